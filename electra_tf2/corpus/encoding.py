@@ -15,10 +15,11 @@ Text = str | tuple[str, str]
 
 
 class Row(NamedTuple):
-    """One text or pair: int32 [tokens] each, special tokens included."""
+    """One text or pair: int32 [tokens] each, special tokens included; `cut` counts the tokens that did not fit."""
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
+    cut: int = 0
 
 
 class Encoded(NamedTuple):
@@ -41,10 +42,20 @@ class LongTexts(UserWarning):
 
     def __init__(self, texts: int, of: int, tokens: int, limit: int) -> None:
         super().__init__(
-            f"{texts:,} of {of:,} texts are longer than the {limit:,} tokens that the model reads, and were cut: "
+            f"{texts:,} of {of:,} texts are longer than the {limit:,} tokens that are read, and were cut: "
             f"{tokens:,} tokens do not count"
         )
         self.texts, self.of, self.tokens, self.limit = texts, of, tokens, limit
+
+    @classmethod
+    def from_cut(cls, cut: Sequence[int], limit: int) -> "LongTexts | None":
+        """The warning to give, if any.
+
+        Args:
+          cut: tokens that were left out of each text. limit: the longest input.
+        """
+        texts = sum(count > 0 for count in cut)
+        return cls(texts, len(cut), sum(cut), limit) if texts else None
 
     @classmethod
     def all_of(cls, parts: Sequence["LongTexts"], of: int, limit: int) -> "LongTexts":
@@ -73,11 +84,15 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
     pairs = [_parts(text) for text in texts]
     pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
     parts = [[next(pieces) for _ in pair] for pair in pairs]
-    lost = [sum(map(len, of_text)) - (max_length - 1 - len(of_text)) for of_text in parts]
-    lost = [count for count in lost if count > 0]
-    if lost:
-        warnings.warn(LongTexts(len(lost), len(parts), sum(lost), max_length), stacklevel=3)
-    return [Row(*pack(of_text, tokenizer.special, max_length)) for of_text in parts]
+    rows = [pack(of_text, tokenizer.special, max_length) for of_text in parts]
+    warn_of_cut([row.cut for row in rows], max_length)
+    return rows
+
+
+def warn_of_cut(cut: Sequence[int], limit: int) -> None:
+    """Warns of texts that were cut, in the name of the caller's caller. Arguments as of `LongTexts.from_cut`."""
+    if found := LongTexts.from_cut(cut, limit):
+        warnings.warn(found, stacklevel=4)
 
 
 class Window(NamedTuple):
@@ -98,7 +113,7 @@ def windows_of(pieces: np.ndarray, special: SpecialIds, max_length: int) -> list
     last = max(0, len(pieces) - room)
     starts = [*range(0, last, max(1, room // 2)), last]
     borders = [0, *((start + before + room) // 2 for before, start in itertools.pairwise(starts)), len(pieces)]
-    rows = [Row(*pack([pieces[start : start + room]], special, max_length)) for start in starts]
+    rows = [pack([pieces[start : start + room]], special, max_length) for start in starts]
     kept = itertools.starmap(slice, itertools.pairwise(borders))
     return [Window(*window) for window in zip(starts, rows, kept, strict=True)]
 
@@ -109,7 +124,7 @@ def padded(rows: Sequence[Row], special: SpecialIds) -> Encoded:
     encoded = Encoded(np.full(shape, special.pad, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
     for number, row in enumerate(rows):
         here = slice(len(row.input_ids))
-        encoded.input_ids[number, here], encoded.segment_ids[number, here] = row
+        encoded.input_ids[number, here], encoded.segment_ids[number, here] = row.input_ids, row.segment_ids
         encoded.input_mask[number, here] = 1
     return encoded
 
@@ -162,8 +177,8 @@ def _parts(text: object) -> Sequence[str]:
     return parts
 
 
-def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """int32 input_ids and segment_ids of at most `length`; of a pair the longer text is cut first.
+def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
+    """The row of at most `length` tokens of a text or a pair, of which the longer text is cut first.
 
     Args:
       texts: int32 [pieces] each.
@@ -175,7 +190,7 @@ def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple
             continue
         input_ids += [text[:room], np.array([special.sep], np.int32)]
         segment_ids.append(np.full(room + 1, segment, np.int32))
-    return np.concatenate(input_ids), np.concatenate(segment_ids)
+    return Row(np.concatenate(input_ids), np.concatenate(segment_ids), sum(map(len, texts)) - sum(kept))
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:

@@ -10,13 +10,17 @@ Unicode properties (category, case, decomposition) are the running Python's, as 
 that Unicode added later was unassigned, and so dropped, under an older Python: records built with Python 3.10, 3.11,
 3.12 and 3.13 (Unicode 13, 14, 15, 15.1) can differ in such characters, and in nothing else.
 
-Words are not reported with their places in the text: where tags and answers need those, words are divided first
-(`located`).
+Where tags and answers need to know which characters a piece stands for, `located` says it. The kernel does not: places
+follow from the sizes of pieces, and of what normalisation makes of each character.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import re
+import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,18 +47,33 @@ class Words(NamedTuple):
         return int(np.searchsorted(self.starts, character, side="right")) - 1
 
 
+def divided(text: str, word: re.Pattern[str]) -> Words:
+    """A text with what a pattern finds in it as its words; one that occurs again is the same object."""
+    found = list(word.finditer(text))
+    return Words(text, [sys.intern(one[0]) for one in found], np.array([one.start() for one in found], np.int32))
+
+
+def joined(words: Sequence[str]) -> Words:
+    """Words as a text, a blank between them."""
+    return Words(" ".join(words), words, starts_of(np.array([len(word) + 1 for word in words], np.int32)))
+
+
+def undivided(text: str) -> Words:
+    """A text as a single word, for `located`."""
+    return Words(text, [text], np.zeros(1, np.int32))
+
+
 class Located(NamedTuple):
     """Pieces of a text's words.
 
     ids, word_of_piece: int32 [pieces], the number of each piece's word. first_piece: int32 [words]; of a word without
-    pieces the next one's. spans: int32 [pieces, 2], a piece's first character in the text and the one behind its last;
-    None of WordPiece, which does not say.
+    pieces the next one's. spans: int32 [pieces, 2], a piece's first character in the text and the one behind its last.
     """
 
     ids: np.ndarray
     word_of_piece: np.ndarray
     first_piece: np.ndarray
-    spans: np.ndarray | None = None
+    spans: np.ndarray
 
 
 def starts_of(lengths: np.ndarray) -> np.ndarray:
@@ -107,38 +126,70 @@ class WordpieceTokenizer:
     def located(self, texts: Sequence[Words]) -> list[Located]:
         """The pieces of texts that are divided into words; every distinct word is tokenised once."""
         words = list(dict.fromkeys(word for text in texts for word in text.words))
-        pieces = dict(zip(words, self.pieces(words), strict=True))
+        number_of = {word: number for number, word in enumerate(words)}
+        ids, lengths = self.tokenize([word.encode("utf-8", "ignore") for word in words])
+        spans, first = self._spans(words, ids, lengths), starts_of(lengths)
         found = []
         for text in texts:
-            of_words = [pieces[word] for word in text.words]
-            lengths = np.array([len(ids) for ids in of_words], np.int32)
-            ids = np.concatenate([*of_words, np.zeros(0, np.int32)]).astype(np.int32)
-            numbers = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-            found.append(Located(ids, numbers, starts_of(lengths)))
+            numbers = np.array([number_of[word] for word in text.words], np.int32)
+            first_piece = starts_of(lengths[numbers])
+            word_of_piece = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
+            pieces = np.arange(len(word_of_piece)) + (first[numbers] - first_piece)[word_of_piece]
+            of_text = spans[pieces] + text.starts[word_of_piece, np.newaxis]
+            found.append(Located(ids[pieces], word_of_piece, first_piece, of_text))
         return found
 
-    def spans_of(self, text: str, ids: np.ndarray) -> np.ndarray:
-        """int32 [pieces, 2]: of each piece of a text its first character there and the one behind its last.
+    def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """int32 [pieces, 2]: of each piece its first character in its word and the one behind its last.
+
+        A character that normalisation drops belongs to the piece around it; a mark that it strips to the letter before.
 
         Args:
-          ids: int32 [pieces], of the text.
+          ids: int32 [pieces] of all words. lengths: int32 [words], numbers of pieces.
         """
-        # Of every character the number of those, blanks apart, that normalisation makes of it.
-        letters = list(dict.fromkeys(text.replace("\n", " ")))
-        normal = self.normalize([f"{letter}x".encode("utf-8", "ignore") for letter in letters])
-        sizes = [len(line.replace(b" ", b"").decode()) - 1 for line in normal]
-        size_of = dict(zip(letters, sizes, strict=True))
-        origin = np.repeat(np.arange(len(text)), [size_of[letter] for letter in text.replace("\n", " ")])
-        ends: list[int] = []
-        words, left = iter(basic_tokens(text, self.normalize)), 0
-        for number in ids:
-            left = left or len(next(words, ""))
-            size = left if number == self.special.unk else len(self.vocab[number].removeprefix("##"))
-            ends.append((ends[-1] if ends else 0) + min(size, left))
-            left -= min(size, left)
-        behind = np.array(ends, np.int64)
-        starts = np.minimum(np.concatenate([[0], behind])[:-1], max(len(origin) - 1, 0))
-        return np.stack([origin[starts], origin[behind - 1] + 1], -1).astype(np.int32).reshape([-1, 2])
+        characters = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
+        sizes, stripped = self._normal_sizes(characters)
+        origin = np.repeat(np.arange(len(characters)), sizes)  # of every normalised character, blanks apart
+        letters = np.append(np.flatnonzero(~stripped), len(characters))
+        word = np.repeat(np.arange(len(words)), lengths)
+        of_words = np.array([len(of_word) for of_word in words], np.int32)
+        behind = np.cumsum(self._piece_sizes(words, ids, word))
+        starts, lasts = origin[np.append(0, behind[:-1])[: len(ids)]], origin[behind - 1]
+        ends = np.minimum(letters[np.searchsorted(letters, lasts, "right")], np.cumsum(of_words)[word])
+        return (np.stack([starts, ends], -1) - starts_of(of_words)[word, np.newaxis]).astype(np.int32)
+
+    def _normal_sizes(self, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of code points, the number of characters, blanks apart, that normalisation makes of each, int8, and whether
+        it is a mark that is stripped, bool."""
+        distinct = np.flatnonzero(np.bincount(characters))
+        texts = list(map(chr, distinct))
+        normal = self.normalize([text.encode("utf-8", "ignore") for text in texts])
+        sizes, stripped = np.zeros([2, characters.max(initial=0) + 1], np.int8)
+        sizes[distinct] = [len(line.decode().replace(" ", "")) for line in normal]
+        stripped[distinct] = [unicodedata.category(text) == "Mn" for text in texts]
+        return sizes[characters], (stripped > sizes)[characters]
+
+    def _piece_sizes(self, words: Sequence[str], ids: np.ndarray, word: np.ndarray) -> np.ndarray:
+        """int64 [pieces]: the number of normalised characters, blanks apart, that each piece stands for.
+
+        Args:
+          ids, word: [pieces], ids and the numbers of their words.
+        """
+        lengths, continues = self._shapes
+        sizes, unknown = lengths[ids], ids == self.special.unk
+        if unknown.any():  # which stands for all that is between blanks, punctuation and Chinese characters
+            odd = np.zeros(len(words), bool)
+            odd[word[unknown]] = True
+            of_words = [basic_tokens(words[number], self.normalize) for number in np.flatnonzero(odd).tolist()]
+            part_of = np.cumsum(odd[word] & ~continues[ids]) - 1
+            sizes[unknown] = np.array([len(part) for parts in of_words for part in parts])[part_of[unknown]]
+        return sizes
+
+    @functools.cached_property
+    def _shapes(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [V], the characters of each token, and bool [V], whether it continues a word."""
+        lengths = np.array([len(token.removeprefix("##")) for token in self.vocab])
+        return lengths, np.array([token.startswith("##") for token in self.vocab])
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""

@@ -62,7 +62,7 @@ class Evaluation:
         for task in self.tasks if not self._shown else ():  # all that was read, what is trained on first
             names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
             splits = {name: self._splits[task.name, name] for name in names}
-            print(data_table(task, splits, config.max_seq_length), end="", flush=True)
+            print(data_table(task, splits), end="", flush=True)
         self._shown = True
         for task, part in zip(trained, parts, strict=True) if config.log_examples else ():
             for feature in part.features[:3]:

@@ -139,17 +139,19 @@ _MISTAKES = 5
 _WIDTH = 80
 
 
-def data_table(task: Task, splits: Mapping[str, Split], max_length: int) -> str:
-    """Examples, lengths in tokens and labels of a task's splits, a column each."""
+def data_table(task: Task, splits: Mapping[str, Split]) -> str:
+    """Examples, lengths in tokens, what was cut and labels of a task's splits, a column each."""
     lengths = {name: np.array([len(one.input_ids) for one in split.features]) for name, split in splits.items()}
     rows = [[task.name, *splits], ["examples", *(f"{len(split.examples):,}" for split in splits.values())]]
     if any(len(split.examples) != len(split.features) for split in splits.values()):
         rows.append(["inputs", *(f"{len(split.features):,}" for split in splits.values())])
     for name, percentile in (("tokens, median", 50), ("tokens, 95 %", 95), ("tokens, longest", 100)):
         rows.append([name, *(f"{np.percentile(found, percentile):.0f}" for found in lengths.values())])
-    full = [float(np.mean(found == max_length)) for found in lengths.values()]
-    if any(full):
-        rows.append([f"of {max_length} (cut)", *(f"{share:.1%}".replace("%", " %") for share in full)])
+    cut = [split.cut for split in splits.values()]
+    if any(map(any, cut)):
+        shares = [100 * sum(count > 0 for count in of_split) / len(of_split) for of_split in cut]
+        rows.append([f"cut at {task.longest_text} tokens", *(f"{share:.1f} %" for share in shares)])
+        rows.append(["tokens cut off", *(f"{sum(of_split):,}" for of_split in cut)])
     balances = {name: task.balance(split) if split.labelled else {} for name, split in splits.items()}
     return aligned(rows + _label_rows(balances), 1)
 

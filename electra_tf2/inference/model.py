@@ -4,6 +4,7 @@
 the batch, L the length, H the width of its layers.
 """
 
+import itertools
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_single, rows_of, windows_of
+from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
 from electra_tf2.formats.stored_model import Given, StoredModel, check_given, read_model
@@ -60,10 +62,13 @@ class States(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """A wordpiece and the probability that it stands where another belongs."""
+    """A wordpiece, the probability that it stands where another belongs, and the characters of the text that it stands
+    for, from `start` to the one before `end`."""
 
     token: str
     probability: float
+    start: int
+    end: int
 
     def __getitem__(self, key: Any) -> Any:
         return _item(self, key)
@@ -214,16 +219,17 @@ class Model:
         wrong = next((text for text in listed if not isinstance(text, str)), None)
         if wrong is not None:
             raise UserError(f"replaced: texts are needed, got {shown(wrong)}")
-        special, pieces = self.tokenizer.special, self.tokenizer.pieces(listed)
-        windows = [windows_of(of_text, special, self.max_length) for of_text in pieces]
+        special, tokenized = self.tokenizer.special, self.tokenizer.located(list(map(undivided, listed)))
+        windows = [windows_of(text.ids, special, self.max_length) for text in tokenized]
         rows = [window.row for of_text in windows for window in of_text]
         values, found = iter(at_tokens(self._replaced, rows, special, _BATCH)), []
-        for of_text, text in zip(windows, pieces, strict=True):
-            tokens, answers = self.tokenizer.convert_ids_to_tokens(text), list[Replaced]()
-            for start, _, kept in of_text:
-                inside = next(values)[1 + kept.start - start : 1 + kept.stop - start]
-                answers += [Replaced(token, float(p)) for token, p in zip(tokens[kept], inside, strict=True)]
-            found.append(answers)
+        for of_text, text in zip(windows, tokenized, strict=True):
+            of_windows = [
+                next(values)[1 + kept.start - start : 1 + kept.stop - start].tolist() for start, _, kept in of_text
+            ]
+            tokens, probabilities = self.tokenizer.convert_ids_to_tokens(text.ids), itertools.chain(*of_windows)
+            pieces = zip(tokens, probabilities, text.spans.tolist(), strict=True)
+            found.append([Replaced(token, probability, start, end) for token, probability, (start, end) in pieces])
         return found[0] if isinstance(texts, str) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Suggestion]]:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.encoding import refuse_single
+from electra_tf2.corpus.encoding import LongTexts, refuse_single, warn_of_cut
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
@@ -61,6 +61,7 @@ class Predictor:
         if not len(texts):
             return []
         split = task.parse([task.row_of(text) for text in texts], "texts")
+        warn_of_cut(split.cut, task.longest_text)
         return task.answers(split, self.predictions(number, split))
 
     def predictions(self, number: int, split: Split) -> list[Prediction]:
@@ -117,6 +118,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
             raise UserError(row.problem)
     located = task.located(table)
     split, empty = _parse(task, [(row.line, located(row.values)) for row in rows], table)
+    if cut := LongTexts.from_cut(split.cut if split else [], task.longest_text):
+        say(f"WARNING: {cut}")
     found = task.answers(split, predictor.predictions(number, split)) if split else []
     answers = iter(found)
     if empty:

@@ -175,6 +175,7 @@ def test_tags_are_those_of_predict(tmp_path: Path) -> None:
         scores = found["probabilities"][row]
         fitting = int((scores > 0).sum())
         assert fitting and (text != texts[2] or fitting < 20)
+        fitting = min(fitting, 5)  # of a long text, predict answers from here on in its next window
         tags = [tag.decode() for tag in found["tags"][row][:fitting]]
         assert tags == answer["tags"][:fitting]
         np.testing.assert_allclose(scores[:fitting], answer["probabilities"][:fitting], atol=1e-5)

@@ -1,12 +1,15 @@
 """The fast tokenizer against a plain implementation of BERT's rules, on random text, and its small helpers."""
 
+import re
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.corpus.normalization import TextNormalizer
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer, divided, undivided
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, check_vocab, load_vocab, special_ids, vocab_sha256
 from electra_tf2.util.errors import UserError
 from tests.support import bert_reference
@@ -62,6 +65,38 @@ def test_equals_the_plain_implementation(tokenizers, texts, lower, strip):
     tokenizer = tokenizers[lower, strip]
     expected = [bert_reference.tokens(text, set(tokenizer.vocab), lower, strip) for text in texts]
     assert pieces_of(tokenizer, texts) == expected
+
+
+def normal_words(text, lower, strip):
+    """Words as the original normalises them; a final sigma is like any other."""
+    return [word.replace("ς", "σ") for word in bert_reference.basic_tokens(text, lower, strip)]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(texts=st.lists(texts, max_size=4), lower=st.booleans(), strip=st.booleans(), split=st.booleans())
+@example(texts=["Cafe\u0301 ＡＢ　中国e\u0301\u0323", "\u0301a\u200b\u0301b"], lower=True, strip=True, split=True)
+@example(texts=["İİ ßẞ ΌΔΟΣ. 🙂🏽x 한국 a\u200bb"], lower=True, strip=False, split=False)
+@example(texts=["q" * 201 + "z.", "é" * 201 + ",the\n中" + "q" * 200], lower=True, strip=True, split=False)
+@example(texts=["\ud800the\udfff un"], lower=False, strip=True, split=True)
+def test_every_piece_says_which_characters_it_stands_for(tokenizers, texts, lower, strip, split):
+    tokenizer = tokenizers[lower, strip]
+    whole = [divided(text, re.compile(r"[^ \t\n]+")) if split else undivided(text) for text in texts]
+    for text, found, ids in zip(texts, tokenizer.located(whole), tokenizer.pieces(texts), strict=True):
+        assert found.ids.tolist() == ids.tolist() and found.spans.shape == (len(ids), 2)
+        starts, ends = found.spans.T
+        assert (starts < ends).all() and (np.diff(starts) >= 0).all() and (np.diff(ends) >= 0).all()
+        assert not len(ids) or (starts[0] >= 0 and ends[-1] <= len(text))
+        assert not any(unicodedata.category(text[end]) == "Mn" for end in ends if end < len(text) and lower and strip)
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+        heads = [n for n, token in enumerate(tokenizer.convert_ids_to_tokens(ids)) if not token.startswith("##")]
+        of_words = np.split(found.spans, heads[1:]) if heads else []
+        if "?" not in text:
+            written = [text[spans[0, 0] : spans[-1, 1]] for spans in of_words]
+            expected = [[word] for word in normal_words(text, lower, strip)]
+            assert [normal_words(word, lower, strip) for word in written] == expected
+        for number, (start, end) in zip(ids, found.spans, strict=True):
+            piece = tokenizer.vocab[number].removeprefix("##").replace("ς", "σ")
+            assert number == tokenizer.special.unk or piece in "".join(normal_words(text[start:end], lower, strip))
 
 
 @settings(max_examples=60, deadline=None)

@@ -232,7 +232,7 @@ def test_the_tables_of_many_labels_fit_80_columns(tmp_path):
     rows = [{"text": f"the file {n}", "label": labels[n % 30]} for n in range(60)]
     task = task_of(tmp_path, rows)
     split = task.load("train")
-    shown = data_table(task, {"train": split, "dev": split}, 128)
+    shown = data_table(task, {"train": split, "dev": split})
     assert "22 other labels" in shown and "44 (73 %)" in shown
     logits = np.eye(30, dtype=np.float32)
     predictions = [{"logits": logits[(n + n % 2) % 30], "predictions": np.array((n + n % 2) % 30)} for n in range(60)]

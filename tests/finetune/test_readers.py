@@ -323,32 +323,9 @@ def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
     split = task.load("train")
     (feature,), (_, document, (window,)) = split.features, split.examples[0]
     first, end = (feature.labels[name] - window.offset for name in ("start_positions", "end_positions"))
-    spans = tokenizer.spans_of(context, document.ids)
+    spans = document.spans
     assert spans[first, 0] <= start < spans[first, 1] and spans[end, 1] >= start + len(answer)
     assert context[spans[first, 0] : spans[end, 1]].startswith(answer[0]) and spans[end, 1] - spans[first, 0] <= 4
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Müller's café, 10\u00a0km",
-        "北京在北方",
-        "Ｆｕｌｌ　ＷＩＤＴＨ",
-        "한국어 텍스트",
-        "a\u200bb\u0301c ſtraße",
-        "ΣΊΣΥΦΟΣ!",
-        "",
-    ],
-)
-def test_places_of_pieces_in_the_text(text):
-    tokenizer = support.tokenizer()
-    (ids,) = tokenizer.pieces([text])
-    spans = tokenizer.spans_of(text, ids)
-    assert spans.shape == (len(ids), 2) and (spans[:, 0] < spans[:, 1]).all() and (np.diff(spans[:, 0]) >= 0).all()
-    for number, (start, end) in zip(ids, spans, strict=True):
-        if number != tokenizer.special.unk:
-            piece = tokenizer.vocab[number].removeprefix("##")
-            assert piece in tokenizer.normalize([text[start:end].encode()])[0].decode().replace(" ", "")
 
 
 def squad_of_datasets(suffix):

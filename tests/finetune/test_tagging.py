@@ -68,17 +68,79 @@ def test_a_type_has_all_its_labels(tmp_path):
         other.check_state({"labels": ["X"]})
 
 
-def test_words_that_do_not_fit_are_scored_all_the_same(tmp_path):
+def sure(task, split):
+    """Predictions of a model that is sure of what it learned; zeros beyond the words that an input answers for."""
+    rows = []
+    for feature in split.features:
+        found = feature.labels["labels"]
+        rows.append(np.pad(found, (0, len(feature.input_ids) - len(found))))
+    return [{"predictions": row, "scores": np.linspace(0.5, 0.9, len(row))} for row in rows]
+
+
+def test_long_texts_are_learned_and_tagged_in_windows(tmp_path):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
-    write_lines(tmp_path / "chunk" / "dev.txt", *(f"file x {tag}-NP" for tag in "BB"), *["file x B-NP"] * 10)
-    task = make(tmp_path, max_seq_length=8)
+    tags = [f"{position}-{kind}" for kind in ("NP", "VP") for position in "BI"] * 10
+    write_lines(tmp_path / "chunk" / "dev.txt", *(f"file x {tag}" for tag in tags), "", "no x O")
+    task = make(tmp_path, max_seq_length=12)
     split = task.load("dev")
-    fitting = len(split.features[0].labels["labels"])
-    assert len(split.features[0].input_ids) <= 8 and 0 < fitting < 12
-    perfect = {"predictions": np.array([*split.features[0].labels["labels"], 0, 0]), "scores": np.ones(8)}
-    scores = task.scores(split, [perfect])
-    assert scores["precision"] == 100 and scores["recall"] == pytest.approx(100 * fitting / 12)
-    assert len(task.answers(split, [perfect])[0]["tags"]) == 12
+    assert split.counts == [len(split.features) - 1, 1] and len(split.features) > 5
+    assert all(len(feature.input_ids) <= 12 for feature in split.features) and not any(split.cut)
+    assert np.concatenate(split.examples[0].answered).tolist() == list(range(40))
+    for feature, inside in zip(split.features, split.examples[0].answered, strict=False):
+        labels = [task.label_names[number] for number in feature.labels["labels"]]
+        assert labels == [split.examples[0].labels[word] for word in inside]
+        last = len(feature.input_ids) - 1
+        for word, position in zip(inside, feature.labels["labeled_positions"], strict=True):
+            assert position >= 3 or word < 3
+            assert last - position >= 3 or word >= 37
+    predictions = sure(task, split)
+    assert task.scores(split, predictions)["f1"] == 100
+    long, _ = task.answers(split, predictions)
+    assert long["tags"] == tags and min(long["probabilities"]) > 0
+
+
+def test_the_original_leaves_words_out(tmp_path):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    write_lines(tmp_path / "chunk" / "dev.txt", *["file x B-NP"] * 12, "")
+    task = make(tmp_path, max_seq_length=24, compat="original")
+    split = task.load("dev")
+    (answered,) = split.examples[0].answered
+    assert 0 < len(answered) < 12 and split.cut == [12 - len(answered)]
+    (answer,) = task.answers(split, sure(task, split))
+    assert answer["probabilities"][len(answered) :] == [0.0] * (12 - len(answered)) and len(answer["tags"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("the  file\u200b\tis", [(0, 3), (5, 10), (11, 13)]),
+        ("\n北京 Ａe\u0301 🙂", [(1, 3), (4, 7), (8, 9)]),
+        ("the\u3000file is \u200b", [(0, 8), (9, 11), (12, 13)]),
+    ],
+)
+def test_words_and_entities_say_where_they_are(tmp_path, text, places):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path)
+    names = task.label_names
+    row = np.array([names.index(tag) for tag in ("B-NP", "E-NP", "S-VP")])
+    split = task.parse([{"text": text}, {"words": text.split(" ")}], "new")
+    answer, of_words = task.answers(split, [{"predictions": row, "scores": np.ones(3)}] * len(split.features))
+    assert list(zip(answer["starts"], answer["ends"], strict=True)) == places
+    assert answer["words"] == [text[start:end] for start, end in places]
+    (first, _), (_, second), verb = places
+    expected = [("NP", text[first:second], first, second), ("VP", text[slice(*verb)], *verb)]
+    assert [tuple(entity.values()) for entity in answer["entities"]] == expected
+    written = " ".join(of_words["words"])
+    assert [written[a:b] for a, b in zip(of_words["starts"], of_words["ends"], strict=True)] == of_words["words"]
+
+
+def test_more_words_than_tokens(tmp_path):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path, max_seq_length=16)
+    split = task.parse([{"words": ["the", *["\u200b"] * 50, "file"]}, {"words": ["\u200b"] * 9}], "new")
+    predictions = sure(task, split)
+    assert all(len(one["predictions"]) == len(f.input_ids) for one, f in zip(predictions, split.features, strict=True))
+    assert [len(answer["tags"]) for answer in task.answers(split, predictions)] == [52, 9]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +184,6 @@ def test_new_text(tmp_path):
     for bad in rows_to_refuse:
         with pytest.raises(UserError, match=r"new.jsonl, line 1"):
             task.parse([bad], "new.jsonl")
-
-
-def test_words_that_did_not_fit_have_no_probability(tmp_path):
-    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
-    task = make(tmp_path, max_seq_length=8)
-    split = task.parse([{"words": ["the"] * 12}], "new.jsonl")
-    (answer,) = task.answers(split, [{"predictions": np.zeros(8, np.int64), "scores": np.full(8, 0.5)}])
-    assert answer["probabilities"] == [0.5] * 6 + [0.0] * 6 and len(answer["tags"]) == 12
 
 
 def test_a_last_sentence_needs_no_blank_line(tmp_path):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE, Unigram
 
@@ -14,6 +16,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_tokenizer
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
+from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
@@ -149,7 +152,7 @@ def test_pieces_belong_to_the_word_that_they_are_of(kind: str, tmp_path: Path) -
     text = " \tThe  other   men\n(of Café:北京 ) \ud800 went"
     words = split_words(text).words
     [located] = tokenizer.located([split_words(text)])
-    assert located.spans is not None and len(located.first_piece) == len(words) == 8
+    assert len(located.first_piece) == len(words) == 8
     assert located.ids.tolist() == tokenizer.pieces([text.replace("\ud800", "?")])[0].tolist()
     of_words = [np.split(of, located.first_piece[1:]) for of in (located.ids, located.spans, located.word_of_piece)]
     for number, (word, ids, spans, numbers) in enumerate(zip(words, *of_words, strict=True)):
@@ -159,6 +162,29 @@ def test_pieces_belong_to_the_word_that_they_are_of(kind: str, tmp_path: Path) -
         assert start in range(*spans[-1 if number == 0 else 0]) or number == 0
         assert start + len(word) - 1 in {place for span in spans for place in range(*span)}
         assert (numbers == number).all() and len(numbers)
+
+
+@pytest.fixture(scope="module", params=["BPE", "Unigram"])
+def tokenizer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> FileTokenizer:
+    return FileTokenizer(_folder(tmp_path_factory.mktemp("tokenizer"), request.param) / "tokenizer.json")
+
+
+ODD = st.sampled_from(["the", " ", "\u3000", "İß", "e\u0301", "\u200b", "🙂🏽", "中国", "ΌΔΟΣ", "a" * 201])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ODD | st.characters(codec="utf-8", exclude_characters="\u2581\u0120")).map("".join))
+def test_places_of_pieces_in_any_text(tokenizer: FileTokenizer, text: str) -> None:
+    [found] = tokenizer.located([undivided(text)])
+    assert found.ids.tolist() == tokenizer.pieces([text])[0].tolist() and found.spans.shape == (len(found.ids), 2)
+    starts, ends = found.spans.T
+    assert (starts >= 0).all() and (starts <= ends).all() and (ends <= len(text)).all() and (np.diff(starts) >= 0).all()
+    for number, (start, end) in zip(found.ids, found.spans, strict=True):
+        piece = tokenizer.vocab[number].strip("\u2581\u0120")  # which stand for a blank
+        if piece.isascii() and piece.isalnum():
+            assert piece == text[start:end].strip()
+    inside = {place for span in found.spans for place in range(*span)}
+    assert all(place in inside or character.isspace() for place, character in enumerate(text))
 
 
 def _task(name: str, folder: Path, **hparams: Any) -> Task:

@@ -1,14 +1,18 @@
 """Texts longer than the model: read in windows where that serves, else cut, which is said once with how much."""
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
+from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import LongTexts, windows_of
 from tests.support import golden
+from tests.support import stored_models as support
 from tests.support.programs import run_program
 
 
@@ -50,13 +54,90 @@ def test_what_cuts_says_so_once_with_how_much(call: str, model: electra.Model) -
     texts = ["the man", "of " * (model.max_length + 8)]
     arguments = {"method": "detector"} if call == "score" else {}
     with pytest.warns(
-        LongTexts, match=f"1 of 2 texts are longer than the {model.max_length} tokens .* 10 tokens"
+        LongTexts, match=f"1 of 2 texts are longer than the {model.max_length} tokens that are read, .* 10 tokens"
     ) as caught:
         getattr(model, call)(texts, **arguments)
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", LongTexts)
         getattr(model, call)(texts[:1], **arguments)
+
+
+@pytest.mark.parametrize(
+    "text", ["of the went", "the\u3000man \u200bcafe\u0301 中国x", "İß ΌΔΟΣ 🙂🏽", "", "q" * 300 + " the"]
+)
+def test_replaced_says_where_each_wordpiece_stands(text: str, model: electra.Model) -> None:
+    found = model.replaced(text)
+    assert [one.token for one in found] == model.tokenizer.convert_ids_to_tokens(model.tokenizer.pieces([text])[0])
+    written = [(text[one.start : one.end], one.token) for one in found]
+    assert all(said and not said.isspace() for said, _ in written)
+    for said, token in written:
+        if token != "[UNK]":
+            assert token.removeprefix("##") in model.tokenizer.normalize([said.encode()])[0].decode()
+
+
+_PARTS = (("kernel", 2), ("bias", 1))
+_HEADS: dict[str, Any] = {
+    "cola": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
+    "mrpc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
+    "sts": ({"dense/kernel": [128, 1], "dense/bias": [1]}, {}),
+    "sentence_embedding": ({}, {}),
+    "copa": ({"choice/kernel": [128, 1], "choice/bias": [1]}, {}),
+    "multirc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {}),
+    "chunk": ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
+    "squadv1": (
+        {f"{name}/{part}": [128, 1][-size:] for name in ("start", "end", "answerable") for part, size in _PARTS}, {}
+    ),
+}  # fmt: skip
+_LONG = "of " * 70
+
+
+def _texts(task: str) -> tuple[list[Any], int, int]:
+    """Texts of a task of which the second is long, tokens that are read, tokens that do not fit."""
+    if task in ("cola", "sentence_embedding"):
+        return ["the man", _LONG], 64, 8
+    if task in ("mrpc", "sts"):
+        return [("of", "of"), ("of", _LONG)], 64, 10
+    if task == "chunk":
+        return ["the man", _LONG], 64, 0
+    if task == "squadv1":
+        return [("of ?", _LONG), (_LONG, "the man of the man")], 40, 30
+    if task == "copa":
+        row = {"premise": "the man", "choice1": "of", "choice2": "the", "question": "cause"}
+        return [row, row | {"choice2": _LONG}], 64, -1
+    answers = [{"idx": number, "text": text} for number, text in enumerate(("of", _LONG))]
+    return [{"passage": {"text": "the man", "questions": [{"question": "of?", "answers": answers[: 1 + more]}]}}
+            for more in (0, 1)], 64, -1  # fmt: skip
+
+
+@pytest.mark.parametrize("task", _HEADS)
+def test_predict_says_once_what_it_cuts(task: str) -> None:
+    texts, limit, lost = _texts(task)
+    plain: dict[str, Any] = {"joint_prediction": False, "answerable_uses_start_logits": False, "max_query_length": 40}
+    loaded = electra.Model(support.fine_tuned(task, *_HEADS[task], **plain))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LongTexts)
+        answers = loaded.predict(texts)
+        loaded.predict(texts[:1])
+    said = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
+    assert len(answers) == 2 and len(said) == (lost != 0)
+    assert all(caught_one.filename == __file__ for caught_one in caught if isinstance(caught_one.message, LongTexts))
+    for one in said:
+        assert (one.texts, one.of, one.limit) == (1, 2, limit) and (lost < 0 < one.tokens or one.tokens == lost)
+    assert task != "chunk" or min(answers[1].probabilities) > 0
+
+
+def test_the_program_that_labels_says_it_once_beside_its_answers(tmp_path: Path) -> None:
+    write_folder(tmp_path / "cola", support.fine_tuned("cola", *_HEADS["cola"]))
+    (tmp_path / "new.txt").write_text(f"the man\n{_LONG}\n{_LONG}of\n")
+    words = ["--model-dir", f"{tmp_path}/cola", "--predict", f"{tmp_path}/new.txt", "--predict-output", "-"]
+    done = run_program("run_finetuning.py", *words)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr
+    [said] = [line for line in done.stderr.splitlines() if "longer than" in line]
+    assert (
+        said
+        == "WARNING: 2 of 3 texts are longer than the 64 tokens that are read, and were cut: 17 tokens do not count"
+    )
 
 
 def test_the_program_that_scores_says_it_once(tmp_path) -> None:

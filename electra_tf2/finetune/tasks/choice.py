@@ -153,9 +153,9 @@ class ChoiceTask(Task):
         for item in track(items, f"inputs of {self.name}", len(items)):
             right = item.right or ()
             for number, pair in enumerate(item.candidates):
-                inputs = pack([pieces[text] for text in pair], self.tokenizer.special, self.config.max_seq_length)
+                row = pack([pieces[text] for text in pair], self.tokenizer.special, self.config.max_seq_length)
                 label = next(iter(right), 0) if self.choices > 1 else int(number in right)
-                features.append(Features(*inputs, dict.fromkeys(self.labels, label)))
+                features.append(Features(row.input_ids, row.segment_ids, dict.fromkeys(self.labels, label), row.cut))
         counts = [sum(len(item.candidates) for item in passage.items) for passage in passages]
         return Split(passages, features, counts, all(item.right is not None for item in items))
 

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from seqeval.metrics.sequence_labeling import get_entities
 
+from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import format_of, open_table, read_content
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
+_WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # of CoNLL-U: "# text = ..."
 _CONLL_U = 10  # columns
 _NODE = re.compile(r"\d+([-.]\d+)?")
@@ -36,9 +38,9 @@ class Span(NamedTuple):
     type: str
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text, between ASCII's white space: as tf.strings.split finds them in a SavedModel."""
-    return re.findall("[^ \t\n\v\f\r]+", text)
+def split_words(text: str) -> Words:
+    """Splits at ASCII's white space, as tf.strings.split does in a SavedModel."""
+    return divided(text, _WORD)
 
 
 def read_sentences(

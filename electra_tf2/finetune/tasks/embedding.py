@@ -157,8 +157,9 @@ class EmbeddingTask(Task):
         ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in distinct])
         pieces = dict(zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True))
         special, length = self.tokenizer.special, self.config.max_seq_length
-        inputs = {text: pack([pieces[text]], special, length) for text in distinct}
-        return [Features(*inputs[text], {"text": number_of.get(text, 0)}) for text in texts]
+        row_of = {text: pack([pieces[text]], special, length) for text in distinct}
+        rows = [(row_of[text], {"text": number_of.get(text, 0)}) for text in texts]
+        return [Features(row.input_ids, row.segment_ids, labels, row.cut) for row, labels in rows]
 
     def text_keys(self, texts: int) -> tuple[str, ...]:
         return ("text",) if texts == 1 else ("text1", "text2")

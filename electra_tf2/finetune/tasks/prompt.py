@@ -210,7 +210,12 @@ def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str
     return Prompt(template or default.template, dict(words) or default.words)
 
 
-_Prompted = tuple[np.ndarray, int]  # an example in the template: wordpieces, and which of them is the [MASK]
+class _Prompted(NamedTuple):
+    """An example in the template: wordpieces, which of them is the [MASK], and how many did not fit."""
+
+    ids: np.ndarray
+    mask: int
+    cut: int
 
 
 class PromptTask(TextTask):
@@ -287,14 +292,14 @@ class PromptTask(TextTask):
             draws = in_training if split == "train" else config.prompt_evaluation_draws
         cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
         features = []
-        for number, (example, (ids, mask)) in enumerate(zip(examples, self._prompted(examples), strict=True)):
-            labels = self._label_values(example) | {"mask_positions": mask + 1}
+        for number, (example, own) in enumerate(zip(examples, self._prompted(examples), strict=True)):
+            labels = self._label_values(example) | {"mask_positions": own.mask + 1}
             for draw in range(draws):
-                blocks = [cls, _with_word(ids, mask, special.mask), sep]
+                blocks = [cls, _with_word(own, special.mask), sep]
                 for word, demonstration in zip(word_ids, self._demonstrations(split, number, draw), strict=False):
-                    blocks += [_with_word(*demonstration, word), sep]
+                    blocks += [_with_word(demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
-                features.append(Features(input_ids, np.zeros_like(input_ids), labels))
+                features.append(Features(input_ids, np.zeros_like(input_ids), labels, own.cut))
         labelled = all(example.label is not None for example in examples)
         return Split(list(examples), features, [draws] * len(examples), labelled)
 
@@ -343,7 +348,7 @@ class PromptTask(TextTask):
             kept = (text[:length] for text, length in zip(texts, lengths, strict=True))
             parts = [placed[part] if isinstance(part, str) else next(kept) for part in self.parts]
             mask = sum(map(len, parts[: self.parts.index(MASK)]))
-            result.append((np.concatenate(parts), mask))
+            result.append(_Prompted(np.concatenate(parts), mask, sum(map(len, texts)) - sum(lengths)))
         return result
 
     # The head, and what it says.
@@ -383,7 +388,7 @@ class PromptTask(TextTask):
         return {"logits": logits, "predictions": np.asarray(predicted)}
 
 
-def _with_word(ids: np.ndarray, place: int, word: int) -> np.ndarray:
-    filled = ids.copy()
-    filled[place] = word
+def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
+    filled = prompted.ids.copy()
+    filled[prompted.mask] = word
     return filled

@@ -12,12 +12,13 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.qa_answers import Decoded, answered_scores, decode, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, answered_scores, decode, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import (
     Question,
     Window,
     answer_pieces,
     ids_are_unique,
+    original_answer_pieces,
     positions,
     read_questions,
     split_words,
@@ -199,6 +200,11 @@ class QATask(Task):
         kept = set(self.part_of(split, documents, same_text))
         return self._split([question for question in questions if question.paragraph.text in kept], split)
 
+    @property
+    def longest_text(self) -> int:
+        """That of a question; documents are read in windows."""
+        return self.config.max_query_length
+
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `question`, `context` and, if wanted, `id`."""
         questions = []
@@ -227,12 +233,14 @@ class QATask(Task):
         paragraphs = {id(question.paragraph): question.paragraph for question in questions}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in questions])
-        answers = self.tokenizer.pieces([question.answer for question in questions]) if training else asked
+        original = config.compat == "original"
+        answers = self.tokenizer.pieces([one.answer for one in questions]) if training and original else asked
         examples: list[QAExample] = []
         features: list[Features] = []
         rows = zip(questions, asked, answers, strict=True)
         for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(questions)):
             document = documents[id(question.paragraph)]
+            cut = max(0, len(question_ids) - config.max_query_length)
             question_ids = question_ids[: config.max_query_length]
             room = config.max_seq_length - len(question_ids) - 3
             if room < 1:
@@ -241,16 +249,18 @@ class QATask(Task):
                     f"{len(question_ids)} tokens: lower max_query_length"
                 )
             windows = windows_of(len(document.ids), room, config.doc_stride, len(question_ids))
-            answered = training and not question.is_impossible
-            exact = None if config.compat == "original" else self.tokenizer
-            found = answer_pieces(question, document, answer_ids, exact) if answered else None
+            found = None
+            if training and not question.is_impossible and original:
+                found = original_answer_pieces(question, document, answer_ids)
+            elif training and not question.is_impossible:
+                found = answer_pieces(question, document)
             kept: list[Window] = []
             for window in windows:
                 pieces = document.ids[window.start : window.start + window.length]
                 feature = self._feature(question_ids, pieces, window, found, question.is_impossible)
                 if feature is not None:
                     kept.append(window)
-                    features.append(feature)
+                    features.append(feature._replace(cut=cut))
             if not windows:
                 raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
             if kept:
@@ -376,7 +386,7 @@ class QATask(Task):
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         decoded = dict(self.decoded(split, predictions))
-        texts = {identity: _best_text(answer) for identity, answer in decoded.items()}
+        texts = {identity: answer.best.text for identity, answer in decoded.items()}
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
@@ -391,22 +401,25 @@ class QATask(Task):
         return [row | {"gold": example.question.answers} for row, example in zip(shown, split.examples, strict=True)]
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        """`start`, `end`: the characters of the context between which the answer stands; null of none."""
         result = []
         for identity, answer in self.decoded(split, predictions):
-            record: dict[str, Any] = {"id": identity, "prediction_text": _best_text(answer)}
-            if self.v2:
-                record["null_odds"] = answer.null_odds
-                if answer.null_odds > self.config.qa_na_threshold:
-                    record["prediction_text"] = ""
-            record["nbest"] = [{"text": text, "probability": probability} for text, probability in answer.nbest]
-            result.append(record)
+            best = answer.best
+            if self.v2 and answer.null_odds > self.config.qa_na_threshold:
+                best = NO_ANSWER
+            record = {"id": identity, "prediction_text": best.text, "start": best.start, "end": best.end}
+            odds = {"null_odds": answer.null_odds} if self.v2 else {}
+            result.append(record | odds | {"nbest": [one._asdict() for one in answer.nbest]})
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
         decoded = dict(self.decoded(split, predictions))
-        nbest = {i: [{"text": t, "probability": p} for t, p in answer.nbest] for i, answer in decoded.items()}
-        files: dict[str, Any] = {"preds": {i: _best_text(answer) for i, answer in decoded.items()}, "nbest": nbest}
+        nbest = {
+            identity: [{"text": one.text, "probability": one.probability} for one in answer.nbest]
+            for identity, answer in decoded.items()
+        }
+        files: dict[str, Any] = {"preds": {i: answer.best.text for i, answer in decoded.items()}, "nbest": nbest}
         if self.v2:
             files["null_odds"] = {i: answer.null_odds for i, answer in decoded.items()}
         paths = []
@@ -414,8 +427,3 @@ class QATask(Task):
             paths.append(folder / f"{self.name}_{name}_{kind}.json")
             write_json(paths[-1], content)
         return paths
-
-
-def _best_text(decoded: Decoded) -> str:
-    """The best answer that is not empty."""
-    return next((text for text, _ in decoded.nbest if text), "")

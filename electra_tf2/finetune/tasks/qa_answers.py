@@ -1,6 +1,7 @@
 """Answers from predictions on windows, in the document's own spelling, and the official scripts' scores of them."""
 
 import collections
+import functools
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,22 +12,40 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.qa_files import Question, Window, is_unspaced, max_context
+from electra_tf2.finetune.tasks.qa_files import Question, Window, max_context, split_words
 from electra_tf2.finetune.tasks.task import Prediction
 
 
-class Decoded(NamedTuple):
-    """Answers to a question: the best ones with their probabilities, and the score of there being none (SQuAD 2.0)."""
+class Candidate(NamedTuple):
+    """An answer, its probability, and the characters of the context, from and to, that its pieces stand for."""
 
-    nbest: list[tuple[str, float]]
+    text: str
+    probability: float
+    start: int | None = None
+    end: int | None = None
+
+
+NO_ANSWER = Candidate("", 0.0)
+
+
+class Decoded(NamedTuple):
+    """Answers to a question, the best first, and the score of there being none (SQuAD 2.0)."""
+
+    nbest: list[Candidate]
     null_odds: float
+
+    @property
+    def best(self) -> Candidate:
+        """The best answer that is not empty."""
+        return next((one for one in self.nbest if one.text), NO_ANSWER)
 
 
 class _Place(NamedTuple):
+    """Pieces of the document, from first to last, and the sum of both ends' scores."""
+
     score: float
-    window: int
-    start: int
-    end: int
+    first: int
+    last: int
 
 
 def decode(
@@ -40,33 +59,34 @@ def decode(
     """The answers to a question from the predictions on its windows: what the document spells, not the tokenizer."""
     places: list[_Place] = []
     null_score = np.inf
-    for number, (window, best, prediction) in enumerate(zip(windows, max_context(windows), predictions, strict=True)):
-        places += _places(number, window, best, prediction, config)
+    for window, best, prediction in zip(windows, max_context(windows), predictions, strict=True):
+        places += _places(window, best, prediction, config)
         null = prediction["answerable_logit"]
         if not config.answerable_classifier and "start_logits" in prediction:
             null = prediction["start_logits"][0] + prediction["end_logits"][0]
         null_score = min(null_score, float(null))
     places.sort(key=lambda place: -place.score)
-    found: dict[str, float] = {}  # text -> the sum of its start's and end's score, the best first
+    text_of = functools.partial(_original_text, tokenizer=tokenizer) if config.compat == "original" else _text
+    found: dict[str, _Place] = {}  # text -> its best place, the best first
     for place in places:
         if len(found) >= config.n_best_size:
             break
-        text = _text(question, document, windows[place.window], place, tokenizer, config.compat == "original")
-        found.setdefault(text, place.score)
-    found = found or {"empty": 0.0}  # the original's word where no valid span exists
-    scores = np.array(list(found.values()), np.float64)
-    probabilities = np.exp(scores - np.logaddexp.reduce(scores))
+        found.setdefault(text_of(question, document, place), place)
+    scores = np.array([place.score for place in found.values()] or [0.0], np.float64)
     odds = null_score
     if not config.answerable_classifier:
-        odds -= next((score for text, score in found.items() if text), scores[0])
-    return Decoded(list(zip(found, probabilities.tolist(), strict=True)), float(odds))
+        odds -= next((place.score for text, place in found.items() if text), scores[0])
+    if not found:  # no valid span exists
+        return Decoded([Candidate("empty", 1.0)], float(odds))  # the original's word
+    probabilities = np.exp(scores - np.logaddexp.reduce(scores)).tolist()
+    spans = [(document.spans[first, 0].item(), document.spans[last, 1].item()) for _, first, last in found.values()]
+    rows = zip(found, probabilities, spans, strict=True)
+    return Decoded([Candidate(text, probability, *span) for text, probability, span in rows], float(odds))
 
 
-def _places(
-    number: int, window: Window, best: np.ndarray, prediction: Prediction, config: FinetuningConfig
-) -> Iterator[_Place]:
+def _places(window: Window, best: np.ndarray, prediction: Prediction, config: FinetuningConfig) -> Iterator[_Place]:
     """Spans of a window that may be answers."""
-    low, high = window.offset, window.offset + window.length
+    low, high, before = window.offset, window.offset + window.length, window.start - window.offset
     beam: Iterable[tuple[int, float, np.ndarray, np.ndarray]]  # starts, their scores, for each the ends and theirs
     if config.joint_prediction:
         names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
@@ -80,35 +100,22 @@ def _places(
             continue
         for end, end_score in zip(ends, end_scores, strict=True):
             if start <= end < high and end - start < config.max_answer_length:
-                yield _Place(float(start_score + end_score), number, int(start), int(end))
+                yield _Place(float(start_score + end_score), int(start) + before, int(end) + before)
 
 
-def _text(
-    question: Question,
-    document: Located,
-    window: Window,
-    place: _Place,
-    tokenizer: WordpieceTokenizer,
-    compat: bool,
-) -> str:
-    first, last = (position - window.offset + window.start for position in (place.start, place.end))
-    if document.spans is not None:
-        return question.paragraph.text[document.spans[first, 0] : document.spans[last, 1]].strip()
-    tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
+def _text(question: Question, document: Located, place: _Place) -> str:
+    """What the document says there, a blank between words."""
+    said = question.paragraph.text[document.spans[place.first, 0] : document.spans[place.last, 1]]
+    return " ".join(split_words(said).words)
+
+
+def _original_text(question: Question, document: Located, place: _Place, tokenizer: WordpieceTokenizer) -> str:
+    """What the original finds there: the part of the words that looks like the pieces."""
+    tokens = tokenizer.convert_ids_to_tokens(document.ids[place.first : place.last + 1])
     predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
-    first_word, last_word = document.word_of_piece[first], document.word_of_piece[last]
-    words = question.paragraph.words[first_word : last_word + 1]
-    original = " ".join(words)
-    found = final_text(" ".join(predicted.split()), original, tokenizer.normalize)
-    if found != original or compat or not is_unspaced(original):
-        return found
-    # It is unclear what the pieces stand for, and the words may be a whole paragraph.
-    begin = int(question.paragraph.starts[first_word])
-    text = question.paragraph.text[begin : int(question.paragraph.starts[last_word]) + len(words[-1])]
-    start = int(document.first_piece[first_word])
-    behind = document.first_piece[last_word + 1] if last_word + 1 < len(document.first_piece) else len(document.ids)
-    spans = tokenizer.spans_of(text, document.ids[start:behind])
-    return text[spans[first - start, 0] : spans[last - start, 1]]
+    first, last = document.word_of_piece[place.first], document.word_of_piece[place.last]
+    original = " ".join(question.paragraph.words[first : last + 1])
+    return final_text(" ".join(predicted.split()), original, tokenizer.normalize)
 
 
 def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:

@@ -3,14 +3,13 @@
 import itertools
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words
+from electra_tf2.corpus.tokenization import Located, Words, divided
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
@@ -41,10 +40,7 @@ class Question(NamedTuple):
 
 def split_words(text: str) -> Words:
     """Splits at blanks, tabs, line ends and narrow no-break spaces, as SQuAD's tools do."""
-    found = list(_WORD.finditer(text))
-    # A word that occurs again is the same object: MRQA's training files have tens of millions.
-    words = [sys.intern(word[0]) for word in found]
-    return Words(text, words, np.array([word.start() for word in found], np.int32))
+    return divided(text, _WORD)
 
 
 def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -> list[Question]:
@@ -103,7 +99,20 @@ def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> 
         found = " ".join(found.split())
     if wanted.lower() not in found.lower():
         return f"{question.answer!r} is not at character {first}, where {found!r} stands"
-    return question._replace(start=start, end=end, place=place)
+    return question._replace(start=start, end=end, place=_exact_place(question, place, start, end))
+
+
+def _exact_place(question: Question, place: tuple[int, int], start: int, end: int) -> tuple[int, int]:
+    """First and last character of the answer: where the file says, or, where its numbers are off within the words start
+    to end, the nearest occurrence of the answer in these."""
+    (first, last), (text, words, starts) = place, question.paragraph
+    if text[first : last + 1].lower() == question.answer.lower():
+        return place
+    pattern = r"\s+".join(map(re.escape, question.answer.split()))
+    found = re.compile(pattern, re.IGNORECASE).finditer(text, int(starts[start]), int(starts[end]) + len(words[end]))
+    spans = [match.span() for match in found]
+    begin, behind = min(spans, key=lambda span: abs(span[0] - first), default=(first, last + 1))
+    return begin, behind - 1
 
 
 _Entry = tuple[Question, tuple[int, int] | None]  # a question, and the first and last character of its first answer
@@ -287,54 +296,27 @@ def max_context(windows: Sequence[Window]) -> list[np.ndarray]:
     return [owner[start : start + length] == number for number, (start, length, _) in enumerate(windows)]
 
 
-def answer_pieces(
-    question: Question, document: Located, answer_ids: np.ndarray, tokenizer: WordpieceTokenizer | None
-) -> tuple[int, int]:
-    """First and last piece of the answer to a question that has one.
+def answer_pieces(question: Question, document: Located) -> tuple[int, int]:
+    """First and last of the pieces that hold the answer to a question that has one."""
+    first, last = question.place
+    starts, ends = document.spans.T
+    piece = min(int(np.searchsorted(ends, first, "right")), len(ends) - 1)
+    return piece, max(int(np.searchsorted(starts, last, "right")) - 1, piece)
 
-    Where pieces have their places in the text, those that hold the answer's first and last character. Else, within the
-    answer's words, the stretch that equals the answer's own pieces, so that "1895" is found in "(1895-1943)." (BERT's
-    _improve_answer_span); of several the one where the file says that the answer is.
 
-    Args:
-      tokenizer: that of the document; None: the first of several, as the original does.
-    """
-    if document.spans is not None:
-        return _pieces_at(document.spans, *question.place)
+def original_answer_pieces(question: Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
+    """First and last piece of an answer as the original finds them: in its words the first stretch that equals the
+    answer's own pieces, so that "1895" is found in "(1895-1943)." (BERT's _improve_answer_span), else all of them."""
     first = int(document.first_piece[question.start])
     last = len(document.ids) - 1
     if question.end + 1 < len(document.first_piece):
         last = int(document.first_piece[question.end + 1]) - 1
     size = len(answer_ids)
     # A stretch equals the answer only if it has its length: the ids of equal texts are equal.
-    starts = [
-        start
-        for start in range(first, last - size + 2 if size else first)
-        if np.array_equal(document.ids[start : start + size], answer_ids)
-    ]
-    words = question.paragraph.words[question.start : question.end + 1]
-    if tokenizer is None or len(starts) == 1 or not (starts or is_unspaced("".join(words))):
-        return (starts[0], starts[0] + size - 1) if starts else (first, last)
-    begin = int(question.paragraph.starts[question.start])
-    text = question.paragraph.text[begin : int(question.paragraph.starts[question.end]) + len(words[-1])]
-    spans = tokenizer.spans_of(text, document.ids[first : last + 1])
-    found, end = (first + place for place in _pieces_at(spans, *(place - begin for place in question.place)))
-    if starts:
-        found = min(starts, key=lambda start: abs(start - found))
-        end = found + size - 1
-    return found, end
-
-
-def _pieces_at(spans: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """First and last of the pieces, by their places in a text, that hold two characters and what is between."""
-    starts, ends = spans.T
-    piece = min(int(np.searchsorted(ends, first, "right")), len(ends) - 1)
-    return piece, max(int(np.searchsorted(starts, last, "right")) - 1, piece)
-
-
-def is_unspaced(text: str) -> bool:
-    """Tells whether a text has letters of scripts that may have no blanks between words (Chinese, Japanese, Thai)."""
-    return any(unicodedata.category(character) == "Lo" for character in text)
+    for start in range(first, last - size + 2 if size else first):
+        if np.array_equal(document.ids[start : start + size], answer_ids):
+            return start, start + size - 1
+    return first, last
 
 
 def positions(window: Window, first: int, last: int) -> tuple[int, int] | None:

@@ -5,7 +5,6 @@ As other tasks over texts, but that their files say where the parts are and the 
 """
 
 import abc
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.corpus.file_tokenizer import FileTokenizer
-from electra_tf2.corpus.tokenization import Located, Words
+from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label
 from electra_tf2.finetune.tasks.text import TextTask
@@ -69,35 +67,22 @@ class SpanTask(TextTask):
         return found._replace(spans=spans)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
-        """One per example, as of any texts."""
+        """One per example, as of any texts; a piece is of a span if it holds one of its characters."""
         special, length = self.tokenizer.special, self.config.max_seq_length
+        located = iter(self.tokenizer.located([undivided(text) for example in examples for text in example.texts]))
         features = []
-        for example, texts in zip(examples, self._pieces(examples), strict=True):
-            ids: list[np.ndarray] = []
-            marks: list[list[np.ndarray]] = [[] for _ in range(NUM_SPANS)]
-            for found in texts:
-                ids.append(np.concatenate([piece for piece, _ in found]))
-                for number in range(NUM_SPANS):
-                    of_parts = [np.full(len(piece), number in inside, np.int32) for piece, inside in found]
-                    marks[number].append(np.concatenate(of_parts))
+        for example in examples:
+            texts = [next(located) for _ in example.texts]
+            row = pack([text.ids for text in texts], special, length)
             labels = self._label_values(example)
-            for number in range(NUM_SPANS):  # packed as the ids are, with 0 for [CLS] and [SEP]
-                labels[span_label(number)] = pack(marks[number], special._replace(cls=0, sep=0), length)[0]
-            features.append(Features(*pack(ids, special, length), labels))
+            for number, span in enumerate(example.spans):
+                marks = [np.zeros(len(text.ids), np.int32) for text in texts]
+                starts, ends = texts[span.text].spans.T
+                marks[span.text][(starts < span.end) & (span.start < ends)] = 1
+                # Packed as the ids are, with 0 for [CLS] and [SEP].
+                labels[span_label(number)] = pack(marks, special._replace(cls=0, sep=0), length).input_ids
+            features.append(Features(row.input_ids, row.segment_ids, labels, row.cut))
         return features
-
-    def _pieces(self, examples: Sequence[TextExample]) -> list[list[list[tuple[np.ndarray, set[int]]]]]:
-        """The pieces of each text of each example, with the numbers of the spans that they belong to.
-
-        For WordPiece texts are cut at the borders of their spans; other tokenizers say which characters a piece is of.
-        """
-        if not isinstance(self.tokenizer, FileTokenizer):
-            cut = [[_parts(example, text) for text in range(len(example.texts))] for example in examples]
-            pieces = iter(self.pieces([part for texts in cut for parts in texts for part, _ in parts]))
-            return [[[(next(pieces), inside) for _, inside in parts] for parts in texts] for texts in cut]
-        whole = [Words(text, [text], np.zeros(1, np.int32)) for example in examples for text in example.texts]
-        located = iter(self.tokenizer.located(whole))
-        return [[_inside(next(located), example, text) for text in range(len(example.texts))] for example in examples]
 
     def text_keys(self, texts: int) -> tuple[str, ...]:
         del texts
@@ -109,28 +94,6 @@ class SpanTask(TextTask):
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         hidden_size = encoder.architecture.hidden_size
         return SpanHead(f"task_specific/{self.name}", hidden_size, len(self.label_names), self.config, seed)
-
-
-def _parts(example: TextExample, text: int) -> list[tuple[str, set[int]]]:
-    """A text cut at the borders of its spans, and the numbers of the spans that each part belongs to."""
-    spans = [(number, span.start, span.end) for number, span in enumerate(example.spans) if span.text == text]
-    borders = sorted({0, len(example.texts[text]), *(place for _, start, end in spans for place in (start, end))})
-    parts = []
-    for start, end in itertools.pairwise(borders):
-        inside = {number for number, first, last in spans if first <= start and end <= last}
-        parts.append((example.texts[text][start:end], inside))
-    return parts
-
-
-def _inside(located: Located, example: TextExample, text: int) -> list[tuple[np.ndarray, set[int]]]:
-    """The pieces of a text one by one, and the numbers of the spans that each belongs to."""
-    spans = [(number, span.start, span.end) for number, span in enumerate(example.spans) if span.text == text]
-    assert located.spans is not None
-    found = []
-    for place, (first, last) in enumerate(located.spans):
-        inside = {number for number, start, end in spans if first < end and start < last}
-        found.append((located.ids[place : place + 1], inside))
-    return found or [(located.ids, set())]
 
 
 class Wic(SpanTask):

@@ -11,7 +11,8 @@ import tensorflow as tf
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer, Words, starts_of
+from electra_tf2.corpus.encoding import Row, windows_of
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.finetune.tasks.conll import (
     Sentence,
     bio,
@@ -20,7 +21,7 @@ from electra_tf2.finetune.tasks.conll import (
     originals_spans,
     read_sentences,
     spans_of,
-    words_of,
+    split_words,
 )
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.files import same_text
@@ -44,10 +45,18 @@ from electra_tf2.util.progress import say
 
 
 class TaggedSentence(NamedTuple):
-    """Words, and the labels that are learned (BIOES for spans); None for text without tags."""
+    """Words in their text, and the labels that are learned (BIOES for spans); None for text without tags.
 
-    words: list[str]
+    answered: of each input the numbers of the words that it answers for: one input, or the windows of a long text.
+    """
+
+    text: Words
     labels: list[str] | None
+    answered: Sequence[np.ndarray] = ()
+
+    @property
+    def words(self) -> Sequence[str]:
+        return self.text.words
 
 
 class TaggingHead(Head):
@@ -92,8 +101,9 @@ class TaggingTask(Task):
       labels: names of tags, in the order of the numbers by which a table holds them.
       label_column: of a table, that of the tags; default: tags or <task>_tags, or the only one of a usual name.
 
-    The label set is that of the training data, for spans with all of B, I, E and S of every type. Words beyond
-    max_seq_length are scored as O (spans) or wrong.
+    The label set is that of the training data, for spans with all of B, I, E and S of every type. Texts longer than
+    max_seq_length are read in windows that overlap by half, each word where it has the most text around it. (compat
+    original: words beyond max_seq_length are left out.)
     """
 
     endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
@@ -174,8 +184,8 @@ class TaggingTask(Task):
                 f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
                 f"training data ({shown(', '.join(unknown))}) and count as wrong"
             )
-        examples = [TaggedSentence(one.words, tags) for one, tags in zip(sentences, labels, strict=True)]
-        return Split(examples, self._features(examples), labelled=labels[0] is not None)
+        rows = [TaggedSentence(joined(one.words), tags) for one, tags in zip(sentences, labels, strict=True)]
+        return self._split(rows, labelled=labels[0] is not None)
 
     def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
         where = f"{self.path(self.file_of(split))}, line {sentence.line}"
@@ -192,13 +202,15 @@ class TaggingTask(Task):
         for number, row in enumerate(rows, start=1):
             words = row.get("words", row.get("tokens"))
             if words is None and isinstance(row.get("text"), str):
-                words = words_of(row["text"])
-            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                text = split_words(row["text"])
+            elif isinstance(words, list) and all(isinstance(word, str) for word in words):
+                text = joined(words)
+            else:
                 raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed")
-            if not any(words):
+            if not any(text.words):
                 raise EmptyText(f"{where}, line {number}: there are no words")
-            examples.append(TaggedSentence(words, None))
-        return Split(examples, self._features(examples), labelled=False)
+            examples.append(TaggedSentence(text, None))
+        return self._split(examples, labelled=False)
 
     def row_of(self, text: Any) -> dict[str, Any]:
         """A text, divided at blanks, or a list of words."""
@@ -211,43 +223,53 @@ class TaggingTask(Task):
     def row_of_line(self, line: str) -> dict[str, Any]:
         return {"text": line}
 
-    def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
-        located = self.tokenizer.located([_joined(example.words) for example in examples])
+    def _split(self, sentences: Sequence[TaggedSentence], labelled: bool) -> Split:
         index = {label: number for number, label in enumerate(self.label_names)}
-        features = []
-        for example, found in zip(examples, located, strict=True):
-            tokens = np.split(found.ids, found.first_piece[1:])
-            input_ids, positions = self._fit(example.words, tokens)
-            labels = np.zeros(len(positions), np.int32)
-            if example.labels:
-                labels[:] = [index.get(label, 0) for label in example.labels[: len(positions)]]
-            known = [label in index for label in (example.labels or [])[: len(positions)]] or [True] * len(positions)
-            values = {"labels": labels, "labels_mask": np.array(known, np.float32)}
-            values["labeled_positions"] = np.array(positions, np.int32)
-            segment = int(self._as_original)
-            features.append(Features(input_ids, np.full(len(input_ids), segment, np.int32), values))
-        return features
+        examples, features = [], []
+        # Words are divided by one blank, whatever is between them in the text: so they are learned.
+        for example, found in zip(sentences, self.tokenizer.located([joined(s.words) for s in sentences]), strict=True):
+            inputs = [self._original_input(example.words, found)] if self._as_original else self._inputs(found)
+            for row, inside, positions in inputs:
+                tags = [example.labels[word] for word in inside] if example.labels else []
+                values = {"labels": np.zeros(len(inside), np.int32), "labels_mask": np.ones(len(inside), np.float32)}
+                if tags:
+                    values["labels"][:] = [index.get(tag, 0) for tag in tags]
+                    values["labels_mask"][:] = [tag in index for tag in tags]
+                values["labeled_positions"] = np.array(positions, np.int32)
+                features.append(Features(row.input_ids, row.segment_ids, values, row.cut))
+            examples.append(example._replace(answered=[inside for _, inside, _ in inputs]))
+        return Split(examples, features, [len(example.answered) for example in examples], labelled)
 
-    def _fit(self, words: Sequence[str], tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
-        """The input, and the position of the first wordpiece of every word that fits."""
-        special, room = self.tokenizer.special, self.config.max_seq_length
-        input_ids: list[int] = [special.cls]
-        positions: list[int] = []
-        for word, word_ids in zip(words, tokens, strict=True):
+    def _inputs(self, found: Located) -> list[tuple[Row, np.ndarray, np.ndarray]]:
+        """The windows of a text, the numbers of the words that each answers for, and the positions of their first
+        pieces."""
+        inputs = []
+        for start, row, kept in windows_of(found.ids, self.tokenizer.special, self.config.max_seq_length):
+            behind = kept.stop + (kept.stop == len(found.ids))  # a last word without pieces is behind all of them
+            inside = np.flatnonzero((kept.start <= found.first_piece) & (found.first_piece < behind))
+            inside = inside[: len(row.input_ids)]  # of more words than tokens most have no pieces
+            inputs.append((row, inside, 1 + found.first_piece[inside] - start))
+        return inputs
+
+    def _original_input(self, words: Sequence[str], found: Located) -> tuple[Row, np.ndarray, np.ndarray]:
+        """The same of the one input that the original makes, of the words that fit by its count."""
+        special = self.tokenizer.special
+        input_ids, positions, cut = [special.cls], list[int](), 0
+        for word, word_ids in zip(words, np.split(found.ids, found.first_piece[1:]), strict=True):
             ids = list(word_ids)
-            if self._as_original:
-                if len(words) + 2 + len(input_ids) + 1 > room:  # counts the sentence's words, not this word's pieces
-                    break
-                if word in ("[CLS]", "[SEP]"):
-                    input_ids.append(special.cls if word == "[CLS]" else special.sep)
-                    continue
-                if len(ids) > 1 and all(token == special.unk for token in ids):  # no blanks around Chinese characters
-                    ids = [special.unk]
-            elif len(input_ids) + len(ids) + 1 > room or len(positions) > len(input_ids):
-                break
+            # It counts the sentence's words, not this word's pieces.
+            if cut or len(words) + 2 + len(input_ids) + 1 > self.config.max_seq_length:
+                cut += len(ids)
+                continue
+            if word in ("[CLS]", "[SEP]"):
+                input_ids.append(special.cls if word == "[CLS]" else special.sep)
+                continue
+            if len(ids) > 1 and all(token == special.unk for token in ids):  # no blanks around Chinese characters
+                ids = [special.unk]
             positions.append(len(input_ids))
             input_ids += ids
-        return np.array([*input_ids, special.sep], np.int32), positions
+        row = np.array([*input_ids, special.sep], np.int32)
+        return Row(row, np.ones_like(row), cut), np.arange(len(positions)), np.array(positions)
 
     # Outputs.
 
@@ -295,22 +317,28 @@ class TaggingTask(Task):
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [{"probabilities": answer["probabilities"]} for answer in self.answers(split, predictions)]
 
-    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
-        """A label for every word of every example; "O", or "" without spans, for those that did not fit."""
-        names = self.label_names
-        missing = "O" if self.spans else ""
-        result = []
-        for example, feature, prediction in zip(split.examples, split.features, predictions, strict=True):
-            count = len(feature.labels["labeled_positions"])
-            labels = [names[i] for i in prediction["predictions"][:count]]
-            result.append(labels + [missing] * (len(example.words) - count))
+    def _of_words(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
+        """A predicted value for every word of every example; `missing` for those that no input answers for."""
+        result, rest = [], iter(predictions)
+        for example in split.examples:
+            values = [missing] * len(example.words)
+            for inside in example.answered:
+                for word, value in zip(inside, next(rest)[name], strict=False):
+                    values[word] = value
+            result.append(values)
         return result
+
+    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
+        """A label for every word of every example; "O", or "" without spans, for those that were left out."""
+        names, missing = self.label_names, "O" if self.spans else ""
+        found = self._of_words(split, predictions, "predictions", None)
+        return [[missing if number is None else names[number] for number in of_words] for of_words in found]
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
         predicted = self.predicted_labels(split, predictions)
         if self._as_original:  # words that did not fit are not scored
-            counts = [len(feature.labels["labeled_positions"]) for feature in split.features]
+            counts = [len(example.answered[0]) for example in split.examples]
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
         return tagging_scores(gold, predicted, self.spans)
@@ -334,19 +362,31 @@ class TaggingTask(Task):
         return bio(spans_of(labels), len(labels)) if self.spans else list(labels)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        result, predicted = [], self.predicted_labels(split, predictions)
-        rows = zip(split.examples, split.features, predicted, predictions, strict=True)
-        for example, feature, labels, prediction in rows:
-            count = len(feature.labels["labeled_positions"])
-            shares = [round(float(share), 6) for share in prediction["scores"][:count]]
-            shares += [0.0] * (len(example.words) - count)
-            result.append({"words": example.words, "tags": self._as_read(labels), "probabilities": shares})
+        """Of each text its `words`, and lists of their `tags`, `probabilities`, `starts` and `ends`: the characters of
+        the text between which a word stands, or of the words with a blank between them where words were given.
+
+        Of spans also `entities`: the `type`, `text`, `start` and `end` of each.
+        """
+        result, shares = [], self._of_words(split, predictions, "scores", 0.0)
+        rows = zip(split.examples, self.predicted_labels(split, predictions), shares, strict=True)
+        for (text, _, _), labels, of_words in rows:
+            starts = text.starts.tolist()
+            ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
+            answer = {"words": list(text.words), "tags": self._as_read(labels)}
+            answer |= {"probabilities": [round(float(share), 6) for share in of_words], "starts": starts, "ends": ends}
+            if self.spans:
+                places = [(span.type, starts[span.start], ends[span.end]) for span in spans_of(labels)]
+                answer["entities"] = [
+                    {"type": kind, "text": text.text[start:end], "start": start, "end": end}
+                    for kind, start, end in places
+                ]
+            result.append(answer)
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path, text = folder / f"{self.name}_{name}.txt", ""
-        plain = all(len(words_of(word)) == 1 for example in split.examples for word in example.words)
+        plain = all(len(split_words(word).words) == 1 for example in split.examples for word in example.words)
         between = " " if plain else "\t"
         for answer in self.answers(split, predictions):
             pairs = zip(answer["words"], answer["tags"], strict=True)
@@ -362,11 +402,6 @@ class TaggingTask(Task):
         if self._label_names is None and not self.config.do_train:
             self._label_names = names
         self.check_names(self.label_names, names)
-
-
-def _joined(words: Sequence[str]) -> Words:
-    """Words as a text, blanks between them."""
-    return Words(" ".join(words), words, starts_of(np.array([len(word) + 1 for word in words], np.int32)))
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:

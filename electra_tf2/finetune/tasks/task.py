@@ -37,11 +37,13 @@ class Features(NamedTuple):
 
     input_ids, segment_ids: int32 [length], special tokens included, no padding.
     labels: name -> scalar or, for a `Label` that is per token, array of at most `length` items.
+    cut: tokens of its texts that did not fit.
     """
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
     labels: dict[str, Any]
+    cut: int = 0
 
 
 class Label(NamedTuple):
@@ -63,6 +65,13 @@ class Split(NamedTuple):
     features: list[Features]
     counts: Sequence[int] | None = None
     labelled: bool = True
+
+    @property
+    def cut(self) -> list[int]:
+        """Tokens that were left out of each example: of its inputs', the largest number."""
+        features = iter(self.features)
+        counts = [1] * len(self.examples) if self.counts is None else self.counts
+        return [max(next(features).cut for _ in range(count)) for count in counts]
 
     def only(self, chosen: Sequence[int]) -> "Split":
         """The examples of these numbers with their features."""
@@ -176,6 +185,11 @@ class Task(TaskFiles, Exports, abc.ABC):
         Args:
           where: the file, for error messages; row i is its line i + 1.
         """
+
+    @property
+    def longest_text(self) -> int:
+        """Tokens beyond which a text is cut."""
+        return self.config.max_seq_length
 
     @property
     def predicted_choices(self) -> int:

@@ -255,8 +255,8 @@ class TextTask(Task):
         features = []
         for example in examples:
             texts = [next(pieces) for _ in example.texts]
-            inputs = pack(texts, self.tokenizer.special, self.config.max_seq_length)
-            features.append(Features(*inputs, self._label_values(example)))
+            row = pack(texts, self.tokenizer.special, self.config.max_seq_length)
+            features.append(Features(row.input_ids, row.segment_ids, self._label_values(example), row.cut))
         return features
 
     def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
