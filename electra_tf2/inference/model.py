@@ -203,8 +203,8 @@ class Model:
     def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
         """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
 
-        A text longer than the model is read in windows that overlap by half; each wordpiece is judged where it has the
-        most text around it.
+        Each says which characters of the text it stands for. A text longer than the model is read in windows that
+        overlap by half; each wordpiece is judged where it has the most text around it.
 
         Args:
           texts: a text, or several, which give a list each.
@@ -308,6 +308,9 @@ class Model:
 
         Raises:
           UserError: the model is not fine-tuned, or a text does not fit its task.
+
+        Warns:
+          LongTexts: some were cut; tags and answers are found in windows of the whole text.
         """
         if self._predictor is None:
             from electra_tf2.inference.predictor import Predictor
