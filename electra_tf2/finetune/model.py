@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.task import HeadInput, HeadOutput, Prediction, T
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
-from electra_tf2.training.optimization import LearningRateSchedule, make_optimizer
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.environment import untuned
 
@@ -125,11 +125,11 @@ class FinetuningTask(TrainingTask):
             separate=config.lr_schedule == "separate",
         )
         layers = config.architecture.num_hidden_layers
-        self.optimizer = make_optimizer(
-            config,
+        self.optimizer = AdamW(
             self.model.trained_variables,
             schedule,
             self.model.decays,
+            config,
             lr_multiplier=lambda variable: layer_multiplier(
                 variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
             ),

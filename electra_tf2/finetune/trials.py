@@ -150,7 +150,7 @@ class Trials:
         # The median: the first loop, which traces, does not spoil it.
         training["examples_per_second"] = float(np.median(rates)) if rates else 0.0
         if config.keep_best:
-            training["best_step"] = trainer.restore_best()
+            training["best_step"] = trainer.checkpoints.restore_best()
         elif config.ema_decay:
             weights.take_averages(task.model, folder, steps)
         return 0, self._scored(task, trial, folder, training) if config.do_eval else None

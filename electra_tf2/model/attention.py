@@ -1,31 +1,23 @@
-"""Self-attention: queries, keys and values, position biases, and scores on whole arrays, in tiles or in windows.
+"""Self-attention: on whole arrays, in tiles where sequences are long (model.kernels.tiles, the same numbers), in blocks
+of queries where a token sees a window of neighbours alone (model.windows).
 
-Sequences that are long are cut into tiles (model.kernels.tiles), which are equal to attention on whole arrays. Where a
-token sees a window of neighbours alone, queries go in n blocks of T, each with K keys (model.windows). B batch, L
-length, H hidden, A heads, D head size.
+B batch, L length, H hidden, A heads, D head size; n blocks of T queries with K keys each.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
+from electra_tf2.model.kernels import positions as position_kernels
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
-from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, between, reaches
+from electra_tf2.model.kernels.cpu import MASKED_SCORE
+from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
-from electra_tf2.model.layers import (
-    Dense,
-    SeedStream,
-    SizedLayer,
-    dropped_out,
-    seed_and_rate,
-    shape_of,
-    truncated_normal,
-    zeros,
-)
+from electra_tf2.model.layers import Dense, SeedStream, SizedLayer, dropped_out, seed_and_rate, shape_of
 from electra_tf2.model.positions import Blocks, blocks_of
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
@@ -66,7 +58,7 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-@with_kernel(cpu.rotated)
+@with_kernel(position_kernels.rotated)
 def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
     """Rotates every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
 
@@ -89,14 +81,13 @@ class Rotation(NamedTuple):
 class AttentionContext(NamedTuple):
     """A batch of sequences as attention of all layers with the same window sees it.
 
-    length: L.
-    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
-    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
+    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to; in tiles [B, 1, 1, L] whatever the direction, in
+      blocks [B n, 1, 1, K].
+    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
+      distance, in blocks [1, A, T, K].
     positions: the network's position scheme.
-    rotation: angles of queries and keys, [n, 1, T, D/2] each where there are blocks; None: no rotation.
-    tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
-      `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
-    blocks: how attention is cut into blocks of queries; `allowed` is [B n, 1, 1, K] then, `position_bias` [1, A, T, K].
+    rotation: angles of queries and keys, in blocks [n, 1, T, D/2] each.
+    tiling, blocks: how attention is cut, if it is.
     """
 
     length: int | tf.Tensor
@@ -111,8 +102,7 @@ class AttentionContext(NamedTuple):
 class SelfAttention(SizedLayer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
 
-    on_whole_arrays: whether `scores` needs all queries and keys at once, so that attention cannot be in tiles or
-      blocks.
+    on_whole_arrays: `scores` needs all queries and keys at once, so attention is never in tiles or blocks.
 
     Args:
       qkv_initializer: of the bias of queries, keys and values.
@@ -125,7 +115,7 @@ class SelfAttention(SizedLayer):
         scope: str,
         architecture: Architecture,
         seed: int = 0,
-        qkv_initializer: Callable[..., tf.Tensor] = zeros,
+        qkv_initializer: Initializer = zeros,
     ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, has_bias = architecture.hidden_size, architecture.attention_bias
@@ -162,10 +152,7 @@ class SelfAttention(SizedLayer):
     ) -> tf.Tensor:
         """softmax(q k^T / sqrt(D) + bias) v with dropout of the probabilities: [B, A, L, D] each -> [B, L, H].
 
-        In blocks of queries, q is [B n, A, T, D], k and v [B n, A, K, D], and L of the result n T.
-
-        Args:
-          seed: int32 [2]; rate: of the dropout.
+        In blocks, q is [B n, A, T, D], k and v are [B n, A, K, D], and L of the result is n T.
         """
         allowed, bias, scale = context.allowed, context.position_bias, self.head_size**-0.5
         if context.tiling is not None:
@@ -183,12 +170,12 @@ class SelfAttention(SizedLayer):
 
 
 class Positions(SizedLayer):
-    """Positions as attention knows them, the same in all layers of a network; in this class nothing.
+    """Positions as attention knows them, the same in all layers of a network; in this class, nothing of them.
 
-    The scheme of the architecture names its subclass (`positions.PositionScheme.layer_class`).
+    The architecture's scheme names its subclass (`positions.PositionScheme.layer_class`).
 
-    bias_kind: "none", "fixed" or "learned": what `bias` is.
-    attention_class: class of the layers' attention.
+    bias_kind: "none", "fixed" or "learned".
+    attention_class: of the layers.
     """
 
     bias_kind: Bias = "none"
@@ -203,7 +190,7 @@ class Positions(SizedLayer):
         del length, is_local
         return None
 
-    def qkv_initializer(self, is_local: bool) -> Callable[..., tf.Tensor]:
+    def qkv_initializer(self, is_local: bool) -> Initializer:
         """Returns the initializer of the bias [3 A D] of queries, keys and values in local or other layers."""
         del is_local
         return zeros

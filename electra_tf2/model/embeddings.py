@@ -6,15 +6,14 @@ B batch, L length, V vocabulary, E width of the embeddings.
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.layers import Layer, LayerNorm, SeedStream, dropout, shape_of, truncated_normal, zeros
+from electra_tf2.model.initializers import truncated_normal, zeros
+from electra_tf2.model.layers import Layer, LayerNorm, SeedStream, dropout, shape_of
 
 DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
 
 
 class Embeddings(Layer):
     """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
-
-    With embedding_norm "after" an encoder normalises and drops out what it makes of the sum.
 
     Args:
       words: a block whose word table is used instead of an own one.

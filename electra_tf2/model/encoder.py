@@ -1,10 +1,9 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
-Main network, generator and both towers of a two-tower generator are the same class; they differ in `Architecture`,
-scope, embedding block (own or shared) and attention direction. B batch, L length, E embedding, H hidden.
+Main network, generator and both towers of a two-tower generator are of this class. B batch, L length, E embedding, H
+hidden.
 """
 
-import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,29 +13,19 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, make_context
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
+from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels import xla
-from electra_tf2.model.kernels.compilation import keeping_little
-from electra_tf2.model.kernels.cpu import Direction
-from electra_tf2.model.layers import (
-    Dense,
-    LayerNorm,
-    SeedStream,
-    SizedLayer,
-    dropout,
-    glorot_uniform,
-    residual_sum,
-    seed_and_rate,
-    truncated_normal,
-    zeros,
-)
+from electra_tf2.model.kernels.compilation import keeping_little, keeps_little
+from electra_tf2.model.kernels.positions import Direction
+from electra_tf2.model.layers import Dense, LayerNorm, SeedStream, SizedLayer, dropout, residual_sum, seed_and_rate
+from electra_tf2.model.recomputation import recomputed
 
 
 class TransformerLayer(SizedLayer):
-    """Attention and feed-forward, each a residual branch.
+    """Attention and feed-forward, each a residual branch: x = norm(x + branch(x)) where norm_style is "post" (BERT).
 
-    norm_style "post" normalises after each sum: x = norm(x + branch(x)) (BERT). "pre" normalises what a branch reads:
-    x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer Normalization in
-    the Transformer Architecture").
+    "pre" is x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer
+    Normalization in the Transformer Architecture").
 
     >>> sizes = make_architecture("small", {"hidden_size": 64}, 600, None)
     >>> context = make_context(tf.ones([2, 7], tf.int32), Positions("encoder", sizes))
@@ -47,7 +36,6 @@ class TransformerLayer(SizedLayer):
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm.
-      qkv_initializer: of the bias of queries, keys and values.
     """
 
     def __init__(
@@ -59,33 +47,33 @@ class TransformerLayer(SizedLayer):
         ffn_of: "TransformerLayer | None" = None,
         has_norm: bool = True,
         attention_class: type[SelfAttention] = SelfAttention,
-        qkv_initializer: Callable[..., tf.Tensor] = zeros,
+        qkv_initializer: Initializer = zeros,
     ) -> None:
         super().__init__(scope, architecture, seed)
-        hidden, inner = architecture.hidden_size, architecture.intermediate_size
-        initializer = truncated_normal(architecture.initializer_range)
-        to_residual = truncated_normal(architecture.residual_initializer_range)
-        self.dropout_rate = architecture.hidden_dropout_prob
-        self._is_pre_norm = architecture.norm_style == "pre"
+        a, hidden, inner = architecture, architecture.hidden_size, architecture.intermediate_size
+        self.dropout_rate = a.hidden_dropout_prob
+        self._is_pre_norm = a.norm_style == "pre"
         self.attention_norm: LayerNorm | None = None
         if attention_of is not None:
             self.attention: SelfAttention = attention_of.attention
             self.attention_norm = attention_of.attention_norm if has_norm else None
         else:
-            self.attention = attention_class(f"{scope}/attention", architecture, seed, qkv_initializer)
+            self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
             if has_norm:
-                self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, architecture)
+                self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a)
         if ffn_of is not None:
             self.intermediate: Dense = ffn_of.intermediate
             self.output_dense: Dense = ffn_of.output_dense
             self.output_norm: LayerNorm = ffn_of.output_norm
         else:
-            has_bias = architecture.mlp_bias
-            kind, name = (GatedDense, "gated") if architecture.gated_mlp else (Dense, "dense")
-            first, act = f"{scope}/intermediate/{name}", architecture.hidden_act
-            self.intermediate = kind(first, hidden, inner, initializer, seed, act, has_bias)
-            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=has_bias)
-            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, architecture)
+            first, name = (GatedDense, "gated") if a.gated_mlp else (Dense, "dense")
+            initializer = truncated_normal(a.initializer_range)
+            to_residual = truncated_normal(a.residual_initializer_range)
+            self.intermediate = first(
+                f"{scope}/intermediate/{name}", hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias
+            )
+            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
+            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]."""
@@ -94,7 +82,9 @@ class TransformerLayer(SizedLayer):
             return self.attention(x, context, seeds)
 
         def feed_forward(x: tf.Tensor) -> tf.Tensor:
-            return xla.feed_forward(self.intermediate, self.output_dense, x)
+            if keeps_little():
+                return xla.feed_forward(self.intermediate, self.output_dense, x)
+            return self.output_dense.product(self.intermediate(x))
 
         x = self._residual(x, attend, self.attention.output_dense, self.attention_norm, seeds)
         return self._residual(x, feed_forward, self.output_dense, self.output_norm, seeds)
@@ -114,24 +104,6 @@ class TransformerLayer(SizedLayer):
             return residual_sum(x, y, last.bias_or_zeros, seed, rate=rate)
         assert norm is not None
         return norm.of_sum(x, y, last.bias_or_zeros, seed, rate)
-
-
-def recomputed(layer: TransformerLayer, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-    """Runs a layer and keeps its input only; the gradient computes the layer again, with the same dropout.
-
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
-    """
-    first = copy.copy(seeds)
-
-    # What has a gradient is an argument or a variable.
-    def run(x: tf.Tensor, position_bias: tf.Tensor) -> tf.Tensor:
-        again = copy.copy(first)
-        x = layer(x, context._replace(position_bias=position_bias), again)
-        if seeds is not None and again is not None:
-            seeds.skip_past(again)
-        return x
-
-    return tf.recompute_grad(run)(x, context.position_bias)
 
 
 class EncoderOutput(NamedTuple):
@@ -158,11 +130,11 @@ class Encoder(SizedLayer):
     Args:
       scope: "electra", "generator", "generator_ltr", ...
       architecture: sizes; `embedding_size` must be that of `embeddings` where given.
-      embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
-      direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
+      embeddings: a block to share (ELECTRA, section 3.2: weight sharing); None: an own one.
+      direction: which keys a position may see; "both" but for the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: "layers": keep nothing of a layer but its input; "selective": keep no pairs of positions, nor outputs
-        of activations (`keeping_little`).
+      recompute: "layers": keep nothing of a layer but its input; "selective": nothing of pairs of positions, nor
+        outputs of activations.
     """
 
     def __init__(

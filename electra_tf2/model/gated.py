@@ -1,10 +1,18 @@
 """Gated linear units, which feed-forward networks of gated_mlp open with."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-from electra_tf2.model.layers import Dense, add_bias, gated_gelu
+from electra_tf2.model.initializers import Initializer
+from electra_tf2.model.kernels import gated
+from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.layers import Dense, add_bias
+
+
+@with_kernel(gated.gated_gelu)
+def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """gelu(a) c of x + bias = [a, c], its two halves (Shazeer 2020, "GLU Variants Improve Transformer", equation 5)."""
+    first, second = tf.split(x + bias, 2, -1)
+    return first * 0.5 * (1.0 + tf.math.erf(first * 0.5**0.5)) * second
 
 
 class GatedDense(Dense):
@@ -19,7 +27,7 @@ class GatedDense(Dense):
         scope: str,
         input_size: int,
         output_size: int,
-        initializer: Callable[..., tf.Tensor],
+        initializer: Initializer,
         seed: int,
         act: str,
         has_bias: bool,

@@ -1,7 +1,6 @@
-"""The generator, which proposes replacements: a masked language model.
+"""The generator, a masked language model: a masked batch to distributions over the vocabulary at the masked positions.
 
-It maps a masked batch to distributions over the vocabulary at the masked positions [B, N]. model.other_generators has
-others; pretrain.pretraining_model decides which one a run uses, and what it shares with the main network.
+model.other_generators has others; pretrain.networks decides which one a run uses.
 """
 
 import dataclasses
@@ -45,23 +44,6 @@ class GeneratorOutput:
     states: tf.Tensor | None = None
     encoded: EncoderOutput | None = None
 
-    @property
-    def logits(self) -> tf.Tensor:
-        """float32 [B, N, V]; costly, for what wants all of them."""
-        return self.softmax.logits
-
-    def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """float32 [B, N], of tokens at the masked positions."""
-        return self.softmax.log_probs(token_ids)
-
-    def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """bool [B, N]: these tokens are the generator's first choice at the masked positions."""
-        return self.softmax.are_likeliest(token_ids)
-
-    def entropies(self) -> tf.Tensor:
-        """float32 [B, N], at the masked positions, in nats; no gradient."""
-        return self.softmax.entropies()
-
 
 def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
     """Casts the head's input to float32 in evaluation (no `seeds`), whose logits then do not depend on `precision`.
@@ -75,7 +57,7 @@ class MaskedLanguageModel(Layer):
     """An encoder over the masked input and a language-model head at the masked positions (ELECTRA, equation 1).
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
-    >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).logits.shape  # 2 sequences, 3 masked positions each
+    >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).softmax.logits.shape  # 2 rows, 3 masked positions
     TensorShape([2, 3, 600])
     """
 

@@ -1,4 +1,4 @@
-"""Prediction heads on top of an encoder: over the vocabulary, over tokens, over sequences.
+"""Heads of ELECTRA on top of an encoder: over the vocabulary, and over tokens. model.other_heads has others.
 
 B batch, L length, N masked positions, H hidden, E embedding, V vocabulary.
 """
@@ -6,19 +6,11 @@ B batch, L length, N masked positions, H hidden, E embedding, V vocabulary.
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.initializers import glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels.compilation import are_on
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
-from electra_tf2.model.layers import (
-    Dense,
-    Layer,
-    LayerNorm,
-    SizedLayer,
-    glorot_uniform,
-    truncated_normal,
-    zeros,
-)
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
@@ -102,59 +94,6 @@ class LanguageModelHead(PredictionHead):
         return tied_logits(self.hidden(states), self.table, self.output_bias)
 
 
-class TiedHead(Layer):
-    """A softmax tied to the word table and a bias, without a transform.
-
-    The word table must be as wide as the states.
-
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
-    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
-    TensorShape([2, 3, 600])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
-        super().__init__(scope, seed)
-        self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
-
-    @property
-    def table(self) -> tf.Tensor:
-        """float32 [V, H]."""
-        return self.embeddings.word_embeddings
-
-    def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns [B, N, H] as it is: what is multiplied with the word table."""
-        return states
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, N, H] -> float32 logits [B, N, V]."""
-        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
-
-
-def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0) -> LanguageModelHead | TiedHead:
-    """The head of a language model on a network's states, with BERT's transform or without."""
-    if transform:
-        return LanguageModelHead(scope, encoder, seed)
-    return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
-
-
-class CopyHead(SizedLayer):
-    """One linear unit per token; positive means that the token is the original.
-
-    >>> CopyHead("copy", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 7, 64])).shape
-    TensorShape([2, 7])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
-        initializer = truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", architecture.hidden_size, 1, initializer, seed)
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, L, H] -> float32 logits [B, L]."""
-        return _unit(self.dense, states)
-
-
 class ReplacedTokenHead(SizedLayer):
     """dense(H) + activation, then one logit per token; positive means replaced (ELECTRA, equation 2).
 
@@ -177,28 +116,10 @@ class ReplacedTokenHead(SizedLayer):
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
         hidden = self.dense(states)
-        return _unit(self.logit, hidden if self.layer_norm is None else self.layer_norm(hidden))
+        return one_unit(self.logit, hidden if self.layer_norm is None else self.layer_norm(hidden))
 
 
-class ContrastHead(SizedLayer):
-    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
-
-    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
-    TensorShape([2, 64])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, H] -> [B, H]."""
-        return self.layer_norm(self.dense(states))
-
-
-def _unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:
+def one_unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:
     """Applies a layer of one unit, its product in float32 as well: [B, L, H] -> float32 [B, L].
 
     Out of a bfloat16 product logits near 16, which energies reach, would come in steps of 0.06.

@@ -1,21 +1,21 @@
 """The building blocks of every network: dense, layer norm, dropout, activations.
 
-Variables are float32 under the original's names; each layer computes in the type of its input, so mixed precision is
-decided once, where a network casts its embeddings. Formulas compute in float32 inside, and so does all that ends in a
-loss. `with_kernel` names the compiled form of a formula, with the same numbers, that runs unless `kernels.off()`.
+Variables are float32 under the original's names; layers compute in the type of their input, formulas in float32 inside.
+`with_kernel` names the compiled form of a formula, with the same numbers, that runs unless `kernels.off()`.
 """
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.initializers import Initializer, ones, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.compilation import cast_weight, with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, cast_weight, matrix_product, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
@@ -31,13 +31,6 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """y Phi(y) of y = x + bias, the exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
     y = x + bias
     return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
-
-
-@with_kernel(cpu.gated_gelu)
-def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """gelu(a) c of x + bias = [a, c], its two halves (Shazeer 2020, "GLU Variants Improve Transformer", equation 5)."""
-    first, second = tf.split(x + bias, 2, -1)
-    return first * 0.5 * (1.0 + tf.math.erf(first * 0.5**0.5)) * second
 
 
 @with_kernel(cpu.dropout)
@@ -108,9 +101,7 @@ class Layer(tf_keras.layers.Layer):
         self.scope = scope
         self.seed = seed
 
-    def weight(
-        self, name: str, shape: list[int], initializer: Callable[..., tf.Tensor], decay: bool = True
-    ) -> tf.Variable:
+    def weight(self, name: str, shape: list[int], initializer: Initializer, decay: bool = True) -> tf.Variable:
         """Makes a trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`.
 
         Args:
@@ -147,38 +138,12 @@ class SizedLayer(Layer):
         return cls(**config | {"architecture": Architecture(**config["architecture"])})
 
 
-def truncated_normal(stddev: float) -> Callable[..., tf.Tensor]:
-    return lambda shape, seed: tf.random.stateless_truncated_normal(shape, seed, stddev=stddev)
-
-
-def glorot_uniform(shape: list[int], seed: list[int]) -> tf.Tensor:
-    """Initialises dense kernels as TF1 does by default; the original uses it for three layers (docs/differences.md)."""
-    limit = (6.0 / (shape[0] + shape[1])) ** 0.5
-    return tf.random.stateless_uniform(shape, seed, -limit, limit)
-
-
-def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
-    del seed
-    return tf.zeros(shape)
-
-
-def constant(values: Sequence[float] | Sequence[Sequence[float]]) -> Callable[..., tf.Tensor]:
-    return lambda shape, seed: tf.reshape(tf.constant(values), shape)
-
-
-def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
-    del seed
-    return tf.ones(shape)
-
-
 class Dense(Layer):
     """y = activation(x W + b) over the last axis, one matrix product for all leading axes.
 
     Args:
-      input_size, output_size: the kernel's shape.
-      initializer: of the kernel; bias_initializer: of the bias.
+      initializer: of the kernel.
       act: name of the activation.
-      has_bias: whether there is b.
     """
 
     def __init__(
@@ -186,11 +151,11 @@ class Dense(Layer):
         scope: str,
         input_size: int,
         output_size: int,
-        initializer: Callable[..., tf.Tensor],
+        initializer: Initializer,
         seed: int = 0,
         act: str = "linear",
         has_bias: bool = True,
-        bias_initializer: Callable[..., tf.Tensor] = zeros,
+        bias_initializer: Initializer = zeros,
     ) -> None:
         super().__init__(scope, seed)
         self.output_size = output_size
@@ -204,7 +169,7 @@ class Dense(Layer):
         return tf.zeros([self.output_size]) if self.bias is None else self.bias
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """[..., input_size] -> [..., output_size], in the type of `x`."""
+        """[..., input_size] -> [..., output_size]."""
         return self.activated(self.product(x), self.bias)
 
     def activated(self, product: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
@@ -213,7 +178,8 @@ class Dense(Layer):
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        return xla.matrix_product(x, cast_weight(self.kernel, x.dtype))
+        times = xla.product if are_one_program() else tf.matmul
+        return matrix_product(x, cast_weight(self.kernel, x.dtype), times)
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:

@@ -7,7 +7,7 @@ from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import GeneratorOutput, MaskedInput, exact
 from electra_tf2.model.heads import LanguageModelHead
-from electra_tf2.model.kernels.cpu import Direction
+from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.model.softmax import VocabularySoftmax
 
@@ -53,7 +53,7 @@ class TwoTowerClozeModel(Layer):
 class UniformGenerator(Layer):
     """No network: every token of the vocabulary is equally likely.
 
-    >>> UniformGenerator(600)(masked).logits.shape  # 2 sequences, 3 masked positions each
+    >>> UniformGenerator(600)(masked).softmax.logits.shape  # 2 sequences, 3 masked positions each
     TensorShape([2, 3, 600])
     """
 

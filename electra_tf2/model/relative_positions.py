@@ -3,14 +3,14 @@
 `model.positions` lists the schemes. B batch, L length, H hidden, A heads, D head size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import Positions, Rotation
-from electra_tf2.model.layers import constant, truncated_normal, zeros
+from electra_tf2.model.initializers import Initializer, constant, truncated_normal, zeros
 from electra_tf2.model.positions import Bucketed, local_bias, sinusoid_frequencies
 
 
@@ -69,7 +69,7 @@ class Rotations(Positions):
         angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
         return Rotation(tf.cos(angles), tf.sin(angles))
 
-    def qkv_initializer(self, is_local: bool) -> Callable[..., tf.Tensor]:
+    def qkv_initializer(self, is_local: bool) -> Initializer:
         """Returns an initializer by `local_rotation_biases` with relative_position_start local, else zeros."""
         a = self.architecture
         if not a.starts_locally:

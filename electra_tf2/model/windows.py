@@ -7,7 +7,8 @@ are masked. B rows, A heads, L length, D head size; n blocks of T queries and K 
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, reaches
+from electra_tf2.model.kernels.cpu import MASKED_SCORE
+from electra_tf2.model.kernels.positions import Direction, reaches
 from electra_tf2.model.layers import shape_of
 from electra_tf2.model.positions import Blocks
 

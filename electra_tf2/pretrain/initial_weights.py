@@ -10,7 +10,8 @@ from electra_tf2.formats.stored_model import MASKED_LM, StoredModel, open_model
 from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
 from electra_tf2.formats.weights import base_name
 from electra_tf2.model.embeddings import DIFFERENCE
-from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.other_heads import TiedHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say

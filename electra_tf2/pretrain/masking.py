@@ -1,11 +1,11 @@
 """Dynamic masking and corruption: which positions are masked, and the generator's samples written there.
 
-First stages of the training step: `Batch -> MaskedBatch`, and `MaskedBatch + logits -> CorruptedBatch`. All randomness
-of masking and sampling is drawn here, for the rows of the global batch, as a function of (step seed, global row);
-replicas and micro-batches only slice it. B rows on this replica, L length, N = max_predictions_per_seq, V vocabulary.
+All randomness of masking and sampling is drawn here, for the rows of the global batch, as a function of (step seed,
+global row); replicas and micro-batches only slice it.
+B rows on this replica, L length, N = max_predictions_per_seq, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -14,9 +14,10 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.softmax import sample_from_logits
-from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, draw_spans, draw_units, one_decision_per_unit
-from electra_tf2.util.uniform import uniform
+from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, masked_units
 
+_MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels use; XLA's take the highest
+_ONE = 0x3F800000  # the bits of 1.0
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
 
 
@@ -73,6 +74,24 @@ class MaskingNoise(NamedTuple):
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
 Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
+
+
+def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, lowest: float = 0.0) -> tf.Tensor:
+    """Draws float32 [*shape] in [lowest, 1) as a function of int32 [2] `seed`.
+
+    The numbers are tf.random.stateless_uniform's, with XLA too, where that makes other numbers of the same bits.
+    """
+    bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
+    from_one = tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, _MANTISSA), _ONE), tf.float32)
+    draws = from_one - 1.0
+    return draws * (1.0 - lowest) + lowest if lowest else draws
+
+
+def row_noise(draws: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """Float32 [B, *shape], uniform in (0, 1), as a function of two draws of each row, float32 [B, 2]: for draws too
+    many to be kept."""
+    seeds = tf.bitcast(draws, tf.int32)
+    return tf.map_fn(lambda seed: uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32)
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
@@ -182,16 +201,8 @@ def mask(
     else:
         wanted = number_of_predictions(input_mask, mask_prob, count)
     if proposal.units is not None:
-        if proposal.spans is None:
-            together = proposal.units
-            drawn = draw_units(noise.where, proposal.units, candidates, wanted)
-        else:
-            together = draw_spans(noise.where, proposal.units, proposal.spans, candidates, wanted)
-            drawn = together > 0
-        leftmost_first = tf.range(input_ids.shape[1], 0, -1, dtype=tf.float32)
-        positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=count).indices
-        wanted = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
-        noise = noise._replace(how=one_decision_per_unit(noise.how, together, positions))
+        positions, wanted, how = masked_units(proposal, noise.where, noise.how, candidates, wanted)
+        noise = noise._replace(how=how)
     elif config.mask_sampling == "without_replacement":
         scores = noise.where
         if proposal.weights is not None:  # Efraimidis and Spirakis 2006
@@ -300,7 +311,7 @@ def sample(
 
     `temperature` is the configured one if not given.
     """
-    if generated.softmax is not None and not config.disallow_correct:
+    if not config.disallow_correct:
         temperature = config.temperature if temperature is None else temperature
         return generated.softmax.sample(masked.sampling_noise, temperature)
     logits = sampled_logits(config, masked, generated, temperature)
@@ -311,7 +322,7 @@ def sampled_logits(
     config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput, temperature: float | tf.Tensor | None
 ) -> tf.Tensor:
     """float32 [B, N, V] logits of the distribution that is sampled."""
-    logits = generated.logits / (config.temperature if temperature is None else temperature)
+    logits = generated.softmax.logits / (config.temperature if temperature is None else temperature)
     if not config.disallow_correct:
         return logits
     correct = tf.range(config.vocab_size) == masked.masked_lm_ids[..., tf.newaxis]

@@ -108,6 +108,31 @@ def draw_spans(
     return tf.where(candidates > 0, tf.gather(drawn, units, batch_dims=1), 0)
 
 
+def masked_units(
+    proposal: Proposal, where: tf.Tensor, how: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Masks whole units, or spans of them, within the budget.
+
+    Args:
+      where, how: uniform draws, float32 [B, L] and [B, N, 2], as in `masking.MaskingNoise`.
+      candidates: float32 [B, L]. wanted: int32 [B], tokens to be masked at most.
+
+    Returns:
+      int32 [B, N] positions, leftmost first; int32 [B], how many of them count; and `how`, a decision for each unit.
+    """
+    assert proposal.units is not None
+    if proposal.spans is None:
+        together = proposal.units
+        drawn = draw_units(where, proposal.units, candidates, wanted)
+    else:
+        together = draw_spans(where, proposal.units, proposal.spans, candidates, wanted)
+        drawn = together > 0
+    leftmost_first = tf.range(candidates.shape[1], 0, -1, dtype=tf.float32)
+    positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=how.shape[1]).indices
+    count = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
+    return positions, count, one_decision_per_unit(how, together, positions)
+
+
 def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """float32 [B, N, 2], `MaskingNoise.how` with one draw of [MASK], kept or random for all tokens of a unit.
 

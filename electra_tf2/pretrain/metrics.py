@@ -1,7 +1,14 @@
 """Metrics that add up over steps and replicas: areas under ROC curves from histograms, cosines between states."""
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
+
+from electra_tf2.pretrain.diagnosis import on_plateau
+from electra_tf2.training.loop import ratios
 
 NUM_BUCKETS = 200  # tf.metrics.auc's default number of thresholds
 _EPSILON = 1e-6  # tf.metrics.auc's
@@ -72,3 +79,22 @@ def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[t
         return tf.reduce_sum(tf.square(total)) - count, count * (count - 1.0)
 
     return {"cls_cosine": between(unit[:, 0], real[:, 0]), "token_cosine": between(unit, real)}
+
+
+def summary(totals: Mapping[str, Any], unigram_entropy: float | None, weights: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of an evaluation by name.
+
+    Args:
+      totals: "metrics" and "histograms", summed over batches and replicas.
+      unigram_entropy: of the records, in nats; None if unknown.
+      weights: loss name -> its factor in the total loss.
+    """
+    metrics = ratios(totals["metrics"])
+    if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
+        metrics["uniformity"] = math.log(max(metrics.pop("uniformity_kernel"), 1e-30))
+    metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
+    if unigram_entropy is not None and "hidden_masked_lm_loss" in metrics:
+        metrics["unigram_entropy"] = unigram_entropy
+        metrics["plateau"] = float(on_plateau(metrics["hidden_masked_lm_loss"], unigram_entropy))
+    metrics["loss"] = sum(weight * metrics[name] for name, weight in weights.items())
+    return dict(sorted(metrics.items()))

@@ -1,10 +1,7 @@
 """A pre-training model: a generator, a main network and a list of objectives, composed from a configuration.
 
-`PretrainingModel.forward` is ELECTRA's figure: the generator reads the masked input, its samples corrupt the original
-one, the main network reads that; `outputs` are the objectives over it. The training step of one replica is `prepare`
-(masking, all random draws, and the weights whose sums over the global batch divide the losses), and both of these per
-micro-batch. So gradient accumulation and any number of replicas compute the loss and gradient of one device that
-sees the whole global batch. A paper's model subclasses this one and overrides the method that it changes.
+A step is `prepare` (masking, all random draws, the weights that divide the losses), then `forward`, ELECTRA's figure,
+and `outputs`, the objectives over it, for each micro-batch. A paper's model overrides the method that it changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +19,10 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
-from electra_tf2.pretrain.objectives.bert import MaskedLM
-from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast, crop
-from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
-from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
-from electra_tf2.pretrain.schedules import final_values
+from electra_tf2.pretrain.objectives.choice import generator_objective, layers_of, main_objectives
+from electra_tf2.pretrain.objectives.coco_lm import SequenceContrast, crop
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
+from electra_tf2.pretrain.schedules import StepValues, final_values
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 
@@ -63,7 +57,6 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special or special_ids(load_vocab(config.vocab_file))
-        # What a step needs of the configuration is computed here, not when it is traced.
         self.has_main_network = config.trains_main_network
         self.final_values = final_values(config)
         self.encoder = None
@@ -75,16 +68,8 @@ class PretrainingModel(Layer):
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
-        self._track_objectives()
-
-    def _track_objectives(self) -> None:
-        """Gives checkpoints the objectives' layers and variables, under paths such as objectives/0/head.
-
-        Keras would not find them: objectives are plain objects.
-        """
-        tracked: dict[int, Layer] = {}  # by id of the objective: one that another uses is tracked once
-        layers = tf.__internal__.tracking.wrap([_layers_of(objective, tracked) for objective in self.objectives])
-        self._track_trackable(layers, "objectives")
+        layers = layers_of(self.objectives)
+        self._track_trackable(layers, "objectives")  # paths in checkpoints are objectives/0/head and so on
         self._objective_layers = layers
 
     # Networks and objectives, which papers replace or add to.
@@ -108,27 +93,11 @@ class PretrainingModel(Layer):
 
     def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
         """The loss term of the generator, or of BERT's only network."""
-        config = self.config
-        if config.adversarial_generator:
-            detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
-            return AdversarialGenerator(config, networks, detection)
-        if config.two_tower_generator:
-            return ClozeLM(config, networks)
-        return MaskedLM(config, networks)
+        return generator_objective(self.config, networks, main)
 
     def make_main_objectives(self, networks: Networks) -> list[Objective]:
         """The loss terms of the main network; none for BERT."""
-        config = self.config
-        if config.electra_objective:
-            return [ReplacedTokenDetection(config, networks)]
-        if config.electric_objective:
-            return [NoiseContrastive(config, networks)]
-        if config.replace_mlm_objective or config.all_tokens_mlm_objective:
-            return [(ReplaceMLM if config.replace_mlm_objective else AllTokensMLM)(config, networks)]
-        if config.corrective_lm_objective:
-            copy = CopyDetection(config, networks)
-            return [copy, CorrectiveLM(config, networks, copy)]
-        return []
+        return main_objectives(self.config, networks)
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
@@ -286,15 +255,3 @@ def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> 
     if not config.paper:
         return PretrainingModel(config, special)
     return getattr(load_paper(config.paper, "model"), "Model", PretrainingModel)(config, special)
-
-
-def _layers_of(objective: Objective, tracked: dict[int, Layer]) -> Layer:
-    """A layer that holds the layers and variables of an objective under the names of its attributes."""
-    if id(objective) not in tracked:
-        tracked[id(objective)] = layer = Layer("")
-        for name, value in vars(objective).items():
-            if isinstance(value, Objective):
-                setattr(layer, name, _layers_of(value, tracked))
-            elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
-                setattr(layer, name, value)
-    return tracked[id(objective)]

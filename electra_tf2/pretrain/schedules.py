@@ -7,10 +7,25 @@ their first value until `ramp_start` and are linear for `ramp_steps`; with `temp
 exponentially instead, as Fast-ELECTRA's does. Evaluation uses the last values.
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain.objectives.objective import StepValues
+
+
+class StepValues(NamedTuple):
+    """Hyperparameters that may change from step to step: floats, or float32 scalars where they do.
+
+    temperature: of the generator's softmax when sampling.
+    main_weight: factor of all losses of the main network.
+    step: float32, 0-based; None in evaluation, where every schedule is at its end.
+    """
+
+    mask_prob: float | tf.Tensor
+    temperature: float | tf.Tensor
+    main_weight: float | tf.Tensor = 1.0
+    step: tf.Tensor | None = None
 
 
 def final_values(config: PretrainingConfig) -> StepValues:

@@ -1,21 +1,21 @@
 """Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
 
 import dataclasses
-import math
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import diagnosis, pretrain_data, schedules
+from electra_tf2.pretrain import pretrain_data, schedules
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.metrics import auc
-from electra_tf2.pretrain.objectives.objective import StepValues, WholeBatch
+from electra_tf2.pretrain.metrics import summary
+from electra_tf2.pretrain.objectives.objective import WholeBatch
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.training.distribution import rows_of_host
-from electra_tf2.training.loop import ratios
-from electra_tf2.training.optimization import LearningRateSchedule, make_optimizer
+from electra_tf2.training.micro_batches import mapped
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import load_paper
 
@@ -58,7 +58,7 @@ class PretrainingTask(TrainingTask):
             separate=config.lr_schedule == "separate",
             decay_steps=config.decay_steps,
         )
-        self.optimizer = make_optimizer(config, self.model.trained_variables, schedule, self.model.decays)
+        self.optimizer = AdamW(self.model.trained_variables, schedule, self.model.decays, config)
 
     # A step, in replica context.
 
@@ -104,7 +104,7 @@ class PretrainingTask(TrainingTask):
         values: StepValues,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
-        whole = self._whole_batch(masked, seed, values)
+        whole = self._whole_batch(masked, seed, values) if self._compares_micro_batches else None
 
         def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             rows, row_numbers = part
@@ -117,20 +117,15 @@ class PretrainingTask(TrainingTask):
         batch = (masked, tf.range(masked.input_ids.shape[0]))
         return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
 
-    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch | None:
-        """Values that micro-batches need of one another, from a pass without gradients; None if they need none."""
-        if not self._compares_micro_batches:
-            return None
+    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch:
+        """Values that micro-batches need of one another, from a pass without gradients."""
 
-        def shared(rows: MaskedBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self.model.shared(self.model.forward(rows, seed, temperature=values.temperature))
+        def shared(rows: MaskedBatch, number: tf.Tensor) -> dict[str, tf.Tensor]:
+            of_rows = tf.random.experimental.stateless_fold_in(seed, number)  # the same dropout as in summed_gradients
+            return self.model.shared(self.model.forward(rows, of_rows, temperature=values.temperature))
 
-        return WholeBatch(
-            self.mapped(shared, masked, seed),
-            masked.holds_sequence,
-            tf.constant(0),
-            1.0 / self.config.gradient_accumulation_steps,
-        )
+        parts = self.micro_batches
+        return WholeBatch(mapped(shared, masked, parts), masked.holds_sequence, tf.constant(0), 1.0 / parts)
 
     @compiled
     def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
@@ -172,18 +167,7 @@ class PretrainingTask(TrainingTask):
 
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
         """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""
-        metrics = ratios(totals["metrics"])
-        if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
-            metrics["uniformity"] = math.log(max(metrics.pop("uniformity_kernel"), 1e-30))
-        metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
-        entropy = self.unigram_entropy
-        if entropy is not None and "hidden_masked_lm_loss" in metrics:
-            metrics["unigram_entropy"] = entropy
-            metrics["plateau"] = float(diagnosis.on_plateau(metrics["hidden_masked_lm_loss"], entropy))
-        metrics["loss"] = sum(
-            objective.loss_weight * metrics[objective.loss_name] for objective in self.model.objectives
-        )
-        return dict(sorted(metrics.items()))
+        return summary(totals, self.unigram_entropy, {one.loss_name: one.loss_weight for one in self.model.objectives})
 
 
 def make_task(
@@ -194,7 +178,5 @@ def make_task(
     eval_records: Records | None = None,
 ) -> PretrainingTask:
     """The task of a run: the core's, or that of its paper where it has one. Arguments as `PretrainingTask`."""
-    task_class = (
-        getattr(load_paper(config.paper, "model"), "Task", PretrainingTask) if config.paper else PretrainingTask
-    )
-    return task_class(config, strategy, jit_compile, train_records, eval_records)
+    own = getattr(load_paper(config.paper, "model"), "Task", None) if config.paper else None
+    return (own or PretrainingTask)(config, strategy, jit_compile, train_records, eval_records)

@@ -9,8 +9,9 @@ import contextlib
 import errno
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,35 +65,28 @@ class Writer:
     """A thread that does one piece of work at a time; what goes wrong there is raised where its end is waited for."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint writer")
+        self._work: Future[None] | None = None
 
     def start(self, work: Callable[[], None]) -> None:
         """Begins a piece of work, after the one before. Raises what went wrong with that."""
         self.wait()
-        self._thread = threading.Thread(target=self._do, args=(work,), name="checkpoint writer", daemon=True)
-        self._thread.start()
-
-    def _do(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._failure = error
+        self._work = self._thread.submit(work)
 
     @property
     def is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._work is not None and not self._work.done()
 
     def settle(self) -> None:
         """Waits for the end of the work, whatever it may be."""
-        if self._thread is not None:
-            self._thread.join()
+        if self._work is not None:
+            futures.wait([self._work])
 
     def check(self) -> None:
         """Raises, once, what has gone wrong by now."""
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        if self._work is not None and self._work.done():
+            work, self._work = self._work, None
+            work.result()
 
     def wait(self) -> None:
         """Waits for the end of the work. Raises what went wrong."""

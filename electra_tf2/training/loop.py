@@ -43,10 +43,6 @@ class LoopSchedule(NamedTuple):
         return self.examples_before + (step - self.first_step) * self.examples_per_step
 
 
-class NotFinite(UserError):
-    """A loss or gradient was not finite."""
-
-
 class Trainer:
     """Runs a task to the end of its schedule, resuming where a checkpoint of the folder left off.
 
@@ -54,7 +50,7 @@ class Trainer:
       task: built under the strategy's scope.
       model_dir: of checkpoints, events and train_metrics.jsonl.
       evaluate: computes metrics of the weights as they are; not needed where the task has an `eval_step`.
-      best_metric: of these, higher is better; the best checkpoint goes to model_dir/best (`restore_best`).
+      best_metric: of these, higher is better; the best checkpoint goes to model_dir/best.
       patience: evaluations in a row without a better one that end the training; 0: none do.
     """
 
@@ -101,10 +97,6 @@ class Trainer:
                 case [int(steps), list(sums)] if all(isinstance(one, int | float) for one in sums):
                     self._since_report = steps, sums
         return self.current_step
-
-    def restore_best(self) -> int:
-        """Restores the weights that did best in `best_metric`. Returns their step."""
-        return self.checkpoints.restore_best()
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
         return run_and_sum(self.strategy, self.task.eval_step, batch, number)
@@ -322,7 +314,7 @@ class Trainer:
         self.checkpoints.writer.settle()
         if self.chief:
             self.checkpoints.pass_over(step)
-        raise NotFinite(
+        raise UserError(
             f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
             f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest()}. To go on from there, run "
             "the command again, without --overwrite, with a lower learning_rate, more num_warmup_steps, or precision "

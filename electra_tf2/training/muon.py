@@ -9,10 +9,12 @@ learning rate and one weight decay serve both.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from electra_tf2.training.hparams import OptimizerHparams
 
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -68,17 +70,13 @@ class Muon(tf.Module):
 
     Args:
       variables: of which those are taken that `matrices_in` names.
-      momentum: decay of the momentum.
-      steps: of Newton-Schulz's iteration.
-      rate_factor: of the learning rate.
-      dtype: of the iteration's products.
+      hparams: those that begin with muon_.
     """
 
-    def __init__(
-        self, variables: Sequence[tf.Variable], momentum: float, steps: int, rate_factor: float, dtype: str
-    ) -> None:
+    def __init__(self, variables: Sequence[tf.Variable], hparams: OptimizerHparams) -> None:
         super().__init__(name="muon")
-        self.momentum, self.steps, self.rate_factor, self._dtype = momentum, steps, rate_factor, tf.as_dtype(dtype)
+        self.momentum, self.steps = hparams.muon_momentum, hparams.muon_ns_steps
+        self.rate_factor, self._dtype = hparams.muon_learning_rate_factor, tf.as_dtype(hparams.muon_precision)
         self._places = [index for index, variable in enumerate(variables) if matrices_in(variable)]
         self._parts = {index: matrices_in(variables[index]) for index in self._places}
         self.momenta = [
@@ -114,7 +112,7 @@ class Muon(tf.Module):
             stack *= _RMS_OF_ADAMW * float(longer) ** 0.5
             for (index, _), direction in zip(members, tf.unstack(stack), strict=True):
                 parts[index].append(direction)
-        return {index: Update(momenta[index], self._joined(found, momenta[index])) for index, found in parts.items()}
+        return {index: Update(momenta[index], self._joined(turned, momenta[index])) for index, turned in parts.items()}
 
     @staticmethod
     def _joined(parts: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
@@ -124,25 +122,7 @@ class Muon(tf.Module):
         return tf.concat([tf.transpose(part) if stands else part for part in parts], axis=1)
 
     @staticmethod
-    def step(
-        variable: tf.Variable,
-        momentum: tf.Variable,
-        update: Update,
-        rates: dict[str, tf.Tensor],
-        keep: tf.Tensor | None,
-    ) -> None:
-        """Weight decay and Muon's direction of one variable; nothing if `keep` is false."""
-
-        def change() -> None:
-            momentum.assign(update.momentum)
-            variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
-
-        if_all_finite(keep, change)
-
-
-def if_all_finite(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
-    """Makes a change unless `keep` is false."""
-    if keep is None:
-        change()
-    else:
-        tf.cond(keep, change, lambda: None)
+    def step(variable: tf.Variable, momentum: tf.Variable, update: Update, rates: dict[str, tf.Tensor]) -> None:
+        """Weight decay and Muon's direction of one variable."""
+        momentum.assign(update.momentum)
+        variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)

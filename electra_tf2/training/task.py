@@ -10,12 +10,12 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once, unfolded_zeros
-from electra_tf2.model.layers import shape_of
-from electra_tf2.training.optimization import AdamW, LossScale
+from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once
+from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.micro_batches import Tensors, summed
+from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.environment import compile_unseen
 
-Tensors = Any  # a nested structure of tensors
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -80,7 +80,7 @@ class TrainingTask:
         self.strategy, self.jit_compile = strategy, jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None
-        self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
+        self._run_seed, self.micro_batches, self._dense = seed, micro_batches, dense_gradients
 
     # What the loop asks for.
 
@@ -152,11 +152,11 @@ class TrainingTask:
           One gradient per variable, and the sum of what `forward` returned besides the loss.
         """
 
-        def part(index: tf.Tensor, rows: Tensors) -> tuple[list[tf.Tensor], Tensors]:
+        def of_rows(rows: Tensors, number: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
             with tf.GradientTape() as tape:
-                loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
+                loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, number))
                 scaled = loss * scale
-            gradients = sums_at_once([scattered(one) for one in tape.gradient(scaled, variables)])
+            gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
             if self._dense:
                 gradients = [
                     tf.zeros(variable.shape)
@@ -166,43 +166,9 @@ class TrainingTask:
                 ]
             return gradients, result
 
-        parts, rows_of = self._micro_batches, self._micro_batch_of(batch)
-        if parts == 1:
-            return part(tf.constant(0), batch)
-        # A loop around one copy of the network: programs and their memory do not grow with the number of micro-batches.
-        one = _traced(lambda index: part(index, rows_of(index)))
-        zeros = tf.nest.map_structure(lambda value: unfolded_zeros(value.shape, value.dtype), one.structured_outputs)
-
-        def add_part(index: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-            return index + 1, tf.nest.map_structure(tf.add, total, one(index))
-
-        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(0), zeros))
-        return total
-
-    def mapped(
-        self, function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]], batch: Tensors, seed: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Applies a function to all rows, per micro-batch with the seeds of `summed_gradients`; no gradient.
-
-        Args:
-          function: (rows, int32 [2] seed of the dropout) -> float32 tensors with a first axis of the rows.
-        """
-        rows_of = self._micro_batch_of(batch)
-
-        one = _traced(lambda index: function(rows_of(index), tf.random.experimental.stateless_fold_in(seed, index)))
-        types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), one.structured_outputs)
-        values = tf.map_fn(one, tf.range(self._micro_batches), fn_output_signature=types, parallel_iterations=1)
-        return {name: tf.stop_gradient(tf.reshape(v, [-1, *v.shape[2:]])) for name, v in values.items()}
-
-    def _micro_batch_of(self, batch: Tensors) -> Callable[[int | tf.Tensor], Tensors]:
-        """Returns the function from the number of a micro-batch to its rows."""
-        parts = self._micro_batches
-
-        def split(field: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(field, [parts, field.shape[0] // parts, *shape_of(field)[1:]])
-
-        split_batch = tf.nest.map_structure(split, batch)
-        return lambda index: tf.nest.map_structure(lambda field: field[index], split_batch)
+        if self.micro_batches == 1:
+            return of_rows(batch, tf.constant(0))
+        return summed(of_rows, batch, self.micro_batches)
 
     def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
         """Applies this replica's share of the gradients. Returns its share of their global norm."""
@@ -210,8 +176,3 @@ class TrainingTask:
         if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
             norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
         return norm / self.replicas
-
-
-def _traced(function: Callable[[tf.Tensor], Tensors]) -> Any:
-    """A concrete function of an int32 scalar, to be run in a loop whose state has the shapes of its results."""
-    return tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))

@@ -57,7 +57,7 @@ def test_checkpoint_forward(trained, batch):
     actual = {  # of the layers, the golden file keeps the first example
         "gen/embedding_output": generator.embeddings,
         "gen/all_layer_outputs": tf.stack(generator.layers)[:, :1],
-        "gen/mlm_logits": forward.generator.logits,
+        "gen/mlm_logits": forward.generator.softmax.logits,
         "gen/mlm_loss": outputs.losses["masked_lm_loss"],
         "disc/embedding_output": main.embeddings,
         "disc/all_layer_outputs": tf.stack(main.layers)[:, :1],
@@ -168,7 +168,7 @@ def test_variant(mode, batch, monkeypatch):
         return arrays.get(full)
 
     logits = expected("gen/mlm_logits")
-    errors["gen/mlm_logits"] = golden.relative_error(forward.generator.logits[: len(logits)], logits)
+    errors["gen/mlm_logits"] = golden.relative_error(forward.generator.softmax.logits[: len(logits)], logits)
     if forward.generator.cloze is not None and expected("cloze/logits") is not None:
         errors["cloze/logits"] = golden.relative_error(forward.generator.cloze.logits[:1], expected("cloze/logits"))
     if forward.encoded is not None:

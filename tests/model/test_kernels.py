@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from electra_tf2.model import attention as attention_module
 from electra_tf2.model import kernels, layers
-from electra_tf2.model.kernels import compilation, cpu, xla
+from electra_tf2.model.gated import gated_gelu
+from electra_tf2.model.kernels import compilation, cpu, gated, xla
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -57,7 +58,7 @@ ROW, ROWS = (8,), (2, 5, 8)
 BRANCH = (ROWS, ROWS, ROW, ROW, ROW)  # x, branch, bias, gamma, beta
 FORMULAS = {
     "gelu": (layers.gelu, (ROWS, ROW)),
-    "gated": (layers.gated_gelu, ((2, 5, 16), (16,))),
+    "gated": (gated_gelu, ((2, 5, 16), (16,))),
     "layer norm": (layers.layer_norm, (ROWS, ROW, ROW)),
     "layer norm, epsilon": (lambda *tensors: layers.layer_norm(*tensors, epsilon=0.1), (ROWS, ROW, ROW)),
     "norm of sum": (of_branch(layers.norm_of_sum, 0.0), BRANCH),
@@ -135,9 +136,9 @@ PASSES: dict[str, Any] = {
     "gelu": (cpu._gelu, (_X, _ROW), {}, 1, 0),
     "its gradient": (cpu._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
     "layer norm": (cpu._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
-    "gated": (cpu._gated_gelu, _TWO, {}, 1, 0),
-    "gated's gradient": (cpu._gradient_of_activated, (_X, *_TWO), {}, 1, 0),
-    "gated's gradient ": (cpu._gradient_of_factor, (_X, *_TWO), {}, 1, 0),
+    "gated": (gated._gated_gelu, _TWO, {}, 1, 0),
+    "gated's gradient": (gated._gradient_of_activated, (_X, *_TWO), {}, 1, 0),
+    "gated's gradient ": (gated._gradient_of_factor, (_X, *_TWO), {}, 1, 0),
     "its gradient ": (cpu._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
     "norm of sum": (
         cpu._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 1,

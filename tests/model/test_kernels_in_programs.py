@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.kernels import compilation
-from electra_tf2.model.layers import Dense, LayerNorm, truncated_normal
+from electra_tf2.model.layers import Dense, LayerNorm
 
 
 def normal(*shape, seed=0):

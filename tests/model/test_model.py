@@ -12,9 +12,10 @@ from electra_tf2.formats.stored_model import open_model
 from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.formats.weights import original_names
 from electra_tf2.inference import network as inference_network
-from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, relative_positions
+from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, other_heads, relative_positions
 from electra_tf2.model.architecture import make_architecture
-from electra_tf2.model.heads import CopyHead, ReplacedTokenHead
+from electra_tf2.model.heads import ReplacedTokenHead
+from electra_tf2.model.other_heads import CopyHead
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -106,7 +107,7 @@ def test_reduced_precision_stays_close_and_returns_float32(precision):
         masked = golden.masked_batch(model, batch)
         forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
         outputs = model.outputs(forward)
-        assert outputs.loss.dtype == tf.float32 and forward.generator.logits.dtype == tf.float32
+        assert outputs.loss.dtype == tf.float32 and forward.generator.softmax.logits.dtype == tf.float32
         losses[kind] = float(outputs.loss)
     assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)
     assert losses[precision] != losses["float32"]  # the switch does something
@@ -164,7 +165,8 @@ def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", [embeddings, encoder, heads, generator, other_generators, relative_positions, inference_network]
+    "module",
+    [embeddings, encoder, heads, other_heads, generator, other_generators, relative_positions, inference_network],
 )
 def test_examples_of_layers_are_true(module):
     ids = tf.ones([2, 7], tf.int32)

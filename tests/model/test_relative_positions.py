@@ -12,7 +12,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.attention import rotated
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.kernels.cpu import between, summed_by_distance
+from electra_tf2.model.kernels.positions import between, summed_by_distance
 from electra_tf2.model.positions import coco_bucket, t5_bucket
 from electra_tf2.model.relative_positions import LearnedBias, Rotations
 from electra_tf2.util.errors import UserError

@@ -9,6 +9,7 @@ from scipy import stats
 
 from electra_tf2.model import kernels
 from electra_tf2.model.kernels import vocabulary
+from electra_tf2.model.kernels.every_token import chunked_log_probs
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.model.softmax import VocabularySoftmax, token_log_probs
 
@@ -65,7 +66,7 @@ def test_gradients_are_those_of_the_formula_in_whatever_chunks_they_are_computed
 
     with kernels.off():
         expected = passes(token_log_probs)
-    in_chunks = functools.partial(vocabulary.chunked_log_probs, chunk=min(chunk, 5))  # the last chunk is padded
+    in_chunks = functools.partial(chunked_log_probs, chunk=min(chunk, 5))  # the last chunk is padded
     for found in (passes(lambda *weights: FusedSoftmax(*weights[:3]).log_probs(ids)), passes(in_chunks)):
         for value, exact in zip(found, expected, strict=True):
             assert value.dtype == exact.dtype

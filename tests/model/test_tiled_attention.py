@@ -9,7 +9,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
 from electra_tf2.model.kernels.compilation import one_program
-from electra_tf2.model.kernels.cpu import between, reaches
+from electra_tf2.model.kernels.positions import between, reaches
 from electra_tf2.model.kernels.tiles import Tiling
 from electra_tf2.model.layers import SeedStream
 

@@ -10,9 +10,9 @@ import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.amos.model import MixtureLM, sample
+from electra_tf2.pretrain.masking import row_noise
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.uniform import row_noise
 from tests.support import stored_models
 from tests.support import training as support
 
@@ -99,7 +99,7 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
     upstream = np.random.RandomState(1).standard_normal([*masked.input_ids.shape, words.shape[1]]).astype(np.float32)
     with kernels.off(), tf.GradientTape() as tape:
         generated = model.generator(masked)
-        sampled, offsets = sample(config, masked, generated.logits, words)
+        sampled, offsets = sample(config, masked, generated.softmax.logits, words)
         value = tf.reduce_sum(offsets * upstream)
     found = tape.gradient(value, model.generator.mixture_kernel).numpy()[:, 0]
     assert not np.any(offsets)
@@ -130,7 +130,7 @@ def test_the_offsets_do_not_train_the_words_that_they_are_made_of(model, masked)
     with kernels.off(), tf.GradientTape(persistent=True) as tape:
         tape.watch(words)
         generated = model.generator(masked)
-        _, offsets = sample(model.config, masked, generated.logits, words)
+        _, offsets = sample(model.config, masked, generated.softmax.logits, words)
         value = tf.reduce_sum(offsets * tf.range(16.0)[:, tf.newaxis])
     assert tape.gradient(value, words) is None
     assert np.any(tape.gradient(value, model.generator.mixture_kernel))

@@ -240,7 +240,7 @@ def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
     model, forward = forward_of(config)
     assert forward.corrupted is None and sorted(attention_of(forward)) == [(1, 1)]
     guesses = model.objectives[-1].predicted(forward).numpy()
-    np.testing.assert_array_equal(guesses, forward.generator.logits.numpy().argmax(-1))
+    np.testing.assert_array_equal(guesses, forward.generator.softmax.logits.numpy().argmax(-1))
     _, results = trained(config)
     assert results[0]["losses"].keys() == {"loss", "masked_lm_loss", "mpa_loss"}
     assert all(float(result["losses"]["mpa_loss"]) > 0 for result in results)

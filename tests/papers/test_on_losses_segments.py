@@ -180,7 +180,7 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     np.testing.assert_allclose(added[:3, 0], [0 * vectors[0], *vectors], atol=1e-6)
     of_first = model.forward(masked._replace(task_ids=masked.task_ids + 1))
     assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
-    np.testing.assert_array_equal(of_first.generator.logits, without.forward(masked).generator.logits)
+    np.testing.assert_array_equal(of_first.generator.softmax.logits, without.forward(masked).generator.softmax.logits)
     for step in range(3):
         values = values_at(config, step)
         masked_now, _ = model.prepare(batch, SEED, values=values)

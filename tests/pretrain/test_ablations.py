@@ -312,7 +312,7 @@ def test_the_generators_loss_is_the_papers():
     forward = model.forward(masked)
     logits = adversarial.detection.logits(forward).numpy().astype(np.float64)
     guess = adversarial.baseline(forward.generator.states).numpy()[..., 0].astype(np.float64)
-    log_probs = tf.nn.log_softmax(forward.generator.logits).numpy()
+    log_probs = tf.nn.log_softmax(forward.generator.softmax.logits).numpy()
     expected = 0.0
     for row, draw in np.argwhere(masked.masked_lm_weights.numpy() > 0):
         place = masked.positions[row, draw].numpy()

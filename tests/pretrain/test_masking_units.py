@@ -9,7 +9,7 @@ from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking_units import LONGEST_SPAN, span_lengths
+from electra_tf2.pretrain.masking_units import LONGEST_SPAN, draw_spans, draw_units, span_lengths
 from electra_tf2.pretrain.masking_units import UNITS as MAKERS
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
 from tests.support import golden
@@ -115,7 +115,7 @@ def test_the_token_unit_is_the_draw_without_replacement():
     masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     places = tf.tile(tf.range(32)[tf.newaxis], [6, 1])
     wanted = tf.reduce_sum(tf.cast(masked.masked_lm_weights, tf.int32), -1)
-    as_units = masking.draw_units(noise.where, places, masked.candidates, wanted)
+    as_units = draw_units(noise.where, places, masked.candidates, wanted)
     drawn = np.zeros([6, 32], bool)
     for row in range(6):
         count = int(masked.masked_lm_weights.numpy()[row].sum())
@@ -230,7 +230,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop():
     np.testing.assert_allclose(rates[0][[0, 1, 2, -1]], [0.049, 0.086, 0.106, 0.155], atol=5 * (0.13 / rows) ** 0.5)
 
     _, units, spans = unit_of(config)(ids, found.candidates, noise.units)
-    numbers = masking.draw_spans(noise.where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
+    numbers = draw_spans(noise.where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
     lengths = np.concatenate([np.bincount(row[row > 0])[1:] for row in numbers]), np.concatenate(their_spans)
     error = np.hypot(*(sizes.std() / len(sizes) ** 0.5 for sizes in lengths))
     assert abs(lengths[0].mean() - lengths[1].mean()) < 5 * error < 0.1

@@ -158,8 +158,8 @@ MUTATIONS = {
     ],
     "training/optimization.py": [
         ("small gradients are blown up to the clip norm",
-         "factor = self.clip_norm / tf.maximum(norm, self.clip_norm)",
-         "factor = self.clip_norm / norm",
+         "factor = clip_norm / tf.maximum(norm, clip_norm)",
+         "factor = clip_norm / norm",
          "training/test_optimization.py::test_bias_correction_is_the_published_adams"),
         ("the decay starts before the warm-up ends", "start = float(self.num_warmup_steps) if self.separate else 0.0",
          "start = 0.0", "training/test_optimization.py::test_the_schedule_at_its_corners"),

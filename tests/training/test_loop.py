@@ -101,7 +101,7 @@ def test_an_evaluation_that_a_kill_prevented_is_made_up_for(tmp_path, undisturbe
     assert again.restore() == step and again.train() == 0
     found, expected = contents(tmp_path), contents(undisturbed)
     assert found[1:3] == expected[1:3]
-    assert again.restore_best() == expected[2]["step"]
+    assert again.checkpoints.restore_best() == expected[2]["step"]
 
 
 def test_a_kill_between_the_best_checkpoint_and_the_evaluations_file_changes_nothing(tmp_path, undisturbed):
@@ -157,7 +157,7 @@ def test_a_signal_in_an_evaluation_of_averages_saves_the_weights(tmp_path, undis
     assert found[1:3] == expected[1:3]
     assert expected[0] == contents(undisturbed)[0] and expected[1] != contents(undisturbed)[1]
     np.testing.assert_array_equal(again.task.model.weight.numpy(), whole.task.model.weight.numpy())
-    step, average = again.restore_best(), again.task.model.weight.numpy()
+    step, average = again.checkpoints.restore_best(), again.task.model.weight.numpy()
     assert -abs(float(average[0]) - 0.35) == pytest.approx(expected[1][f"step-{step}.json"]["score"])
 
 

@@ -9,8 +9,10 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.stored_model import open_model
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
-from electra_tf2.training.optimization import AdamW, LearningRateSchedule, LossScale, WeightAverage
+from electra_tf2.training.hparams import OptimizerHparams
+from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.muon import matrices_in, orthogonalised
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import training as support
 
 LAYER = "electra/encoder/layer_0"
@@ -32,18 +34,22 @@ def random_values(seed):
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
 
 
-def make_optimizer(dtype="float32", ema_decay=0.0, **arguments):
+def make_optimizer(dtype="float32", ema_decay=0.0):
     variables = [tf.Variable(value, name=name) for name, value in random_values(0).items()]
-    muon = Muon(variables, MOMENTUM, 5, FACTOR, dtype)
+    hparams = OptimizerHparams(
+        "muon",
+        DECAY,
+        muon_learning_rate_factor=FACTOR,
+        muon_momentum=MOMENTUM,
+        muon_precision=dtype,
+        ema_decay=ema_decay,
+    )
     return variables, AdamW(
         variables,
         SCHEDULE,
         decays=lambda variable: "bias" not in variable.name,
-        weight_decay_rate=DECAY,
+        hparams=hparams,
         lr_multiplier=lambda variable: 0.25 if "intermediate" in variable.name else 1.0,
-        muon=muon,
-        average=WeightAverage(variables, ema_decay) if ema_decay else None,
-        **arguments,
     )
 
 
@@ -126,7 +132,7 @@ def test_ten_steps_equal_the_reference(mode):
 def test_everything_else_is_adamws():
     variables, optimizer = make_optimizer()
     alone = [tf.Variable(variable) for variable in variables]
-    plain = AdamW(alone, SCHEDULE, lambda variable: variable is not alone[4], weight_decay_rate=DECAY)
+    plain = AdamW(alone, SCHEDULE, lambda variable: variable is not alone[4], OptimizerHparams(weight_decay_rate=DECAY))
     for step in range(5):
         optimizer.apply(gradients_of(step))
         plain.apply(gradients_of(step))
@@ -138,9 +144,9 @@ def test_everything_else_is_adamws():
 def test_entries_of_an_update_are_as_large_as_adamws():
     matrix = np.random.RandomState(0).standard_normal([192, 768]).astype(np.float32)
     variable = tf.Variable(tf.zeros([192, 768]), name=f"{LAYER}/intermediate/dense/kernel")
-    AdamW(
-        [variable], LearningRateSchedule(1.0, 10, 0), lambda _: False, muon=Muon([variable], 0.95, 5, 1.0, "bfloat16")
-    ).apply([tf.constant(matrix)])
+    AdamW([variable], LearningRateSchedule(1.0, 10, 0), lambda _: False, OptimizerHparams(optimizer="muon")).apply(
+        [tf.constant(matrix)]
+    )
     assert np.sqrt((variable.numpy() ** 2).mean()) == pytest.approx(0.2, rel=0.25)  # Liu et al. 2025, section 2.2
 
 

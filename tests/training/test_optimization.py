@@ -8,7 +8,9 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.training.optimization import AdamW, LearningRateSchedule, LossScale
+from electra_tf2.training.hparams import OptimizerHparams
+from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import training as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}
@@ -171,7 +173,7 @@ def test_the_schedule_at_its_corners():
 
 def test_bias_correction_is_the_published_adams():
     schedule = LearningRateSchedule(0.1, 10, 3)
-    variables, optimizer = make_optimizer(schedule, bias_correction=True)
+    variables, optimizer = make_optimizer(schedule, hparams=OptimizerHparams(adam_bias_correction=True))
     for step in range(10):
         optimizer.apply([tf.constant(g) for g in gradients_of_step(step).values()])
     check(variables, optimizer, reference(schedule, 10, corrected=True))
@@ -180,7 +182,9 @@ def test_bias_correction_is_the_published_adams():
 def test_epsilon_is_added_after_the_bias_correction():
     """A gradient as small as epsilon makes half a step, which it would not if the root were corrected with it."""
     variable = tf.Variable([1.0])
-    optimizer = AdamW([variable], LearningRateSchedule(0.1, 10, 0), decays=lambda _: False, bias_correction=True)
+    optimizer = AdamW(
+        [variable], LearningRateSchedule(0.1, 10, 0), lambda _: False, OptimizerHparams(adam_bias_correction=True)
+    )
     optimizer.apply([tf.constant([1e-6])])
     assert float(variable[0]) == pytest.approx(0.95, abs=1e-4)
 

@@ -2,8 +2,9 @@
 
 import tensorflow as tf
 
+from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loop import LoopSchedule, Trainer
-from electra_tf2.training.optimization import AdamW, WeightAverage
+from electra_tf2.training.optimization import AdamW
 from electra_tf2.training.optimization import LearningRateSchedule as Rates
 from electra_tf2.training.task import TrainingTask
 
@@ -21,8 +22,9 @@ class Toy(TrainingTask):
         super().__init__(strategy, jit_compile=False, seed=0, precision=precision)
         self.model = Model()
         rates = Rates(peak=learning_rate, num_train_steps=100, num_warmup_steps=0)
-        average = WeightAverage([self.model.weight], ema_decay) if ema_decay else None
-        self.optimizer = AdamW([self.model.weight], rates, lambda variable: False, average=average)
+        self.optimizer = AdamW(
+            [self.model.weight], rates, lambda variable: False, OptimizerHparams(ema_decay=ema_decay)
+        )
         self.bad_at, self.bad_gradient_at = bad_at, bad_gradient_at
 
     def training_data(self, position):

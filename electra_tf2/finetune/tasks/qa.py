@@ -37,7 +37,8 @@ from electra_tf2.finetune.tasks.task import (
 )
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
-from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
+from electra_tf2.model.initializers import glorot_uniform
+from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track

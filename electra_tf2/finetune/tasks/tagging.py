@@ -38,7 +38,8 @@ from electra_tf2.finetune.tasks.task import (
 )
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
-from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
+from electra_tf2.model.initializers import glorot_uniform
+from electra_tf2.model.layers import Dense, SeedStream, dropout
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import say

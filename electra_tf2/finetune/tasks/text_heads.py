@@ -11,7 +11,8 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.tasks.targets import TEACHER
 from electra_tf2.finetune.tasks.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.heads import PredictionHead
-from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+from electra_tf2.model.initializers import glorot_uniform
+from electra_tf2.model.layers import Dense, SeedStream, activation, dropout
 from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.model.softmax import soft_losses
 

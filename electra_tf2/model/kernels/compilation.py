@@ -289,7 +289,14 @@ def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(x)) for x in joined]))
 
 
-# Types and sums.
+# Types, products and sums.
+
+
+def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = tf.matmul) -> tf.Tensor:
+    """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
+    flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
+    sizes = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
+    return tf.reshape(flat, [*sizes, kernel.shape[1]])
 
 
 def to_float32(x: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ is added by the kernel behind the product, which costs nothing there.
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,8 +24,6 @@ from electra_tf2.model.kernels.compilation import (
     to_compute_dtype,
     to_float32,
 )
-
-Direction = Literal["both", "left_to_right", "right_to_left"]
 
 LAYER_NORM_EPSILON = 1e-12
 # Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
@@ -146,43 +144,6 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
         return to_x, bias_gradient(to_x)
 
     return _gelu(x, bias), gradient
-
-
-# Gated linear units: gelu(a) c, where x + b is a beside c.
-
-
-@compiled
-def _gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    first, second = tf.split(to_float32(x) + to_float32(bias), 2, -1)
-    return to_compute_dtype(first * normal_cdf(first) * second, x.dtype)
-
-
-# Two kernels, as XLA would store what one would compute for both.
-
-
-@compiled
-def _gradient_of_activated(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    first, second = tf.split(to_float32(x) + to_float32(bias), 2, -1)
-    cdf, density = normal_cdf_and_density(first)
-    return to_compute_dtype(to_float32(upstream) * (cdf + first * density) * second, x.dtype)
-
-
-@compiled
-def _gradient_of_factor(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    first = tf.split(to_float32(x) + to_float32(bias), 2, -1)[0]
-    return to_compute_dtype(to_float32(upstream) * (first * normal_cdf_and_density(first)[0]), x.dtype)
-
-
-@differentiable
-def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
-    """gelu(a) c of x + bias = [a, c]: [..., 2n] and [2n] -> [..., n]."""
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        parts = (_gradient_of_activated, _gradient_of_factor)
-        to_x = tf.concat([part(upstream, x, bias) for part in parts], -1)
-        return to_x, bias_gradient(to_x)
-
-    return _gated_gelu(x, bias), gradient
 
 
 # Layer norm: y = n gamma + beta, n = (x - mean) / deviation. With d the gradient of n, x's is
@@ -387,15 +348,7 @@ def attention(
     scale: float,
     rate: float,
 ) -> Any:
-    """softmax(scale scores + position bias) values, with dropout of the probabilities: [B, A, L, D].
-
-    Args:
-      scores: [B, A, L, L] products of queries and keys, to be multiplied by `scale`.
-      values: [B, A, L, D].
-      allowed: bool, broadcastable to [B, A, L, L].
-      position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
-      seed: int32 [2]; rate: of the dropout.
-    """
+    """softmax(scale scores + position bias) values, with dropout of the probabilities; arguments as of the formula."""
     # The softmax is not compiled: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over
     # memory for the maximum, the sum and the quotient. In one program it computes as kernels do, in float32.
     biased = biased_scores(scores, allowed, position_bias, scale=scale)
@@ -411,45 +364,3 @@ def attention(
         return to_scores, to_values, None, position_bias_gradient(to_scores, position_bias, scale=scale), None
 
     return output, gradient
-
-
-# Positions.
-
-
-def reaches(direction: Direction, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Tells whether attention of this direction, not "both", goes from queries to keys, given their positions: bool."""
-    return keys <= queries if direction == "left_to_right" else keys >= queries
-
-
-@compiled
-def _rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
-    first, second = tf.split(to_float32(x), 2, -1)
-    turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
-    return tf.cast(turned, x.dtype)
-
-
-@differentiable
-def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> Any:
-    """Rotates every pair (i, i + D/2) of [B, A, L, D] by its angle, [L, D/2]; the gradient rotates back."""
-    return _rotated(x, cosine, sine), lambda upstream: (_rotated(upstream, cosine, -sine), None, None)
-
-
-def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
-    """Spreads n distances in a row, [A, n], over T queries in a row and all keys: [1, A, T, n - T + 1].
-
-    The first distance is that of the last query to the first key. Row i begins one place earlier than row i - 1: copies
-    of the distances, each with a place more, are cut into rows without it.
-    """
-    heads, count = by_distance.shape[0], by_distance.shape[1] or tf.shape(by_distance)[1]
-    copies = tf.tile(tf.pad(by_distance, [[0, 0], [0, 1]]), [1, queries])
-    rows = copies[:, queries - 1 : queries - 1 + queries * count]
-    return tf.reshape(rows, [1, heads, queries, count])[..., : count - queries + 1]
-
-
-def summed_by_distance(of_pairs: tf.Tensor) -> tf.Tensor:
-    """Sums over the pairs of each distance, [1, A, T, L] -> [A, T + L - 1]: the gradient of `between`."""
-    _, heads, queries, keys = of_pairs.shape
-    count = queries + keys - 1
-    rows = tf.reshape(tf.pad(of_pairs[0], [[0, 0], [0, 0], [0, queries - 1]]), [heads, queries * count])
-    copies = tf.reshape(tf.pad(rows, [[0, 0], [queries - 1, 1]]), [heads, queries, count + 1])
-    return tf.reduce_sum(copies, 1)[:, :count]

@@ -36,14 +36,8 @@ from electra_tf2.model.kernels.compilation import (
     to_compute_dtype,
     to_float32,
 )
-from electra_tf2.model.kernels.cpu import (
-    MASKED_SCORE,
-    Direction,
-    between,
-    dropped_out,
-    reaches,
-    summed_by_distance,
-)
+from electra_tf2.model.kernels.cpu import MASKED_SCORE, dropped_out
+from electra_tf2.model.kernels.positions import Direction, between, reaches, summed_by_distance
 from electra_tf2.model.kernels.xla import attention_again
 
 Bias = Literal["none", "fixed", "learned"]

@@ -3,7 +3,7 @@
 A step of a small model spends as long here as in its layers: logits are its largest array by far. They are stored once,
 as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
 the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
-chunks of tokens. Losses over every token store no logits at all: `chunked_log_probs`. The plain formulas are
+chunks of tokens. Losses over every token store no logits at all: kernels.every_token. The plain formulas are
 model.softmax.VocabularySoftmax.
 Shapes: T tokens, E embedding, V vocabulary, K blocks of words (`_of_blocks`).
 """
@@ -172,7 +172,7 @@ class FusedSoftmax:
             to_bias = tf.tensor_scatter_nd_add(bias_gradient(dense), places, weights)
             return tf.cast(to_states, states.dtype), to_table, to_bias
 
-        return _in_chunks(part, chunks)
+        return in_chunks(part, chunks)
 
     def sample(self, noise: tf.Tensor, temperature: float | tf.Tensor = 1.0) -> tf.Tensor:
         """Draws a token each by inverting the cumulative distribution in two levels; no gradient.
@@ -215,53 +215,7 @@ def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     return tf.minimum(index, cumulative.shape[-1] - 1)
 
 
-def chunked_log_probs(
-    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 0
-) -> tf.Tensor:
-    """Log softmax(states table^T + bias) at token_ids, without logits of all tokens at once.
-
-    At batch 128, length 128 and 30,522 words they would be 2 GB. Here chunks of tokens are projected one after the
-    other, and projected again for the gradient.
-
-    Args:
-      states: [T, E], in the compute type.
-      table: float32 [V, E]. bias: float32 [V].
-      token_ids: int32 [T].
-      chunk: tokens whose logits exist at the same time; 0: as many as are good.
-
-    Returns:
-      float32 [T].
-    """
-    if states.shape[0] is None:
-        raise ValueError("chunked_log_probs needs a static number of tokens")
-    chunk = min(chunk or (CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM), states.shape[0])
-    padding = -states.shape[0] % chunk
-    states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
-    chunks = states.shape[0] // chunk
-
-    @differentiable
-    def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
-        def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
-            return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
-
-        def softmax(index: tf.Tensor) -> FusedSoftmax:
-            return FusedSoftmax(rows(states, index), table, bias)
-
-        def forward(index: tf.Tensor) -> Parts:
-            return [softmax(index).log_probs(rows(token_ids, index))], []
-
-        def gradient(upstream: tf.Tensor) -> Gradients:
-            return _in_chunks(
-                lambda index: softmax(index).gradients(rows(upstream, index), rows(token_ids, index)), chunks
-            )
-
-        return tf.reshape(in_sequence(forward, chunks)[0][0], [-1]), gradient
-
-    return compute(states, table, bias)[: states.shape[0] - padding]
-
-
-def _in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients:
+def in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients:
     """Gradients of states [T, E], of which `part` computes a chunk, and of table and bias, which add up."""
 
     def split(index: tf.Tensor) -> Parts:

@@ -8,18 +8,16 @@ sum is summed for all weights at once (compilation.sums_at_once).
 Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `cpu` says more of each.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.model.kernels import cpu
 from electra_tf2.model.kernels.compilation import (
-    are_one_program,
     cast_weight,
     differentiable,
-    keeps_little,
     materialize,
+    matrix_product,
     part_sums,
     rounded,
     to_compute_dtype,
@@ -39,18 +37,8 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
     return tf.matmul(x, kernel), gradient
 
 
-def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] | None = None) -> tf.Tensor:
-    """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
-    times = times or (product if are_one_program() else tf.matmul)
-    flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
-    sizes = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
-    return tf.reshape(flat, [*sizes, kernel.shape[1]])
-
-
 def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
-    """Computes last.product(first(x)), of layers.Dense; within `keeping_little` the activation is computed again."""
-    if not keeps_little():
-        return last.product(first(x))
+    """Computes last.product(first(x)), of layers.Dense; the gradient computes the activation again (`keeps_little`)."""
 
     def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.

@@ -15,12 +15,11 @@ from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import MaskedBatch, row_noise
 from electra_tf2.pretrain.networks import make_generator_encoder
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.util.uniform import row_noise
 
 
 class MixtureLM(Objective):
@@ -45,7 +44,7 @@ class MixtureLM(Objective):
         mixture, exits = generator.mixture, self.config.generator_exits
         token_ids = tf.repeat(masked.masked_lm_ids[..., tf.newaxis], len(exits), -1)
         losses = -mixture.softmax.log_probs(token_ids)  # [B, N, K]
-        metrics = masked_lm_metrics(forward, -generator.log_probs(masked.masked_lm_ids), training)
+        metrics = masked_lm_metrics(forward, -generator.softmax.log_probs(masked.masked_lm_ids), training)
         for number, layer in enumerate(exits):
             metrics[f"exit_{layer}_loss"] = weighted_mean(losses[..., number], masked.masked_lm_weights)
             metrics[f"exit_{layer}_share"] = weighted_mean(mixture.shares[..., number], masked.masked_lm_weights)

@@ -194,7 +194,7 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs, ours = self.taught(forward).token_logits, forward.generator.logits
+        theirs, ours = self.taught(forward).token_logits, forward.generator.softmax.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)

@@ -7,13 +7,12 @@ import tensorflow as tf
 
 from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
 from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.initializers import truncated_normal, zeros
 from electra_tf2.model.kernels.compilation import to_float32
-from electra_tf2.model.layers import truncated_normal, zeros
 from electra_tf2.papers.mc_bert.config import Config
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import MaskedBatch, row_noise
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.util.uniform import row_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

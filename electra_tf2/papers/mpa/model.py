@@ -84,7 +84,7 @@ class AttentionRegulariser(Objective):
     def predicted(self, forward: Forward) -> tf.Tensor:
         """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
         if forward.corrupted is None:
-            return tf.argmax(forward.generator.logits, -1, tf.int32)
+            return tf.argmax(forward.generator.softmax.logits, -1, tf.int32)
         return tf.gather(forward.corrupted.input_ids, forward.masked.positions, batch_dims=1)
 
     def cooccurrence(self, forward: Forward, predicted: tf.Tensor) -> tf.Tensor:

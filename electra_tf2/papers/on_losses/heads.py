@@ -6,7 +6,8 @@ Aroca-Ouellette and Rudzicz 2020, "On Losses for Modern Language Models".
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, activation, truncated_normal
+from electra_tf2.model.initializers import truncated_normal
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, activation
 
 
 class PooledHead(Layer):

@@ -23,9 +23,10 @@ from electra_tf2.papers.on_losses.heads import TaskVectors
 from electra_tf2.papers.on_losses.tasks import MAIN, Auxiliary, TaskBatch, active_tasks
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Networks, Objective, StepValues
+from electra_tf2.pretrain.objectives.objective import Networks, Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
 

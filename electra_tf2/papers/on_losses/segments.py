@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from electra_tf2.model.heads import ContrastHead
+from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch

@@ -7,8 +7,9 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import CopyHead, vocabulary_head
-from electra_tf2.model.layers import Dense, truncated_normal
+from electra_tf2.model.initializers import truncated_normal
+from electra_tf2.model.layers import Dense
+from electra_tf2.model.other_heads import CopyHead, vocabulary_head
 from electra_tf2.model.softmax import token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
@@ -57,10 +58,10 @@ class AdversarialGenerator(Objective):
         )
         assert generator.states is not None
         guess = tf.cast(tf.squeeze(self.baseline(tf.stop_gradient(generator.states)), -1), tf.float32)
-        log_probs = generator.log_probs(forward.replaced.sampled_ids)
+        log_probs = generator.softmax.log_probs(forward.replaced.sampled_ids)
         policy = policy_losses(log_probs, reward, tf.nn.softplus(-guess))
         baseline = tf.nn.sigmoid_cross_entropy_with_logits(tf.exp(-reward), guess)
-        losses = -generator.log_probs(masked.masked_lm_ids)
+        losses = -generator.softmax.log_probs(masked.masked_lm_ids)
         metrics = masked_lm_metrics(forward, losses, training) | {
             "reward": weighted_mean(reward, weights),
             "baseline_loss": weighted_mean(baseline, weights),

@@ -23,7 +23,7 @@ class MaskedLM(Objective):
         self.initial_loss = math.log(config.vocab_size)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        losses = -forward.generator.log_probs(forward.masked.masked_lm_ids)
+        losses = -forward.generator.softmax.log_probs(forward.masked.masked_lm_ids)
         return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
 
 
@@ -32,18 +32,18 @@ def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Me
 
     hidden_... metrics leave out masked positions that kept their token, which the model can see.
     """
-    masked, generator = forward.masked, forward.generator
+    masked, softmax = forward.masked, forward.generator.softmax
     weights = masked.masked_lm_weights
     metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
     if forward.corrupted is not None:
         sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
         metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
     if not training:
-        correct = generator.are_likeliest(masked.masked_lm_ids)
+        correct = softmax.are_likeliest(masked.masked_lm_ids)
         metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
         seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
         hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
         metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
         metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
-        metrics["generator_entropy"] = weighted_mean(generator.entropies(), weights)
+        metrics["generator_entropy"] = weighted_mean(softmax.entropies(), weights)
     return metrics

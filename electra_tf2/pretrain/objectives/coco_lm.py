@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import ContrastHead, CopyHead
+from electra_tf2.model.other_heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.ablations import (
     MainLanguageModel,

@@ -7,7 +7,7 @@ gradient: the sum of the parts' gradients is that of the whole loss. Views of ot
 
 import tensorflow as tf
 
-from electra_tf2.model.heads import ContrastHead
+from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, WholeBatch
 

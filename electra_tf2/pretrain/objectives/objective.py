@@ -1,7 +1,6 @@
 """Base class of objectives: a loss term over the outputs of a forward pass, with its heads and metrics.
 
-A pre-training run is a generator, a main network and a list of objectives (pretrain.pretraining_model). Hparams and
-their checks are in configure_pretraining, costs in pretrain.flops. docs/architecture.md shows how to add an objective.
+docs/architecture.md shows how to add one.
 """
 
 import dataclasses
@@ -15,24 +14,10 @@ from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Generator
+from electra_tf2.pretrain.schedules import StepValues
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
 Metrics: TypeAlias = dict[str, tuple[tf.Tensor, tf.Tensor]]
-
-
-class StepValues(NamedTuple):
-    """Hyperparameters that may change from step to step: floats, or float32 scalars where they do (pretrain.schedules).
-
-    mask_prob: share of a sequence's tokens that is masked.
-    temperature: of the generator's softmax when sampling.
-    main_weight: factor of all losses of the main network.
-    step: float32, 0-based number of the update; None in evaluation, where every schedule is at its end.
-    """
-
-    mask_prob: float | tf.Tensor
-    temperature: float | tf.Tensor
-    main_weight: float | tf.Tensor = 1.0
-    step: tf.Tensor | None = None
 
 
 class WholeBatch(NamedTuple):
@@ -56,8 +41,7 @@ class Forward:
 
     masked: the masked batch.
     generator: its distributions at the masked positions.
-    corrupted: the main network's input; None, like `encoded`, for runs without a main network (BERT).
-    encoded: the main network's output on it.
+    corrupted, encoded: input and output of the main network; None in runs without one (BERT).
     views: loss name -> the network's outputs on other sequences that this objective reads: COCO-LM's crops.
     whole: the batch that these rows are a part of, where an objective needs the other rows.
     """
@@ -92,7 +76,6 @@ class LossTerm(NamedTuple):
     """Result of an objective on the rows at hand.
 
     numerator: float32 scalar, the weighted sum of losses; `normalizer`, summed over the global batch, divides it.
-    metrics: name -> (numerator, denominator).
     histograms: name -> float32 [2, K], negatives and positives by bucket (pretrain.metrics).
     """
 
@@ -117,7 +100,7 @@ class Objective:
       loss_name: key of the term in losses and logs.
       weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
       trains_generator: true for the generator's loss, the only one without the factor `StepValues.main_weight`.
-      shown: names of the metrics that are printed beside the loss, in training and evaluation.
+      shown: names of the metrics that are printed beside the loss.
 
     Attributes:
       loss_weight: its factor in the total loss, once all schedules are at their end.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.util.uniform import uniform
+from electra_tf2.pretrain.masking import uniform
 
 
 @pytest.mark.parametrize("lowest", [0.0, 1e-30])

@@ -1,0 +1,32 @@
+"""Initial values of variables, as functions of their shape and two numbers of a seed."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+Initializer: TypeAlias = Callable[[list[int], list[int]], tf.Tensor]  # (shape, two numbers of a seed) -> float32 values
+
+
+def truncated_normal(stddev: float) -> Initializer:
+    return lambda shape, seed: tf.random.stateless_truncated_normal(shape, seed, stddev=stddev)
+
+
+def glorot_uniform(shape: list[int], seed: list[int]) -> tf.Tensor:
+    """Initialises dense kernels as TF1 does by default; the original uses it for three layers (docs/differences.md)."""
+    limit = (6.0 / (shape[0] + shape[1])) ** 0.5
+    return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
+    del seed
+    return tf.zeros(shape)
+
+
+def constant(values: Sequence[float] | Sequence[Sequence[float]]) -> Initializer:
+    return lambda shape, seed: tf.reshape(tf.constant(values), shape)
+
+
+def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
+    del seed
+    return tf.ones(shape)

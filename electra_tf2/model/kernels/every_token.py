@@ -1,0 +1,55 @@
+"""Losses over the vocabulary at every token, without logits of all tokens at once.
+
+At batch 128, length 128 and 30,522 words they would be 2 GB. Chunks of tokens are projected one after the other, and
+projected again for the gradient.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf2.model.kernels.compilation import Parts, are_compiled_alone, differentiable, in_sequence
+from electra_tf2.model.kernels.vocabulary import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
+
+
+def chunked_log_probs(
+    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 0
+) -> tf.Tensor:
+    """Log softmax(states table^T + bias) at token_ids.
+
+    Args:
+      states: [T, E], in the compute type.
+      table: float32 [V, E]. bias: float32 [V].
+      token_ids: int32 [T].
+      chunk: tokens whose logits exist at the same time; 0: as many as are good.
+
+    Returns:
+      float32 [T].
+    """
+    if states.shape[0] is None:
+        raise ValueError("chunked_log_probs needs a static number of tokens")
+    chunk = min(chunk or (CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM), states.shape[0])
+    padding = -states.shape[0] % chunk
+    states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
+    chunks = states.shape[0] // chunk
+
+    @differentiable
+    def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
+        def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
+            return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
+
+        def softmax(index: tf.Tensor) -> FusedSoftmax:
+            return FusedSoftmax(rows(states, index), table, bias)
+
+        def forward(index: tf.Tensor) -> Parts:
+            return [softmax(index).log_probs(rows(token_ids, index))], []
+
+        def gradient(upstream: tf.Tensor) -> Gradients:
+            return in_chunks(
+                lambda index: softmax(index).gradients(rows(upstream, index), rows(token_ids, index)), chunks
+            )
+
+        return tf.reshape(in_sequence(forward, chunks)[0][0], [-1]), gradient
+
+    return compute(states, table, bias)[: states.shape[0] - padding]

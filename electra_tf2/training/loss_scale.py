@@ -1,0 +1,22 @@
+"""Loss scaling for float16, whose gradients would vanish otherwise."""
+
+import tensorflow as tf
+
+
+class LossScale(tf.Module):
+    """Dynamic loss scaling for float16 (Micikevicius et al. 2018): halve on overflow, double after 2,000 good steps."""
+
+    def __init__(self, initial: float = 2.0**15, growth_steps: int = 2000) -> None:
+        super().__init__(name="loss_scale")
+        self.growth_steps = growth_steps
+        aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.scale = tf.Variable(initial, trainable=False, aggregation=aggregation, name="loss_scale")
+        self.good_steps = tf.Variable(0, trainable=False, aggregation=aggregation, name="loss_scale_good_steps")
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Adjusts the scale after a step whose gradients were all finite, or not."""
+        good = tf.where(finite, self.good_steps + 1, 0)
+        grow = good >= self.growth_steps
+        halved = tf.maximum(self.scale / 2.0, 1.0)
+        self.scale.assign(tf.where(finite, tf.where(grow, self.scale * 2.0, self.scale), halved))
+        self.good_steps.assign(tf.where(grow, 0, good))

@@ -1,0 +1,53 @@
+"""Gradient accumulation: functions of a batch's rows, computed for one micro-batch after the other.
+
+A function is traced once and run in a loop, so programs and their memory do not grow with the number of micro-batches.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf2.model.kernels.compilation import unfolded_zeros
+from electra_tf2.model.layers import shape_of
+
+Tensors = Any  # a nested structure of tensors
+
+
+def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Tensors:
+    """Sums `function(rows, number of the micro-batch)` over `count` micro-batches; the first axis is that of rows."""
+    of_micro_batch = _traced(function, batch, count)
+    zeros = tf.nest.map_structure(
+        lambda value: unfolded_zeros(value.shape, value.dtype), of_micro_batch.structured_outputs
+    )
+
+    def add(number: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
+        return number + 1, tf.nest.map_structure(tf.add, total, of_micro_batch(number))
+
+    return tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[1]
+
+
+def mapped(
+    function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]], batch: Tensors, count: int
+) -> dict[str, tf.Tensor]:
+    """Computes tensors with a first axis of rows for all rows, micro-batch by micro-batch; no gradient."""
+    of_micro_batch = _traced(function, batch, count)
+    types = tf.nest.map_structure(
+        lambda value: tf.TensorSpec(value.shape, value.dtype), of_micro_batch.structured_outputs
+    )
+    values = tf.map_fn(of_micro_batch, tf.range(count), fn_output_signature=types, parallel_iterations=1)
+    return {name: tf.stop_gradient(tf.reshape(value, [-1, *value.shape[2:]])) for name, value in values.items()}
+
+
+def _traced(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Any:
+    """The concrete function from the number of a micro-batch to `function` of its rows."""
+
+    def split(field: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(field, [count, field.shape[0] // count, *shape_of(field)[1:]])
+
+    parts = tf.nest.map_structure(split, batch)
+
+    def of_micro_batch(number: tf.Tensor) -> Tensors:
+        return function(tf.nest.map_structure(lambda field: field[number], parts), number)
+
+    return tf.function(of_micro_batch, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
