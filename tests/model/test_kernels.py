@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.model import attention as attention_module
-from electra_tf2.model import kernels, layers
+from electra_tf2.model import gated, kernels, layers
 from electra_tf2.model.gated import gated_gelu
-from electra_tf2.model.kernels import compilation, cpu, gated, xla
+from electra_tf2.model.kernels import compilation, cpu, xla
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
