@@ -82,12 +82,9 @@ def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[t
 
 
 def summary(totals: Mapping[str, Any], unigram_entropy: float | None, weights: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of an evaluation by name.
+    """Metrics of an evaluation by name, from `totals` of "metrics" and "histograms"; `weights` are those of the losses.
 
-    Args:
-      totals: "metrics" and "histograms", summed over batches and replicas.
-      unigram_entropy: of the records, in nats; None if unknown.
-      weights: loss name -> its factor in the total loss.
+    unigram_entropy: of the records, in nats; None if unknown.
     """
     metrics = ratios(totals["metrics"])
     if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
