@@ -36,6 +36,12 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
+def test_the_rate_that_is_logged_is_that_of_the_last_update(undisturbed):
+    lines = logged(undisturbed)
+    rates = [0.1 * (1 - (line["step"] - 1) / 100) for line in lines]  # the schedule of toy.py, counted from 0
+    assert len(lines) > 1 and [line["learning_rate"] for line in lines] == pytest.approx(rates, rel=1e-6)
+
+
 def contents(folder):
     """Lines that a run printed and files that it kept, but for the time that it took."""
     evaluations = {path.name: json.loads(path.read_text()) for path in (folder / "eval").iterdir()}
