@@ -33,6 +33,7 @@ from electra_tf2.util.errors import UserError
 # Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 _TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
+_TOGETHER = 1000  # texts whose pieces are looked up at a time
 
 
 class Words(NamedTuple):
@@ -130,13 +131,21 @@ class WordpieceTokenizer:
         ids, lengths = self.tokenize([word.encode("utf-8", "ignore") for word in words])
         spans, first = self._spans(words, ids, lengths), starts_of(lengths)
         found = []
-        for text in texts:
-            numbers = np.array([number_of[word] for word in text.words], np.int32)
+        for part in (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER)):
+            numbers = np.array([number_of[word] for text in part for word in text.words], np.int32)
             first_piece = starts_of(lengths[numbers])
-            word_of_piece = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
-            pieces = np.arange(len(word_of_piece)) + (first[numbers] - first_piece)[word_of_piece]
-            of_text = spans[pieces] + text.starts[word_of_piece, np.newaxis]
-            found.append(Located(ids[pieces], word_of_piece, first_piece, of_text))
+            word = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
+            pieces = np.arange(len(word)) + (first[numbers] - first_piece)[word]
+            of_part = Located(ids[pieces], word, first_piece, spans[pieces])
+            of_part.spans[:] += np.concatenate([text.starts for text in part])[word, np.newaxis]
+            words_behind = np.cumsum([len(text.words) for text in part])
+            pieces_behind = np.append(first_piece, len(word))[words_behind]
+            start = piece = 0
+            for end, last in zip(words_behind.tolist(), pieces_behind.tolist(), strict=True):
+                inside = slice(piece, last)
+                of_words = of_part.word_of_piece[inside] - np.int32(start), first_piece[start:end] - np.int32(piece)
+                found.append(Located(of_part.ids[inside], *of_words, of_part.spans[inside]))
+                start, piece = end, last
         return found
 
     def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
