@@ -50,14 +50,6 @@ def test_commands_answer_without_tensorflow(words: list[str], expected: list[str
     assert (code, err) == (0, "") and [text for text in expected if text not in out] == []
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].module or name == "predict"])
-@pytest.mark.parametrize("columns", [80, 120])
-def test_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    code, out, _ = electra(name, "--help")
-    assert code == 0 and max(map(len, out.splitlines())) <= columns
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -249,20 +249,6 @@ def with_saved(expected: dict[str, Any], found: dict[str, Any], saved: set[int])
         return result | {"checkpoint": _digest(Path(folder, "checkpoint"))}
 
 
-def test_a_step_that_a_signal_saved_takes_the_place_of_the_oldest(tmp_path: Path) -> None:
-    def left(steps: list[int]) -> dict[str, Any]:
-        write_state(tmp_path, steps)
-        return {f"model.ckpt-{step}.index": {"w": str(step)} for step in steps} | {
-            "checkpoint": _digest(tmp_path / "checkpoint")
-        }
-
-    expected, found = left([42, 45]), left([44, 45])
-    assert differences(with_saved(expected, found, {7, 44}), found) == []
-    assert differences(with_saved(expected, expected, {7}), expected) == []
-    assert differences(with_saved(expected, found, {7}), found)
-    assert differences(with_saved(expected, expected, {44}), expected)
-
-
 # ---- kills ----
 
 

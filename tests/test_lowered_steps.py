@@ -29,7 +29,6 @@ from benchmarks.compiled_program import Program
 from benchmarks.compiled_step import lowered
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.kernels import cpu
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning, recipes
@@ -222,27 +221,6 @@ def test_micro_batches_are_a_loop_around_one_copy_of_the_network() -> None:
     parts = Program(lowering.training_program(dataclasses.replace(config, gradient_accumulation_steps=2)))
     assert parts.operations < 1.3 * whole.operations and problems(parts) == []
     assert parts.largest_constant <= whole.largest_constant  # no zeros to add gradients to
-
-
-def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they were: one range over the whole array, whose every number the compiler would work out on the host."""
-
-    def one_range(shape: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)]
-
-    # In bfloat16 the compiler would be spared: TensorFlow evaluates nothing on the host where a barrier has constants.
-    config = dataclasses.replace(finetuning_config("classification"), precision="float32")
-
-    def program() -> Program:
-        steps = Lowering(config)
-        return Program(steps.training_program(config, steps.task(config)))
-
-    assert problems(program()) == []
-    monkeypatch.setattr(cpu, "places_in", one_range)
-    found = program()
-    # The largest: a number for each score of attention.
-    assert found.largest_constant == 4 * BATCH * recipes.SIZES["num_attention_heads"] * LENGTH * LENGTH
-    assert len(problems(found)) == 1 and "constant" in problems(found)[0]
 
 
 def test_in_float32_nothing_of_pretraining_is_folded() -> None:

@@ -27,13 +27,3 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     assert (tmp_path / "serving" / "order" / "1" / "saved_model.pb").exists()
     figures = [output for cell in notebook.cells for output in cell.get("outputs", []) if "image/png" in str(output)]
     assert len(figures) == 3
-
-
-def test_the_notebook_shows_what_its_cells_print_and_draw():
-    """What is committed has run: every cell of code has a number, and no output is an error."""
-    cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    outputs = [output for cell in cells for output in cell["outputs"]]
-    assert "error" not in {output["output_type"] for output in outputs}
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
-    assert str(Path.home()) not in json.dumps(outputs)

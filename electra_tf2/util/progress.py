@@ -15,7 +15,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
 _REDRAW_SECONDS = 0.1
@@ -24,22 +24,13 @@ _LINE = 80  # columns of a line in a log; values that do not fit have one of the
 T = TypeVar("T")
 
 
-class _Pace(NamedTuple):
-    """How much was done at a time; `busy` is that time without pauses."""
-
-    done: float
-    time: float
-    busy: float
-
-
 class Progress:
     """Reports progress; a context manager, or `close` it.
 
     The rate is that since the last report with values, without what was paused for (saving, evaluating). The first
     report waited for tracing, compilation or imports: it shows no rate if it has no values, and later rates are of what
-    came after it. The time left is that at the pace of the later half of what came after it. It is not shown in the
-    first seconds, nor while that half was more than half again as fast as the quarter before it, as when shapes of
-    batches are still being compiled.
+    came after it. The time left is that at the pace of the later half of what came after it, pauses included, and is
+    not shown in the first seconds.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -63,9 +54,8 @@ class Progress:
         self._title, self._total, self._unit, self._per = title, total, unit, per
         self._file = file or sys.stdout
         self._last = (done, time.monotonic())  # the last report: done, time
-        self._warm: tuple[float, float] | None = None  # the first
-        self._paces: list[_Pace] = []  # of the first report and some later ones
-        self._paused = self._all_paused = 0.0
+        self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and some later ones
+        self._paused = 0.0
         self._values: Mapping[str, float] = {}
         self._written = time.monotonic()
         self._live: Any = _live(self._file) if self._file.isatty() else None
@@ -89,7 +79,6 @@ class Progress:
             yield
         finally:
             self._paused += time.monotonic() - start
-            self._all_paused += time.monotonic() - start
             if self._live is not None:
                 shown = self._live.renderable
                 self._live = _live(self._file)  # the old one would draw over what was printed meanwhile
@@ -108,24 +97,20 @@ class Progress:
         """
         now = time.monotonic()
         # Without values, the rate of all but the first report, which waited for imports and the like.
-        last_done, last_time = self._last if self._values or values or not self._warm else self._warm
+        last_done, last_time = self._last if self._values or values or not self._reports else self._reports[0]
         rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
-        left = speed = ""
-        if self._unit and (self._warm is not None or values is not None):
-            speed = f"{_number(rate)} {self._unit}/s"
-        if values is not None or self._warm is None:
+        speed = f"{_number(rate)} {self._unit}/s" if self._unit and (self._reports or values is not None) else ""
+        if values is not None or not self._reports:
             self._last, self._paused = (done, now), 0.0
-        self._warm = self._warm or (done, now)
         self._values = self._values if values is None else values
-        if not self._paces or (done > self._paces[-1].done and (values is not None or now > self._paces[-1].time + 1)):
-            self._paces.append(_Pace(done, now, now - self._all_paused))
-            if len(self._paces) > 256:
-                del self._paces[1:-1:2]
+        if not self._reports or now > self._reports[-1][1] + 1:
+            self._reports.append((done, now))
+            if len(self._reports) > 256:
+                del self._reports[1:-1:2]
         quiet = now - self._written
         if values is not None or quiet >= (QUIET_SECONDS if self._live is None else _REDRAW_SECONDS):
             self._written = now
-            if self._total is not None and (seconds := self._seconds_per_one()) is not None:
-                left = f"{duration(max(self._total - done, 0) * seconds)} left"
+            left = self._left(done, now)
             if self._live is not None:
                 self._draw(done, speed, left)
                 self._live.refresh()
@@ -138,20 +123,14 @@ class Progress:
                     print(line, file=self._file, flush=True)
         return rate
 
-    def _seconds_per_one(self) -> float | None:
-        """Seconds that one of what is counted takes, pauses included; None while that is not known."""
-        first, last = self._paces[0], self._paces[-1]
-        enough = min(10.0, 0.1 * (self._total or 0.0))  # one at a time, each may have compiled something
-        if last.busy - first.busy < 2 * QUIET_SECONDS or last.done - first.done < enough:
-            return None
-        quarter, half = (
-            next(pace for pace in reversed(self._paces) if pace.done <= first.done + share * (last.done - first.done))
-            for share in (0.25, 0.5)
-        )
-        seconds, busy = last.time - half.time, last.busy - half.busy
-        after = busy / (last.done - half.done)
-        before = after if quarter is half else (half.busy - quarter.busy) / (half.done - quarter.done)
-        return None if before > 1.5 * after else seconds / (last.done - half.done)
+    def _left(self, done: float, now: float) -> str:
+        """The time left, or "" while that is not known."""
+        first, begun = self._reports[0]
+        enough = min(10.0, 0.1 * (self._total or 0))  # one at a time, each may have compiled something
+        if not self._total or now - begun < 2 * QUIET_SECONDS or done - first < enough:
+            return ""
+        half, time_of_half = next(report for report in reversed(self._reports) if report[0] <= (first + done) / 2)
+        return f"{duration(max(self._total - done, 0) * (now - time_of_half) / (done - half))} left"
 
     def line(self, text: str) -> None:
         """A line that stays."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.extract_corpus import Document, Source, as_text, docstrings, documents, extract, paragraphs, source_files
+from demo.extract_corpus import Document, Source, as_text, docstrings, documents, paragraphs, source_files
 
 ROOT = Path(__file__).parents[2]
 PROSE = "The quick brown fox jumps over the lazy dog and runs away"
@@ -104,28 +104,6 @@ def test_documents_carry_their_package_and_no_paragraph_twice(tmp_path):
         Document("a", "a.one", numbered(2, "one")),
         Document("b", "b.three", numbered(3, "three")),
     ]
-
-
-@pytest.fixture
-def packages(tmp_path):
-    """Four packages of 25 modules."""
-    for package in "abcd":
-        for number in range(25):
-            write_module(tmp_path / package / f"m{number:02}.py", *numbered(5, f"{package} {number}"))
-    return tmp_path
-
-
-def test_a_smaller_corpus_is_part_of_all_packages(packages):
-    everything = extract([packages], 1 << 30)
-    assert len(everything) == 100
-    size = len(as_text(everything).encode())
-    part = extract([packages], size // 5)
-    assert part == extract([packages], size // 5)
-    assert all(document in everything for document in part)
-    assert part == sorted(part)
-    assert size / 5 <= len(as_text(part).encode()) < size / 4
-    counts = [sum(document.package == package for document in part) for package in "abcd"]
-    assert min(counts) >= 4 and max(counts) <= 6
 
 
 def test_text_is_a_paragraph_a_line_and_a_blank_line_after_a_document():

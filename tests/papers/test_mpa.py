@@ -1,4 +1,4 @@
-"""MPA's penalty of attention: against plain loops, its gradient, its seams, and a corpus with a planted bias."""
+"""MPA's penalty of attention: against plain loops, its gradient, its seams."""
 
 import dataclasses
 import json

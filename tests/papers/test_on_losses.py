@@ -23,7 +23,6 @@ from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
-from tests.pretrain.test_toy_runs import run
 from tests.support import golden
 from tests.support import training as support
 
@@ -447,55 +446,3 @@ def test_gathered_negatives_make_two_replicas_one(folder):
     loss, first, second = support.gathered_loss(objective)
     similarity = first @ second.T
     assert loss == pytest.approx((np.log(np.exp(similarity).sum(1)) - np.diag(similarity)).sum(), rel=1e-5)
-
-
-def topics(seed):
-    """A row on each of 8 topics, in random words of its own; other ones in its first half than in its second."""
-    random = np.random.RandomState(seed)
-    words = 20 + 8 * np.arange(16).reshape(8, 2)  # the first of 8 words of each topic's halves
-    half = (support.LENGTH - 2) // 2
-    body = np.repeat(words, half, axis=1) + random.randint(8, size=[8, 2 * half])
-    ids = tf.constant(np.pad(body, [(0, 0), (1, 1)], constant_values=((0, 0), (2, 3))), tf.int32)
-    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
-def test_halves_of_planted_topics_are_told_to_belong_together(tmp_path):
-    changes = {"paper": "on_losses", "electra_objective": False, "aux_tasks": ["qt"], "aux_weight": 10.0}
-    _, metrics = run(240, 1000, tmp_path, make_batch=topics, **changes)
-    assert metrics["qt_retrieval_at_1"] >= 0.5  # of new words; by chance one of 8
-
-
-def documents(seed, rows=32):
-    """Each row from one of two documents, whose words are their own: those of first segments, of what follows, of what
-    is elsewhere in the document."""
-    random = np.random.RandomState(seed)
-    document, size = random.randint(2, size=rows), (support.LENGTH - 3) // 2
-
-    def text(of, place):
-        return 20 + 8 * (3 * of[:, np.newaxis] + place) + random.randint(8, size=[rows, size])
-
-    def padded(values):
-        return np.pad(values, [(0, 0), (0, support.LENGTH - values.shape[1])])
-
-    cls, sep = np.full([rows, 1], 2), np.full([rows, 1], 3)
-    ids = padded(np.concatenate([cls, text(document, 0), sep, text(document, 1), sep], 1))
-    second = padded(np.repeat([[0, 1]], rows, 0).repeat([size + 2, size + 1], 1))
-    batch = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": second}
-    batch |= {
-        "same_document_ids": padded(text(document, 2)),
-        "other_document_ids": padded(text(1 - document, 1)),
-    }
-    return {name: tf.constant(values, tf.int32) for name, values in batch.items()}
-
-
-@pytest.mark.parametrize("task", ["asp", "sdp"])
-def test_how_segments_of_planted_documents_belong_together_is_learned(tmp_path, task):
-    changes = {
-        "paper": "on_losses",
-        "electra_objective": False,
-        "aux_tasks": [task],
-        "aux_weight": 10.0,
-        "learning_rate": 2e-3,
-    }
-    _, metrics = run(400, 1000, tmp_path, make_batch=documents, **changes)
-    assert metrics[f"{task}_accuracy"] >= 0.85  # without comparing both segments at most two thirds

@@ -63,10 +63,6 @@ def train(folder, model, *flags, **settings):
     return run(folder, "--hparams", json.dumps(hparams), *flags)
 
 
-def test_the_example_is_short():
-    assert len(example().splitlines()) <= 60
-
-
 def test_it_is_trained_resumed_and_evaluated(folder):
     done = train(folder, "whole", num_train_steps=24, do_eval=True)
     assert done.returncode == 0 and "10 x swap_loss" in done.stdout, done.stderr

@@ -21,7 +21,6 @@ from tests.support.collocations import (
     PIECES,
     SPECIAL,
     TOKENS,
-    TRIPLE,
     VOCAB,
     WORDS,
     corpus,
@@ -112,17 +111,6 @@ def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, 
         np.testing.assert_allclose(
             found.scores[found.words == words], scores[: round(200 * share)], atol=1e-4, err_msg=str(words)
         )
-
-
-def test_collocations_rank_above_chance_and_above_what_only_contains_one(ids, counts):
-    pair, triple = as_words(PAIR), as_words(TRIPLE)
-    of_pairs = sorted((ngram for ngram, n in counts[2].items() if n >= 4), key=lambda g: -plain_pmi(g, counts))
-    assert pair in of_pairs[:4]
-    of_triples = sorted((ngram for ngram, n in counts[3].items() if n >= 4), key=lambda g: -plain_pmi(g, counts))
-    assert of_triples[0] == triple
-    # The pair with any word beside it contains a high score, and has a low one itself.
-    beside = [ngram for ngram in of_triples if pair in (ngram[:2], ngram[1:])]
-    assert beside and max(plain_pmi(ngram, counts) for ngram in beside) < 0.5 * plain_pmi(pair, counts)
 
 
 def test_processes_count_together_what_one_counts_alone(ids, tmp_path):

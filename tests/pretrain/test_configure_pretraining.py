@@ -373,7 +373,3 @@ def test_a_base_model_with_smalls_learning_rate_gets_a_note() -> None:
     assert any("diverge" in note for note in config(model_size="base").notes())
     assert config(model_size="base", learning_rate=2e-4).notes() == []
     assert config().notes() == []
-
-
-def test_every_hparam_has_a_help_text() -> None:
-    assert all(field.metadata["help"] for field in dataclasses.fields(PretrainingConfig))

@@ -9,6 +9,7 @@ says something other than one `error:` line, or if it takes 20 seconds of the pr
 import argparse
 import contextlib
 import copy
+import dataclasses
 import functools
 import io
 import json
@@ -29,10 +30,14 @@ from electra_tf2.util.environment import before_tensorflow
 
 before_tensorflow()
 
+from electra_tf2.configure_finetuning import FinetuningConfig  # noqa: E402
+from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
 from electra_tf2.convert.own_folder import write_folder  # noqa: E402
 from electra_tf2.finetune.tasks import make_tasks  # noqa: E402
 from electra_tf2.formats.stored_model import read_model  # noqa: E402
+from electra_tf2.model.architecture import Architecture  # noqa: E402
 from electra_tf2.util.errors import UserError  # noqa: E402
+from electra_tf2.util.hparams import value_type  # noqa: E402
 from tests.support import finetuning, golden, stored_models  # noqa: E402
 from tests.support.programs import PACKAGE, flags_of_its_own, run_program  # noqa: E402
 
@@ -41,6 +46,7 @@ Case = Callable[[random.Random], None]
 STRANGE: list[Any] = [
     None, True, 0, -1, 7, 2**31, 2**63, 10**400, -0.5, 1e300, float("nan"), "", "a", "0", "true", "\0", "\ud800",
     "x" * 5000, "../..", "{0", "\n", "²", "\u2028", "/dev/null", [], ["a"], [None], [{}], {}, {"a": 1}, {"": {}},
+    2, 1.5, 10**5000, float("inf"), [[[]]], ["cola", "cola"], ["cola", 3], [0.5, 0.25, 0.25], {"a": {"type": []}},
 ]  # fmt: skip
 PIECES = [
     b"", b"\0", b"\n", b"\r\n", b"\t", b'"', b",", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 100, b"null", b"NaN", b"-1",
@@ -206,7 +212,38 @@ def tasks(folder: Path) -> Case:
     return case
 
 
-KINDS: dict[str, Callable[[Path], Case]] = {"command_lines": command_lines, "folders": folders, "tasks": tasks}
+def hparams_of(rng: random.Random, config_class: type) -> dict[Any, Any]:
+    """A few hparams of a configuration, mostly of their types, often legal."""
+    of_kind: dict[type, list[Any]] = {
+        bool: [False, True],
+        int: [0, 1, 2, 3, 5, 8, 64, 100, 128, 512, 1000, 10**6, rng.randrange(10**4), -1],
+        float: [0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 2.0, 50.0, 1e-6, rng.random(), 10 * rng.random()],
+        str: ["", "a", "data", "cola", "electra_small", "{0} [MASK] {1}", "/tmp/x/y"],
+        list: [["cola"], ["mine"], ["squad", "sst"], [0.8, 0.1, 0.1], [1, 0, 0]],
+        dict: [{rng.choice([*Architecture.__dataclass_fields__, "mine"]): rng.choice([1, 4, 0.1, True, "t5", {}])}],
+    }
+    fields = rng.sample(dataclasses.fields(config_class), rng.choice([1, 1, 2, 3, 5, 12]))
+    found: dict[Any, Any] = {}
+    for field in fields:
+        likely = field.metadata["choices"] or of_kind[value_type(config_class, field)[0]]
+        found[field.name] = rng.choice(STRANGE if rng.random() < 0.15 else likely)
+    return found | ({rng.choice(["", "learning_rat", "\0", 3, None]): 1} if rng.random() < 0.05 else {})
+
+
+def configurations(folder: Path) -> Case:
+    """Hparams, as every recipe, --hparams and flag gives them: what is taken says what it is, and comes back."""
+    del folder
+
+    def case(rng: random.Random) -> None:
+        config_class: Any = rng.choice([PretrainingConfig, FinetuningConfig])
+        config = config_class.from_dict(hparams_of(rng, config_class))
+        config.notes()
+        assert config_class.from_dict(json.loads(config.to_json())) == config
+
+    return case
+
+
+KINDS: dict[str, Callable[[Path], Case]] = {of.__name__: of for of in (command_lines, folders, tasks, configurations)}
 
 
 def problem_of(case: Case, rng: random.Random) -> str | None:

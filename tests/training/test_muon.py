@@ -1,7 +1,5 @@
 """Muon against a float64 version by singular values; replicas, overflows and checkpoints; averages of weights."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -148,27 +146,6 @@ def test_entries_of_an_update_are_as_large_as_adamws():
         [tf.constant(matrix)]
     )
     assert np.sqrt((variable.numpy() ** 2).mean()) == pytest.approx(0.2, rel=0.25)  # Liu et al. 2025, section 2.2
-
-
-def test_replicas_compute_what_one_does():
-    strategy = support.two_replicas()
-    with strategy.scope():
-        variables, optimizer = make_optimizer(ema_decay=0.5)
-
-    @functools.partial(tf.function, autograph=False)
-    def step(gradients):
-        def on_replica():
-            share = 0.25 + 0.5 * tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-            return optimizer.apply([share * gradient for gradient in gradients])
-
-        return strategy.run(on_replica)
-
-    for number in range(10):
-        step(gradients_of(number))
-    check(variables, optimizer, 10)
-    for variable in (*variables, *optimizer.muon.momenta, *optimizer.averages):
-        first, second = strategy.experimental_local_results(variable)
-        np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
 def test_an_overflow_changes_no_momentum():

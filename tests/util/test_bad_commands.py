@@ -40,10 +40,6 @@ def refused(script: str, *words: str) -> str:
     return finished.errors[0]
 
 
-def test_all_programs_are_found() -> None:
-    assert {*CONFIGURED, "build_vocab.py", "build_pretraining_dataset.py", "run_analysis.py"} <= {*PROGRAMS}
-
-
 @pytest.mark.parametrize("script", PROGRAMS)
 def test_words_that_mean_nothing(script: str, tmp_path: Path) -> None:
     assert "unknown flag --no-such-flag" in refused(script, "--no-such-flag", "3")

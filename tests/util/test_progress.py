@@ -30,9 +30,7 @@ def test_rates_are_of_the_last_steps_and_leave_pauses_out(clock, capsys):
     clock[0] = 72
     assert progress.update(30, {"loss": 35.0}) == pytest.approx(10 * 8 / 2)
     lines = capsys.readouterr().out.splitlines()
-    # Of 20 steps since the first report the later 10 took 2 s: no pause among them.
-    assert lines[-1] == "step 30/100  40 examples/s  loss 35"  # more than half again as fast as before
-    assert len(lines) == 3
+    assert lines[-1] == "step 30/100  40 examples/s  loss 35" and len(lines) == 3
 
 
 def test_the_time_left_is_that_at_the_pace_of_late(clock, capsys):
@@ -48,7 +46,7 @@ def test_the_time_left_is_that_at_the_pace_of_late(clock, capsys):
             clock[0] += 1
         progress.update(step, value)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[6:8] == ["step 10/1,000  loss 1", "step 30/1,000  loss 1"] and "left" not in "".join(lines[:8])
+    assert lines[3] == "step 4/1,000  loss 1" and "left" not in "".join(lines[:6])
     # The 50 steps since step 50 took 12 s, pauses included.
     assert lines[-1] == "step 100/1,000  loss 1  3 min 36 s left"
 
@@ -59,7 +57,7 @@ def test_few_of_many_reports_tell_the_pace(clock, capsys):
         clock[0] += 2
         progress.update(step, {})
     assert capsys.readouterr().out.splitlines()[-1] == "step 2,000/3,000  33 min 20 s left"
-    assert len(progress._paces) <= 256
+    assert len(progress._reports) <= 256
 
 
 def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
