@@ -60,15 +60,6 @@ def test_only_candidates_are_masked_and_unmasking_restores_them(batch, mask_samp
 
 
 @SETTINGS
-@hypothesis.given(batches())
-def test_without_replacement_never_repeats_a_position(batch):
-    _, masked = mask(batch, mask_sampling="without_replacement", mask_prob=0.5)
-    for positions, weights in zip(masked.positions.numpy(), masked.masked_lm_weights.numpy(), strict=True):
-        chosen = positions[weights > 0]
-        assert len(set(chosen)) == len(chosen)
-
-
-@SETTINGS
 @hypothesis.given(batches(), st.sampled_from(["with_replacement", "without_replacement"]))
 def test_masking_is_a_function_of_the_global_row(batch, mask_sampling):
     config, whole = mask(batch, mask_sampling=mask_sampling)

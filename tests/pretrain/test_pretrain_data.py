@@ -16,6 +16,7 @@ from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import json_sha256, sha256_of
 from tests.support import golden
+from tests.support.training import example
 
 LENGTH = 8
 
@@ -31,10 +32,7 @@ def write_shards(folder, counts, length=LENGTH):
                     "input_mask": [1] * length,
                     "segment_ids": [0] * length,
                 }
-                features = {
-                    name: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for name, value in values.items()
-                }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+                writer.write(example(values))
 
 
 def config(folder, **overrides):
@@ -234,8 +232,7 @@ def test_a_shard_that_was_edited_at_equal_size_and_time_stops_the_run(tmp_path):
     before, names = path.stat(), (tmp_path / "metadata.json").read_text()
     with tf.io.TFRecordWriter(str(path)) as writer:  # whole records, others
         for _ in range(5):
-            values = {name: [1] * LENGTH for name in ("input_ids", "input_mask")}
-            writer.write(example(**values, segment_ids=[0] * LENGTH))
+            writer.write(example({"input_ids": [1] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH}))
     if path.stat().st_size != before.st_size:
         names = names.replace(f'"bytes": {before.st_size}', f'"bytes": {path.stat().st_size}')
         values = json.loads(names)
@@ -251,15 +248,6 @@ def test_another_vocabulary_is_refused(tmp_path):
     write_metadata(tmp_path, [3], vocab_sha256="0" * 64)
     with pytest.raises(UserError, match="another vocabulary"):
         records(tmp_path)
-
-
-def example(**values):
-    features = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-        for name, value in values.items()
-        if value is not None
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -283,8 +271,9 @@ def test_a_bad_record_stops_training_and_evaluation_and_is_named(tmp_path, chang
     found = records(tmp_path)
     assert pretrain_data.find_problem(tf.errors.DataLossError(None, None, ""), found) is None
     values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH}
-    bad = change if isinstance(change, bytes) else example(**values | change)
-    good = example(**values)
+    changed = values if isinstance(change, bytes) else values | change
+    bad = change if isinstance(change, bytes) else example({name: of for name, of in changed.items() if of is not None})
+    good = example(values)
     with tf.io.TFRecordWriter(found.files[1]) as writer:
         for record in (good, good, bad, good):
             writer.write(record)

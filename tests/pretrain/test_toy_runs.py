@@ -26,7 +26,7 @@ def batch_of(seed):
     return support.batch_of(seed=seed, last=60, padding=3)
 
 
-def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **changes):
+def run(steps, batches, folder, same_masking=False, **changes):
     """The task after so many steps, and the metrics of the last one."""
     settings = {"sizes": SIZES, "embedding_size": 32, "learning_rate": 5e-3, "num_warmup_steps": 0}
     settings |= {"num_train_steps": 1000, "lr_schedule": "separate"}
@@ -35,7 +35,7 @@ def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **chang
         task = make_task(config, tf.distribute.get_strategy())
         step = tf.function(task.train_step, autograph=False)
         for number in range(steps):
-            result = step(make_batch(seed=number % batches), tf.constant(0 if same_masking else number, tf.int64))
+            result = step(batch_of(seed=number % batches), tf.constant(0 if same_masking else number, tf.int64))
     return task, {name: float(total) / max(float(count), 1e-9) for name, (total, count) in result["metrics"].items()}
 
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def two_replicas() -> tf.distribute.Strategy:
     return mirrored_strategy(devices)
 
 
+def example(values: Mapping[str, Sequence[int]]) -> bytes:
+    """A record as TensorFlow writes it."""
+    lists = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for name, value in values.items()}
+    return tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString()
+
+
 def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60, shards: int = 2) -> None:
     """Learnable records: every sequence counts up from a random token."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,10 +48,7 @@ def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60,
                     "input_mask": [1] * size + [0] * (LENGTH - size),
                     "segment_ids": [0] * LENGTH,
                 }
-                features = {
-                    key: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for key, value in lists.items()
-                }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+                writer.write(example(lists))
 
 
 def batch_of(rows: int = 8, seed: int = 0, last: int = 600, padding: int = 0) -> dict[str, tf.Tensor]:
