@@ -148,7 +148,7 @@ def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
             assert float(found[-1][name]) < 0.9 * float(found[0][name])
     _, theirs = teachers[mode]
     assert isinstance(task.model, Model) and task.model._teacher is not None
-    network = task.model._teacher._network
+    network = task.model._teacher
     assert network.trainable_variables
     assert not {id(variable) for variable in network.variables} & {id(variable) for variable in task.model.variables}
     for variable in network.trainable_variables:

@@ -6,7 +6,7 @@ of which tokens were replaced in the same corrupted sequence (ours). A student t
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -54,7 +54,13 @@ class Model(PretrainingModel):
 
     def __init__(self, config: Config, special: SpecialIds | None = None) -> None:
         super().__init__(config, special)
-        self._teacher = Teacher(config) if config.teacher else None
+        self._learn_from(Teacher(config) if config.teacher else None)
+
+    @tf.__internal__.tracking.no_automatic_dependency_tracking
+    def _learn_from(self, teacher: "Teacher | None") -> None:
+        """Keeps the teacher untracked, so the optimizer does not train it and a checkpoint holds the run's own weights
+        alone. A resumed run reads it again from where it was."""
+        self._teacher = teacher
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         config, objectives = self.config, super().make_objectives(networks)
@@ -73,14 +79,8 @@ class Model(PretrainingModel):
             missing = ", ".join(report.missing) or "none"
             say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
 
-    def forward(
-        self,
-        masked: MaskedBatch,
-        seed: tf.Tensor | None = None,
-        sampled_ids: tf.Tensor | None = None,
-        temperature: float | tf.Tensor | None = None,
-    ) -> Forward:
-        forward = super().forward(masked, seed, sampled_ids, temperature)
+    def forward(self, masked: MaskedBatch, *arguments: Any, **named: Any) -> Forward:
+        forward = super().forward(masked, *arguments, **named)
         if self._teacher is None:
             return forward
         input_ids = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
@@ -90,18 +90,16 @@ class Model(PretrainingModel):
 # The teacher.
 
 
-class Teacher:
+class Teacher(Layer):
     """The encoder of a pre-trained model, and the heads that are asked, without dropout and gradient.
-
-    No Keras layer and nothing that TensorFlow tracks, on purpose: so the optimizer does not train it, and a run's
-    checkpoint holds the run's own weights alone. A resumed run reads it again from where it was.
 
     Raises:
       UserError: no model there, one of another vocabulary or casing, or one without such a head.
     """
 
     def __init__(self, config: Config) -> None:
-        name = config.teacher
+        super().__init__("")
+        name, sizes = config.teacher, config.teacher_architecture
         assert name is not None
         ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
         check_shared_vocabulary(f"the teacher {name}", config.teacher_hparams, ours)
@@ -111,33 +109,22 @@ class Teacher:
                 f"the teacher {name} has no masked language model but in a generator: a masked language "
                 "model learns from another one, such as bert_base"
             )
-        self._network = _Network(config)
-        missing = warm_start(self._network, model).missing
-        if missing:
-            raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
-
-    def __call__(self, input_ids: tf.Tensor, masked: MaskedBatch) -> TeacherOutput:
-        """Reads int32 [B, L] ids."""
-        network = self._network
-        states = network.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence
-        replaced_logits = token_logits = None
-        if network.detector is not None:
-            replaced_logits = tf.stop_gradient(network.detector(states))
-        if network.language_model is not None:
-            at_masked = tf.gather(states, masked.positions, batch_dims=1)
-            token_logits = tf.stop_gradient(network.language_model(at_masked))
-        return TeacherOutput(tf.stop_gradient(states), replaced_logits, token_logits)
-
-
-class _Network(Layer):
-    """The teacher's encoder and the heads that are asked."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__("")
-        sizes = config.teacher_architecture
         self.encoder = Encoder("electra", sizes, compute_dtype=config.precision)
         self.detector = ReplacedTokenHead("discriminator_predictions", sizes) if config.compares_detection else None
         self.language_model = LanguageModelHead(MASKED_LM, self.encoder) if config.compares_tokens else None
+        missing = warm_start(self, model).missing
+        if missing:
+            raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
+
+    def call(self, input_ids: tf.Tensor, masked: MaskedBatch) -> TeacherOutput:
+        """Reads int32 [B, L] ids."""
+        states = tf.stop_gradient(self.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence)
+        replaced_logits = token_logits = None
+        if self.detector is not None:
+            replaced_logits = tf.stop_gradient(self.detector(states))
+        if self.language_model is not None:
+            token_logits = tf.stop_gradient(self.language_model(tf.gather(states, masked.positions, batch_dims=1)))
+        return TeacherOutput(states, replaced_logits, token_logits)
 
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
