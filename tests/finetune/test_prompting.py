@@ -28,7 +28,6 @@ from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.settings.built_in import BUILT_IN
 from electra_tf2.util.errors import UserError
 from tests.finetune.test_run_finetuning import run
@@ -224,54 +223,6 @@ def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
     again = make(folder, **filled | {"init_checkpoint": None})
     again.check_state(json.loads(json.dumps(task.state())))
     assert again.make_head(model.encoder, 0).filler is not None  # of the state alone
-
-
-def sentences(seed):
-    """Records on dogs, which are good, and on cats, which are bad."""
-    random = np.random.RandomState(seed)
-    words = [*SPECIAL, *WORDS]
-    rows = []
-    for kind in random.randint(2, size=32):
-        start, verb = random.choice(["the", "a", "it"]), random.choice(["runs", "sleeps", "barks"])
-        text = ["[CLS]", start, ("dog", "cat")[kind], verb, "it", "was", ("good", "bad")[kind], ".", "[SEP]"]
-        rows.append([words.index(word) for word in text])
-    ids = tf.constant(rows, tf.int32)
-    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
-@pytest.mark.parametrize("pretrained", [True, False])
-def test_what_pretraining_saw_is_known_without_an_example(tmp_path, folder, pretrained):
-    """Prompts of COCO-LM's corrective head without fine-tuning: all right after 200 toy steps, chance before."""
-    hparams = {"vocab_size": 25, "vocab_file": str(folder / "vocab.txt"), "model_hparam_overrides": SIZES}
-    hparams |= {"electra_objective": False, "corrective_lm_objective": True, "generator_hidden_size": 1.0}
-    hparams |= {"embedding_size": 16, "max_seq_length": 9, "mask_prob": 0.3, "initializer_range": 0.15}
-    hparams |= {"learning_rate": 5e-3, "num_warmup_steps": 0, "num_train_steps": 1000, "hidden_dropout_prob": 0.0}
-    config = PretrainingConfig.from_dict(hparams | {"attention_probs_dropout_prob": 0.0})
-    with kernels.off():
-        trained = PretrainingTask(config, tf.distribute.get_strategy())
-        step = tf.function(trained.train_step, autograph=False)
-        for number in range(200 * pretrained):
-            step(sentences(number), tf.constant(number, tf.int64))
-    tf.train.Checkpoint(model=trained.model).save(str(tmp_path / "model.ckpt"))
-    (tmp_path / "config.json").write_text(config.to_json())
-    examples = [(f"{start} {animal} {verb}", animal) for start in ("the", "a", "it") for animal in ("dog", "cat")
-                for verb in ("runs", "sleeps", "barks")]  # fmt: skip
-    for split in ("train", "dev"):
-        lines = [json.dumps({"text": text, "label": label}) for text, label in examples]
-        write_lines(tmp_path / "animal" / f"{split}.jsonl", *lines)
-    asked = {"prompt_template": "{0} it was [MASK] .", "prompt_words": {"dog": "good", "cat": "bad"}}
-    files = {"raw_data_dir": str(tmp_path), "init_checkpoint": str(tmp_path), "max_seq_length": 48}
-    how = {"prompt_demonstrations": False, "prompt_mask_mode": "aux_fill"}
-    task = make(folder, "animal", tasks={"animal": {"type": "classification"}}, **asked, **files, **how)
-    with kernels.off():
-        model = FinetuningModel(task.config, [task], 0)
-        start(model, task.config)
-        dev = task.load("dev")
-        table = FeatureTable([TaskFeatures("animal", dev.features, task.labels)], 64)
-        batch = next(iter(table.evaluation_batches(64)))
-        logits = model.predict(batch, 0).predictions["logits"].numpy()[: len(dev.features)]
-    accuracy = task.scores(dev, [{"logits": row} for row in logits])["accuracy"]
-    assert accuracy == 100 if pretrained else accuracy < 70
 
 
 def test_only_coco_lm_can_fill_a_prompt(coco_lm):
