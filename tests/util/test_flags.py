@@ -43,23 +43,28 @@ def parse(own_flags: flags.FlagValues) -> Any:
     return run
 
 
-def test_no_flags_means_electra_small(parse: Any) -> None:
-    c = parse()
-    assert (c.model_name, c.data_dir, c.train_batch_size) == ("electra_small", "data", 128)
-
-
-def test_a_model_name_alone_picks_the_recipe_of_that_name(parse: Any) -> None:
-    c = parse("--model-name", "electra_base")
-    assert (c.model_size, c.max_seq_length, c.model_dir) == ("base", 512, "data/models/electra_base")
-
-
-def test_a_recipe_names_the_run_unless_it_has_a_name(parse: Any) -> None:
-    assert parse("--recipe", "electra_base").model_name == "electra_base"
-
-
-def test_a_recipe_under_another_name(parse: Any) -> None:
-    c = parse("--recipe", "electra_base", "--model-name", "mine")
-    assert (c.model_name, c.model_size) == ("mine", "base")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {"model_name": "electra_small", "data_dir": "data", "train_batch_size": 128}),
+        (["--model-name", "electra_base"], {"model_size": "base", "model_dir": "data/models/electra_base"}),
+        (["--recipe", "electra_base"], {"model_name": "electra_base", "max_seq_length": 512}),
+        (
+            ["--recipe=electra_base", "--model-name", "electra-mine"],
+            {"model_name": "electra-mine", "model_size": "base"},
+        ),
+        (["--hparams", '{"model_name": "electra_large"}'], {"mask_prob": 0.25}),
+        (["--no-lower-case", "--data-dir=my-data"], {"do_lower_case": False, "data_dir": "my-data"}),
+        (["--mask-rates", "[0.8, 0.1, 0.1]"], {"mask_rates": [0.8, 0.1, 0.1]}),
+        (
+            ["--model-hparam-overrides", '{"num_hidden_layers": 2}'],
+            {"model_hparam_overrides": {"num_hidden_layers": 2}},
+        ),
+    ],
+)
+def test_words_are_what_they_say(parse: Any, words: list[str], expected: dict[str, Any]) -> None:
+    found = parse(*words)
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_another_name_without_a_recipe_needs_hparams_and_means_the_defaults(
@@ -89,10 +94,6 @@ def test_flags_beat_hparams_beat_recipe_beats_defaults(parse: Any) -> None:
     sizes = '{"num_hidden_layers": 6, "hidden_size": 128}'
     c = parse("--hparams", '{"num_hidden_layers": 2}', "--model-hparam-overrides", sizes)
     assert c.architecture.num_hidden_layers == 6
-
-
-def test_hparams_may_name_the_model(parse: Any) -> None:
-    assert parse("--hparams", '{"model_name": "electra_large"}').mask_prob == 0.25
 
 
 def test_vocab_size_is_the_vocabularys_where_nobody_set_another(parse: Any, tmp_path: Path) -> None:
@@ -139,20 +140,6 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_written(
 )
 def test_spellings_of_a_switch(parse: Any, word: str, expected: bool) -> None:
     assert parse("--hparams", json.dumps({"do_eval": not expected}), word).do_eval is expected
-
-
-def test_the_originals_no_lower_case(parse: Any) -> None:
-    assert parse("--no-lower-case").do_lower_case is False
-
-
-def test_dashes_in_values_stay(parse: Any) -> None:
-    c = parse("--data-dir=my-data", "--recipe=electra_small", "--model-name", "electra-mine")
-    assert (c.data_dir, c.model_name) == ("my-data", "electra-mine")
-
-
-def test_lists_and_objects_are_json(parse: Any) -> None:
-    c = parse("--mask-rates", "[0.8, 0.1, 0.1]", "--model-hparam-overrides", '{"num_hidden_layers": 2}')
-    assert (c.mask_rates, c.architecture.num_hidden_layers) == ([0.8, 0.1, 0.1], 2)
 
 
 @pytest.mark.parametrize(
