@@ -164,12 +164,6 @@ def test_a_corpus_of_blanks_is_refused(tmp_path):
         train(tmp_path)
 
 
-def test_help_loads_no_tensorflow():
-    code = "import electra_tf2.build_vocab, sys; sys.exit('tensorflow' in sys.modules or 'tokenizers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-    assert "--corpus" in run("--help").stdout
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     text=st.lists(st.sampled_from("abcdefgé中🙂"), min_size=1),

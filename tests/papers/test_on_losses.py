@@ -431,6 +431,11 @@ def test_what_cannot_be_combined_is_refused(folder):
         (["scp", "so", "tgs"], {"aux_combination": "inc"}, "tgs moves tokens of which scp says"),
         ([], {"aux_combination": "cmtl"}, "aux_combination cmtl needs aux_tasks"),
         (["so"], {"aux_combination": "cmtl+"}, "needs two aux_tasks or more"),
+        (["so", "asp"], {}, "so, asp rearrange the same two segments: choose one, or"),
+        (["asp", "sdp"], {"aux_combination": "inc"}, "asp, sdp rearrange"),
+        (["sdp", "qt", "fs"], {}, "qt, fs want halves of one text, sdp puts text of others there"),
+        (["so", "tf"], {"use_task_ids": True}, "use_task_ids needs tasks that take turns"),
+        (["so"], {"use_task_ids": True, "aux_combination": "alt+"}, "needs two aux_tasks or more to tell apart"),
     ):
         with pytest.raises(UserError, match=message):
             config_of(folder, tasks, **changes)

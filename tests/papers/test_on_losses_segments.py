@@ -198,19 +198,3 @@ def test_records_without_other_segments_are_refused(tmp_path):
     config = config_of(tmp_path, ["asp"])
     with pytest.raises(UserError, match=r"record 1 has no 'same_document_ids': build records with electra"):
         pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
-
-
-@pytest.mark.parametrize(
-    ("tasks", "changes", "message"),
-    [
-        (["so", "asp"], {}, "so, asp rearrange the same two segments: choose one, or"),
-        (["asp", "sdp"], {"aux_combination": "inc"}, "asp, sdp rearrange"),
-        (["sdp", "qt", "fs"], {}, "qt, fs want halves of one text, sdp puts text of others there"),
-        (["so", "tf"], {"use_task_ids": True}, "use_task_ids needs tasks that take turns"),
-        (["so"], {"use_task_ids": True, "aux_combination": "alt+"}, "needs two aux_tasks or more to tell apart"),
-    ],
-)
-def test_what_cannot_be_combined_is_refused_once(tmp_path, tasks, changes, message):
-    with pytest.raises(UserError, match=message) as refused:
-        config_of(tmp_path, tasks, **changes)
-    assert ";" not in str(refused.value)  # one problem

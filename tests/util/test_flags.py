@@ -16,6 +16,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
+from tests.test_command import electra
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,21 +161,6 @@ def test_wrong_values_are_named(parse: Any, words: list[str], message: str) -> N
     assert message in str(error.value)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """run_pretraining.py in an interpreter in which TensorFlow cannot be imported."""
-    program = (
-        "import runpy, sys; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; sys.path.insert(0, '.'); "
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", program, "run_pretraining.py", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(("words", "level"), [([], "3"), (["--verbosity=-1"], "1"), (["--verbosity", "1"], "0")])
 def test_tensorflows_messages_are_hidden_unless_asked_for(words: list[str], level: str) -> None:
     program = """
@@ -190,14 +176,14 @@ flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
 
 
 def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
-    result = run("--help", "all")
-    assert (result.returncode, result.stderr) == (0, "")
+    code, out, err = electra("pretrain", "--help", "all")
+    assert (code, err) == (0, "")
     for field in dataclasses.fields(PretrainingConfig):
         name = field.name.replace("_", "-")
-        assert re.search(rf"^  --(\[no-\])?{name}\s", result.stdout, re.MULTILINE), name
+        assert re.search(rf"^  --(\[no-\])?{name}\s", out, re.MULTILINE), name
     for heading in ("ELECTRA", "COCO-LM", "Steps and learning rate", "Generator", "Files"):
-        assert f"\n{heading}\n" in result.stdout
-    assert max(len(line) for line in result.stdout.splitlines()) <= 120
+        assert f"\n{heading}\n" in out
+    assert max(len(line) for line in out.splitlines()) <= 120
 
 
 @pytest.mark.parametrize(
@@ -212,8 +198,7 @@ def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
     ],
 )
 def test_errors_are_one_line_and_exit_code_2_without_tensorflow(words: list[str], message: str) -> None:
-    result = run(*words)
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"error: {message}\n")
+    assert electra("pretrain", *words) == (2, "", f"error: {message}\n")
 
 
 def test_an_error_is_one_line_that_can_be_written() -> None:
