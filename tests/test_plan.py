@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, make_plan
 from electra_tf2.pretrain.flops import training_flops
-from electra_tf2.util import flags as util_flags
-from tests.support.programs import ROOT, flags_of_its_own, run_program
+from tests.support.programs import ROOT, configured, run_program
 
 
 def recipes(plan):
@@ -66,10 +64,7 @@ def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
     assert commands[1][:4] == ["test", "-e", "d e/vocab.txt", "||"] and commands[1][-2:] == ["--vocab-size", "8192"]
     flops = 0
     for words in commands[3:]:
-        with flags_of_its_own() as values:
-            util_flags.define_hparam_flags(PretrainingConfig)
-            values(util_flags.with_underscores(words[words.index("pretrain") :][:-1]))
-            config = util_flags.config_from_flags(PretrainingConfig)
+        config = configured(*words[words.index("pretrain") + 1 : -1])
         flops += training_flops(config) if words[-1] == "--do-eval" else 0
     assert f"{flops:.2g}" == re.findall(r"budget +(\S+) FLOP", shown)[0]
     assert f"{flops / 0.2e12 / 3600:.1f}" == f"{float(hours):.1f}"

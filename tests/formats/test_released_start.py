@@ -1,26 +1,22 @@
 """Pre-training and fine-tuning that start from a Hugging Face directory: nothing is typed again."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
+from tests.support.programs import configured
 
 
 @pytest.fixture(scope="module")
@@ -34,28 +30,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PretrainingConfig]:
-    """From words of run_pretraining.py's command line to the configuration they mean, on flags of the test's own."""
-    values = flags.FlagValues()
-    monkeypatch.setattr(flags, "FLAGS", values)
-    for kind in ("string", "bool", "integer", "float"):
-        define = getattr(flags, f"DEFINE_{kind}")
-        monkeypatch.setattr(flags, f"DEFINE_{kind}", lambda *words, define=define: define(*words, flag_values=values))
-    util_flags.define_hparam_flags(PretrainingConfig)
-
-    def run(*words: str) -> PretrainingConfig:
-        values(util_flags.with_underscores(["run_pretraining.py", *words]))
-        return util_flags.config_from_flags(PretrainingConfig)
-
-    return run
-
-
 def test_pretraining_continues_from_a_discriminator_and_its_generator(
-    pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]
+    pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = ["--init-checkpoint", str(pair / "discriminator"), "--init-generator-checkpoint", str(pair / "generator")]
-    config = parse("--recipe", "electra_small", "--max-seq-length", "32", *start)
+    config = configured("--recipe", "electra_small", "--max-seq-length", "32", *start)
     assert config.generator_architecture.num_hidden_layers == golden.config().generator_architecture.num_hidden_layers
     assert config.architecture.hidden_size == 128 and config.embedding_size == 32 and config.vocab_size == 600
     assert config.generator_architecture.hidden_size == 64
@@ -68,13 +47,11 @@ def test_pretraining_continues_from_a_discriminator_and_its_generator(
         np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
 
 
-def test_a_frozen_generator_keeps_embeddings_of_its_own_width(
-    pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_frozen_generator_keeps_embeddings_of_its_own_width(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Fast-ELECTRA's recipe asks for embeddings as wide as the generator, where it has none yet."""
-    assert parse("--recipe", "electra_small_fast").generator_architecture.embedding_size == 64
+    assert configured("--recipe", "electra_small_fast").generator_architecture.embedding_size == 64
     generator = str(pair / "generator")
-    config = parse(
+    config = configured(
         "--recipe", "electra_small_fast", "--max-seq-length", "32", "--vocab-size", "600", "--embedding-size", "24",
         "--vocab-file", f"{generator}/vocab.txt", "--init-generator-checkpoint", generator,
     )  # fmt: skip
@@ -89,10 +66,10 @@ def test_a_frozen_generator_keeps_embeddings_of_its_own_width(
         np.testing.assert_array_equal(variable.numpy(), found, err_msg=name)
 
 
-def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_encoder_is_the_start_of_both_networks(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bert = str(pair / "bert")
     start = ["--init-checkpoint", bert, "--init-generator-checkpoint", bert, "--generator-layers", "0.5"]
-    config = parse("--recipe", "electra_small", "--max-seq-length", "32", *start)
+    config = configured("--recipe", "electra_small", "--max-seq-length", "32", *start)
     assert config.embedding_size == config.architecture.hidden_size == 24
     assert config.generator_architecture.hidden_size == 24 and config.generator_architecture.num_hidden_layers == 1
     model = PretrainingModel(config)
@@ -105,8 +82,8 @@ def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsy
     assert "initial values: generator/" not in said
 
 
-def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Path, parse: Any) -> None:
-    config = parse(
+def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Path) -> None:
+    config = configured(
         "--recipe", "electra_tiny", "--init-checkpoint", str(pair / "discriminator"),
         "--num-hidden-layers", "2", "--hidden-dropout-prob", "0.2",
     )  # fmt: skip
@@ -114,22 +91,22 @@ def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Pa
     assert config.architecture.hidden_dropout_prob == 0.2 and config.architecture.intermediate_size == 512
 
 
-def test_two_vocabularies_do_not_go_together(pair: Path, parse: Any, tmp_path: Path) -> None:
+def test_two_vocabularies_do_not_go_together(pair: Path, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path / "other", "BertForMaskedLM")
     tokens = load_vocab(tmp_path / "other" / "vocab.txt")[:-1]
     (tmp_path / "other" / "vocab.txt").write_text("\n".join(tokens))
     start = ["--init-checkpoint", str(pair / "bert"), "--init-generator-checkpoint", str(tmp_path / "other")]
     with pytest.raises(UserError, match="has a vocabulary of"):
-        parse("--recipe", "electra_small", *start)
+        configured("--recipe", "electra_small", *start)
 
 
-def test_two_vocabularies_of_one_size_do_not_go_together(pair: Path, parse: Any, tmp_path: Path) -> None:
+def test_two_vocabularies_of_one_size_do_not_go_together(pair: Path, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, "BertForMaskedLM")
     tokens = load_vocab(tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]))
     start = ["--init-checkpoint", str(pair / "bert"), "--init-generator-checkpoint", str(tmp_path)]
     with pytest.raises(UserError, match=r"another vocabulary, .*vocab.txt, than this run, .*bert/vocab.txt: token"):
-        parse("--recipe", "electra_small", *start)
+        configured("--recipe", "electra_small", *start)
 
 
 def test_fine_tuning_starts_from_a_directory(pair: Path) -> None:
@@ -141,9 +118,9 @@ def test_fine_tuning_starts_from_a_directory(pair: Path) -> None:
     assert all(name.startswith("discriminator_predictions/") for name in report.unused)
 
 
-def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Path, parse: Any, tmp_path: Path) -> None:
+def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Path, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, "BertForMaskedLM")
     config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "roberta"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="roberta"):
-        parse("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))
+        configured("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))

@@ -16,7 +16,9 @@ from unittest import mock
 
 from absl import flags
 
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
+from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,14 @@ def flags_of_its_own():
             define = functools.partial(getattr(flags, name), flag_values=values)
             stack.enter_context(mock.patch.object(flags, name, define))
         yield values
+
+
+def configured(*words: str) -> PretrainingConfig:
+    """What the words of run_pretraining.py's command line mean."""
+    with flags_of_its_own() as values:
+        util_flags.define_hparam_flags(PretrainingConfig)
+        values(util_flags.with_underscores(["run_pretraining.py", *words]))
+        return util_flags.config_from_flags(PretrainingConfig)
 
 
 def file_of(script: str | Path) -> Path:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,17 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
+from tests.support.programs import flags_of_its_own
 from tests.test_command import electra
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def own_flags(monkeypatch: pytest.MonkeyPatch) -> flags.FlagValues:
+def own_flags() -> Iterator[flags.FlagValues]:
     """Flags of the test's own, none defined."""
-    values = flags.FlagValues()
-    monkeypatch.setattr(flags, "FLAGS", values)
-    for kind in ("string", "bool", "integer", "float"):
-        define = getattr(flags, f"DEFINE_{kind}")
-        monkeypatch.setattr(flags, f"DEFINE_{kind}", lambda *words, define=define: define(*words, flag_values=values))
-    return values
+    with flags_of_its_own() as values:
+        yield values
 
 
 @pytest.fixture
