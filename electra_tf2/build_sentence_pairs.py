@@ -1,7 +1,7 @@
 """Makes training data of the task sentence_embedding: pairs of plain text's sentences and of labelled tasks.
 
   electra build-pairs --corpus-dir corpus --num-pairs 100000
-  electra build-pairs --corpus-dir corpus --tasks qqp,mrpc,mnli,rte,qnli --negatives electra_mini
+  electra build-pairs --tasks qqp,mrpc,rte --negatives electra_mini
 
 A sentence of the corpus is paired with itself less some words (cropped), with the one that follows it (adjacent), or
 stands alone (single). Pairs of --tasks are those whose label says that one text means or answers the other: the label

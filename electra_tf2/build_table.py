@@ -10,6 +10,7 @@ Memory is bounded by what a process may hold and by the largest 64th of what is 
 
 import itertools
 import sys
+import textwrap
 from pathlib import Path
 
 from absl import flags
@@ -101,7 +102,10 @@ def command() -> None:
     except UserError:  # `main` says it
         kinds = tables()
     _define_flags(kinds)
-    lines = "\n".join(f"  {kind:19} {table.description}" for kind, table in kinds.items())
+    lines = "\n".join(
+        textwrap.fill(f"  {kind:19} {table.description}", 80, subsequent_indent=" " * 22)
+        for kind, table in kinds.items()
+    )
     run(main, f"{__doc__}\nKinds of table:\n\n{lines}\n", goes_on=True)
 
 

@@ -1,17 +1,18 @@
 """Converts models from and to Hugging Face, the original's TF1 checkpoints, tf-models-official and our own folders.
 
-  electra convert --from data/models/electra_small --to small_hf --format huggingface
+  electra convert --from data/models/electra_small --to hf --format huggingface
 
 --from takes a run, a self-contained folder, the name of a shipped model, a Hugging Face directory (ELECTRA or BERT), a
 TF1 checkpoint of the original or a checkpoint of tf-models' encoder, and finds out which it is. --format is what --to
 becomes:
 
-  electra      a self-contained folder: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
-               with --part main without the generator
-  huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
+  electra      a self-contained folder: configuration, weights (safetensors),
+               vocabulary; --part main: without the generator
+  huggingface  a directory for transformers: the main network with its head, or
+               --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
-  saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
+  saved_model  a SavedModel that takes strings, with the tokenizer inside
   sentence_transformers
                a folder for SentenceTransformer(path): encoder, pooling,
                normalisation

@@ -1,15 +1,16 @@
 """Makes the papers' analyses of pre-trained models: numbers as JSON, figures as PNG and PDF.
 
-  electra analyze --analysis cosine --data-dir data --model-names electra_small,coco_lm_small
-  electra analyze --analysis curves --data-dir data --runs electra_small,coco_lm_small
+  electra analyze --analysis cosine --model-names electra_small,coco_lm_small
+  electra analyze --analysis curves --runs electra_small,coco_lm_small
 
 writes <output-dir>/<analysis>.json, .png and .pdf. --analysis:
 
   curves    losses and metrics that runs logged
-  copying   accuracy of copying and of the language model during training (COCO-LM, Figure 8)
-  contrast  cosines of a sequence and its crop, and of different ones, during training (COCO-LM, Figure 7)
-  cosine    cosines of [CLS] of similar and of random sentences, before fine-tuning (COCO-LM, Figures 1 and 5)
-  tsne      t-SNE of [CLS] of similar sentences (COCO-LM, Figure 6)
+  copying   accuracy of copying and of the language model (COCO-LM, Figure 8)
+  contrast  cosines of a sequence and its crop, and of others (Figure 7)
+  cosine    cosines of [CLS] of similar and of random sentences, before
+            fine-tuning (Figures 1 and 5)
+  tsne      t-SNE of [CLS] of similar sentences (Figure 6)
 
 Similar sentences are the pairs of STS-B with the full score, in <data-dir>/finetuning_data/sts. Curves are read from
 train_metrics.jsonl and eval/step-N.json of a run.

@@ -1,6 +1,7 @@
 """Fine-tunes a pre-trained model on GLUE, SQuAD, MRQA, tagging or one's own tasks, and scores it.
 
-  python run_finetuning.py --data-dir data --model-name electra_small --task-names cola
+  python run_finetuning.py --data-dir data --model-name electra_small \\
+      --task-names cola
 
 reads <data-dir>/finetuning_data/cola/{train,dev}.tsv and starts from <data-dir>/models/electra_small. Scores go to
 <data-dir>/models/electra_small/results. The same command resumes a run that was stopped.

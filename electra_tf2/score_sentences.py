@@ -1,7 +1,8 @@
 """Scores sentences with a model: accuracies on minimal pairs, n-best lists in a new order, or plain lines with scores.
 
-  electra score --model data/models/electric_base --pairs blimp/ --output accuracy.json
-  electra score --model bert/ --nbest test.jsonl --nbest-dev dev.jsonl --output reranked.jsonl
+  electra score --model electric/ --pairs blimp/ --output accuracy.json
+  electra score --model bert/ --nbest test.jsonl --nbest-dev dev.jsonl \\
+      --output reranked.jsonl
   electra score --model electra/ --text lines.txt --output scores.jsonl
 
 The score is a pseudo-log-likelihood: the sum of log p(token | the others), Electric's in one pass, BERT's and ELECTRA's

@@ -256,9 +256,7 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
         doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
-        lines = paragraph.splitlines()
-        folded = "\n".join(_folded(line, width) for line in lines)
-        print(folded if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
+        print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
     print("Flags")
     ours = [
         flag
@@ -285,18 +283,6 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
     if "recipe" in flags.FLAGS:
         print("\nRecipes")
         print(textwrap.indent(textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False), "  "))
-
-
-def _folded(line: str, width: int) -> str:
-    """A command of an example, or a row of names and texts, that is too long for a line, on several."""
-    row = re.match(r" +\S+ {2,}", line)
-    if len(line) <= width or (row is None and " --" not in line):
-        return line
-    if row is not None:
-        return textwrap.fill(line, width, subsequent_indent=" " * len(row[0]), break_on_hyphens=False)
-    together = re.sub(r"(--[\w-]+) (?!-)", "\\1\xa0", line.strip())  # a flag and its value
-    fill = textwrap.TextWrapper(width - 2, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
-    return " \\\n".join(fill.wrap(together)).replace("\xa0", " ")
 
 
 def _print_flag(name: str, text: str, width: int) -> None:
