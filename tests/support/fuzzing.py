@@ -1,4 +1,4 @@
-"""Damages command lines, folders of models and files of tasks at random; each must be taken or refused in one line.
+"""Damages command lines, folders of models, files of tasks and configurations; each is taken or refused in one line.
 
     python -m tests.support.fuzzing [--kind folders] [--cases 1000] [--first 0] [--seed 0]
 
