@@ -190,6 +190,12 @@ def test_multirc(tmp_path):
     # One of two right answers found and none besides: precision 1, recall 1/2; the second question is judged rightly.
     assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50, "average": 175 / 3})
     assert task.majority(split) == {"f1a": 0, "exact_match": 50, "average": 25}  # all answers wrong
+    mostly = json.loads(json.dumps(MULTIRC))
+    for answer in mostly["passage"]["questions"][0]["answers"]:
+        answer["label"] = 1
+    write_lines(tmp_path / "MultiRC" / "train.jsonl", *lines_of(mostly))
+    all_right = task.majority(task.load("train"))  # of four answers three are
+    assert all_right["f1a"] == pytest.approx(200 * 0.75 / 1.75) and all_right["exact_match"] == 50
     (path,) = task.write_submission("test", task.load("test"), predictions, tmp_path)
     labels = [{"idx": i, "label": label} for i, label in ((20, 1), (21, 0), (22, 0))]
     questions = [{"idx": 7, "answers": labels}, {"idx": 8, "answers": [{"idx": 23, "label": 0}]}]
