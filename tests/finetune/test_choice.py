@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.tasks import make_tasks
@@ -121,7 +122,8 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
         choices = ["the error error", "the list of names"]
         row = {"premise": "the file", "question": "cause", "idx": number, "label": number % 2}
         rows.append(row | {"choice1": choices[number % 2], "choice2": choices[1 - number % 2]})
-    write_lines(tmp_path / "copa" / "train.jsonl", *map(json.dumps, rows))
+    for name in ("train", "val"):
+        write_lines(tmp_path / "copa" / f"{name}.jsonl", *map(json.dumps, rows))
     config = support.config(
         "copa", raw_data_dir=str(tmp_path), num_train_epochs=10.0, learning_rate=1e-3, train_batch_size=8
     )
@@ -136,6 +138,9 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     predictions, row_losses = training.predict(0, table, 5)
     assert task.scores(split, predictions)["accuracy"] > 90
     assert row_losses.mean() * task.choices < 0.4
+    of_right = [predictions[2 * number + number % 2]["log_probs"] for number in range(32)]
+    scored = Evaluation(config, [task]).selecting(training)  # the same questions
+    assert scored["copa_dev_loss"] == pytest.approx(-np.mean(of_right), rel=1e-4)
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in training.model.trainable_variables}
     given = {"hparams": dataclasses.asdict(config), "vocab_file": config.vocab_file}
     source = StoredModel("here").changed(**given, weights=weights, task_states={"copa": task.state()})

@@ -65,6 +65,12 @@ def test_the_order_depends_on_the_seed():
     assert len(orders) == 3
 
 
+def test_every_epoch_has_an_order_of_its_own():
+    seen = list(itertools.chain(*rows(table([8] * 12, fixed_padding=True).training_batches(4, seed=1), 9)))
+    epochs = [seen[first : first + 12] for first in (0, 12, 24)]
+    assert len(set(map(tuple, epochs))) == 3 and all(sorted(epoch) == list(range(12)) for epoch in epochs)
+
+
 def test_batches_hold_examples_of_similar_length():
     lengths = np.random.RandomState(0).randint(3, 65, 400)
     padded = {}
