@@ -156,9 +156,7 @@ def test_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
 def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):
     out, _, settings = trained
     output = run(data_dir, out, "--average-orders", expect=2, **settings)
-    assert "was made with average_orders False, not True: --no-do-train scores the model anew" in " ".join(
-        output.split()
-    )
+    assert "was made with other average_orders: --no-do-train scores the model anew" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,8 @@ def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
     assert float(output.numerator) == pytest.approx(total, rel=1e-5)
     cosine, pairs = output.metrics["fs_negative_cosine"]
     assert float(cosine / pairs) == pytest.approx(np.mean(strangers), abs=1e-5)
+    one, _ = model.prepare(tensors({name: value[:1] for name, value in batch_of(9).items()}), SEED)
+    assert objective(model.forward(one), True).metrics["fs_negative_cosine"][1] == 0  # a row is no stranger to itself
 
 
 def gradients_of(folder, parts):
