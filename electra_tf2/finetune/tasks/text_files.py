@@ -58,7 +58,7 @@ def read_texts(
     """The rows of a file.
 
     Args:
-      only: value of the column `settings.only` in the rows that count; "": all do.
+      only: value of the settings' column `only` in the rows that count; "": all do.
       tolerated: share of unusable lines, those with an empty text among them, that are passed over with a warning.
         0 or 1: none, or all as the original does, and a text may be empty.
       label_optional: where there is no label column, labels are None.
