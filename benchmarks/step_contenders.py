@@ -55,22 +55,29 @@ def our_hparams(job: Job) -> dict[str, Any]:
     }
 
 
-def ours(job: Job, program: str) -> Step:
+def our_task(job: Job, jit_compile: bool, **hparams: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Strategy, pre-training task and the job's batch; `hparams` are other than the job's."""
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.distribution import make_strategy
 
-    hparams = our_hparams(job) | VARIANTS[program] | {"generator_hidden_size": 1 / job.size.generator_share}
+    hparams = our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share} | hparams
     if "architecture" in hparams:
         hparams["intermediate_size"] = inner_width(job.size.hidden, gated=True)
     config = PretrainingConfig.from_dict(hparams)
     strategy = make_strategy(config)
     with strategy.scope():
-        task = PretrainingTask(config, strategy, program in _ONE_PROGRAM)
+        task = PretrainingTask(config, strategy, jit_compile)
     ids = tf.constant(job.token_ids, tf.int32)
-    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    return strategy, task, {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+
+def ours(job: Job, program: str) -> Step:
+    import tensorflow as tf
+
+    strategy, task, batch = our_task(job, program in _ONE_PROGRAM, **VARIANTS[program])
     if job.what == "evaluation":
         eval_step = _in_graph(strategy, task.eval_step)
         return lambda: eval_step(batch, tf.constant(0, tf.int64))["metrics"]["masked_lm_loss"][0]
@@ -125,7 +132,7 @@ def make_step(program: str, job: Job) -> Step:
     return makers[program]()
 
 
-def _peak_memory() -> float:
+def peak_memory() -> float:
     """Bytes: the most that this process ever had of the GPU, without one of the host."""
     if "torch" in sys.modules:
         import torch
@@ -159,7 +166,7 @@ def contender() -> Callable[..., dict[str, float]]:
             loss = step()
         float(loss)  # waits for a GPU
         found = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - used}
-        return found | {"memory": _peak_memory(), "startup": startup}
+        return found | {"memory": peak_memory(), "startup": startup}
 
     return turn
 

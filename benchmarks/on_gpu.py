@@ -1,0 +1,89 @@
+"""What only a GPU can tell, in one command: speed, memory, correctness, in at most so many minutes.
+
+  python -m benchmarks.on_gpu --out DIR --minutes 8
+  python -m benchmarks.on_gpu --out DIR --tiny --parts machine,data  # a trial on any machine
+
+The parts, in the order of their worth:
+
+  machine      versions, devices, the peak of products and of memory
+  small        electra_small 128 x 128 in bfloat16: ours in several forms, Hugging Face's, a profile of the kernels
+  base         electra_base 256 x 128 and 256 x 512: MFU and memory
+  correctness  the golden arrays, ten steps beside the processor's, a killed run that goes on, float16
+  use          fine-tuning and inference beside Hugging Face's
+  data         the input beside what a step takes
+
+Each is a process that is ended at its share of the time; what one leaves goes to the later ones. Every result is a line
+of DIR/results.jsonl at once; DIR/table.md is written anew after each part, DIR/log.txt has what they print. What fails
+or what the machine lacks (torch, transformers, pytest) is a row like the others. --torch-python names a Python that has
+torch and transformers where this one has not.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import ROOT, parser_of
+from benchmarks.on_gpu_parts import PARTS, Part, read_rows
+from electra_tf2.util.files import write_atomically
+
+# Of the time, by part.
+SHARES = {"machine": 0.06, "small": 0.36, "base": 0.26, "correctness": 0.18, "use": 0.1, "data": 0.04}
+
+
+def limited(command: list[str], limit: float, log: Path) -> str:
+    """Runs a command, and ends it with all that it started when its seconds are over. Returns how it ended."""
+    with log.open("a") as output:
+        output.write(f"$ {' '.join(command)}\n")
+        output.flush()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = process.wait(limit)
+            ended = f"failed with exit code {code}" if code else "done"
+        except subprocess.TimeoutExpired:
+            ended = "ended at its limit"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also what a part that failed left behind
+        process.wait()
+    return ended
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The results in Markdown, a table for each part."""
+    lines: list[str] = []
+    for part in dict.fromkeys(row["part"] for row in rows):
+        lines += [f"## {part}", "", "| | | |", "|---|---|---|"]
+        for row in {row["what"]: row for row in rows if row["part"] == part}.values():  # the last of each
+            value = f"{row['value']:,}" if isinstance(row["value"], float) else row["value"]
+            lines.append(f"| {row['what']} | {value} {row['unit']} | {row['note']} |".replace("  ", " "))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = parser_of(__doc__, minutes=8.0, parts=",".join(PARTS), tiny=False, torch_python=sys.executable)
+    parser.add_argument("--out", type=Path, required=True, help="a folder, new or of an earlier call, to which it adds")
+    given = parser.parse_args()
+    names = given.parts.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"--parts: there is no {unknown[0]!r}; one or more of {','.join(PARTS)}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    out, end = given.out.resolve(), time.monotonic() + 60 * given.minutes
+    for place, name in enumerate(names):
+        part = Part(name, out, given.tiny, given.torch_python)
+        began = time.monotonic()
+        limit = max(0.0, end - began) * SHARES[name] / sum(SHARES[later] for later in names[place:])
+        ended = limited(part.command(name), limit, out / "log.txt")
+        took = time.monotonic() - began
+        part.found("(this part)", took, "s", f"{ended}, {limit:.0f} s")
+        write_atomically(out / "table.md", table(read_rows(out)))
+        print(f"{name}: {ended}, {took:.0f} of {limit:.0f} s", flush=True)
+    print((out / "table.md").read_text())
+
+
+if __name__ == "__main__":
+    main()
