@@ -443,9 +443,6 @@ def test_what_cannot_be_combined_is_refused(folder):
         make_model(config_of(folder, ["tf_idf"], document_frequency_file="nowhere.npz"))
 
 
-# ---- what they learn ----
-
-
 def test_gathered_negatives_make_two_replicas_one(folder):
     objective = QuickThoughts(config_of(folder, ["qt"], scl_gather=True), golden.NO_NETWORKS)
     loss, first, second = support.gathered_loss(objective)

@@ -54,12 +54,6 @@ def test_a_delay_without_a_ramp_is_a_switch():
     assert [float(schedules.values_at(config, tf.constant(step)).main_weight) for step in (10, 11)] == [0.0, 1.0]
 
 
-def test_what_does_not_move_is_a_constant_of_the_graph():
-    config = configured(ramp_steps=20, initial_main_weight=0.0)
-    values = schedules.values_at(config, tf.constant(3))
-    assert (values.mask_prob, values.temperature) == (config.mask_prob, config.temperature)
-
-
 def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
     with kernels.off():
         task = PretrainingTask(config, tf.distribute.get_strategy())

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.training.checkpoints import Checkpoints, Snapshot, Writer
+from electra_tf2.training.checkpoints import Checkpoints, Snapshot
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 from tests.support.training import logged
@@ -200,17 +200,3 @@ def test_a_loss_that_is_not_finite_waits_for_the_checkpoint_that_it_names(tmp_pa
     runner.checkpoints.writer.settle = settling
     with pytest.raises(UserError, match=r"not finite at step 13: loss\..*model\.ckpt-10\. "):
         runner.train()
-
-
-def test_a_writer_tells_what_went_wrong_once_and_works_on():
-    writer, done = Writer(), []
-
-    def fail():
-        raise ValueError("no")
-
-    writer.start(fail)
-    with pytest.raises(ValueError, match="no"):
-        writer.wait()
-    writer.start(lambda: done.append(1))
-    writer.wait()
-    assert done == [1] and not writer.is_busy
