@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from electra_tf2.formats.folders import vocabulary_hparams
-from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary, find_model
+from electra_tf2.formats.readers import find_model
+from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
@@ -318,7 +319,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """Hparams that files imply: vocab_size, of vocab_file; sizes, vocabulary and casing, of init_checkpoint and
-        init_generator_checkpoint (formats.stored_model). With `debug`, also those of its small model.
+        init_generator_checkpoint (formats.readers). With `debug`, also those of its small model.
 
         They win over a recipe and yield to what the user gives. One exception: with stack_layers the number of layers
         is the recipe's.

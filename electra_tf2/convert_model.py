@@ -79,7 +79,8 @@ def main() -> int:
 
     from electra_tf2.convert import self_check as check
     from electra_tf2.formats.folders import located
-    from electra_tf2.formats.stored_model import Given, check_given, read_model
+    from electra_tf2.formats.readers import check_given, read_model
+    from electra_tf2.formats.stored_model import Given
     from electra_tf2.inference.configured import with_own_layers
 
     source = located(values["from"].value)
@@ -133,7 +134,7 @@ Written = tuple[str, float, str]
 def to_folder(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.convert import self_check as check
     from electra_tf2.convert.own_folder import write_folder
-    from electra_tf2.formats.stored_model import read_model
+    from electra_tf2.formats.readers import read_model
     from electra_tf2.inference.configured import without_generator
 
     if flags.FLAGS.part == "main":
@@ -169,7 +170,7 @@ def to_tf1(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.convert import original
     from electra_tf2.convert import self_check as check
     from electra_tf2.formats import original_config
-    from electra_tf2.formats.stored_model import read_model
+    from electra_tf2.formats.readers import read_model
     from electra_tf2.inference.configured import config_of
 
     step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
@@ -197,14 +198,13 @@ def to_saved_model(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.inference.configured import make_network
 
     if model.is_fine_tuned:
-        from electra_tf2.convert.serving import difference_from_strings, task_signatures
         from electra_tf2.inference.predictor import Predictor
 
         tokenizer = saved_model.tokenizer_of(model, model.hparams["max_seq_length"])
         predictor = Predictor(model, model.tokenizer())
-        signatures = task_signatures(predictor, tokenizer)
+        signatures = saved_model.task_signatures(predictor, tokenizer)
         written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
-        difference = difference_from_strings(predictor, written)
+        difference = saved_model.difference_from_strings(predictor, tokenizer, written)
     else:
         network = make_network(model)
         tokenizer = saved_model.tokenizer_of(model)
@@ -229,14 +229,14 @@ def to_litert(model: "StoredModel", target: Path) -> Written:
 
 def exportable(model: "StoredModel") -> "Exportable":
     """The network of --part, with the heads of a fine-tuned model."""
-    from electra_tf2.convert import head_outputs, network_file
+    from electra_tf2.convert import network_file
     from electra_tf2.inference.configured import embeds
     from electra_tf2.inference.predictor import Predictor
 
     part = flags.FLAGS.part or "main"
     if not model.is_fine_tuned or part != "main" or embeds(model):
         return network_file.pretrained(model, part)
-    return head_outputs.fine_tuned(Predictor(model, model.tokenizer()), model)
+    return network_file.fine_tuned(Predictor(model, model.tokenizer()))
 
 
 def needed(extra: str, *modules: str) -> None:

@@ -8,6 +8,7 @@ TensorFlow's converter makes it of our networks' plain formulas. Batch and lengt
 resizes the inputs to what it is given. With int8, weights are stored as such and multiplied as integers.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def write_litert(folder: Path, model: StoredModel, made: files.Exportable, int8:
     """
     content = _converted(made, int8)
     exact = _converted(made, int8=False) if int8 else None
-    return files.write_network(folder / "model.tflite", content, model, made, run, exact)
+    return files.write_network(folder / "model.tflite", content, model, made, load, exact)
 
 
 def _converted(made: files.Exportable, int8: bool) -> bytes:
@@ -50,12 +51,17 @@ def _converted(made: files.Exportable, int8: bool) -> bytes:
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
 
 
-def run(content: bytes, made: files.Exportable) -> dict[str, np.ndarray]:
-    """Outputs of a file's content by the interpreter, on the processor."""
+def load(content: bytes) -> tuple[list[str], files.Run]:
+    """Names of the outputs of a file's content, and its function, by the interpreter on the processor."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:  # TensorFlow's own, until a later version leaves it out
         Interpreter = tf.lite.Interpreter
     with errors_unseen():
         runner = Interpreter(model_content=content).get_signature_runner()
-        return runner(**{name: value.astype(np.int32) for name, value in made.inputs.items()})
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with errors_unseen():
+            return runner(**{name: value.astype(np.int32) for name, value in inputs.items()})
+
+    return [*runner.get_output_details()], run

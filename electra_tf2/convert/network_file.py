@@ -2,12 +2,13 @@
 
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
-The part says which outputs there are: "main", the main network with its head (of fine-tuned models: its answers,
-convert.head_outputs); "body", states and a vector for the whole text; "generator", its masked language model. ONNX
+The part says which outputs there are: "main", the main network with its head (of fine-tuned models: what their heads
+predict); "body", states and a vector for the whole text; "generator", its masked language model. ONNX
 (convert.onnx) and LiteRT (convert.litert) files lie beside a model.json and the tokenizer's files. B batch, L length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,11 @@ import tensorflow as tf
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.finetune.tasks.exports import SAMPLES
+from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, make_network, pooling_of
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.errors import UserError
@@ -31,40 +35,41 @@ _REPLACED = "positive where a token looks replaced"
 _LANGUAGE_MODEL = "of the masked language model, one for each token of the vocabulary"
 
 
-class Exportable(NamedTuple):
-    """A function to be written, and the rows on which the file is compared with it.
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
 
-    function: int32 [B, L] inputs by name (`INPUTS`, then those of `further`) -> outputs by name. variables: those that
-    it reads. about: facts for model.json. rows: inputs of the comparison. further: more inputs of it by name.
-    comparable: outputs without what may differ.
+
+class Exportable(NamedTuple):
+    """A function to be written.
+
+    function: int32 [B, L] inputs by name -> outputs by name. variables: those that it reads. about: facts for
+    model.json. results: what is compared, by name: of a pre-trained network its outputs at real tokens, of a fine-tuned
+    one the answers. inputs: their names.
     """
 
     function: Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
     variables: Sequence[tf.Variable]
     about: dict[str, Any]
-    rows: Encoded
-    further: Mapping[str, np.ndarray] = {}
-    comparable: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = dict
+    results: Callable[[Run], dict[str, np.ndarray]]
+    inputs: tuple[str, ...] = INPUTS
 
-    @property
-    def inputs(self) -> dict[str, np.ndarray]:
-        """int32 [B, L] by name."""
-        return dict(zip(INPUTS, self.rows, strict=True)) | dict(self.further)
-
-    def pairs(self, outputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """(name, ours, a file's) at real tokens, for outputs that are one for each of them."""
-        real = self.rows.input_mask.astype(bool)
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Our network's own outputs."""
         with kernels.off():
-            found = self.function({name: tf.constant(value, tf.int32) for name, value in self.inputs.items()})
-        ours, theirs = self.comparable({name: value.numpy() for name, value in found.items()}), self.comparable(outputs)
-        assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
-        for name, value in ours.items():
-            by_token = value.shape[:2] == real.shape
-            yield (name, value[real], theirs[name][real]) if by_token else (name, value, theirs[name])
+            found = self.function({name: tf.constant(inputs[name], tf.int32) for name in self.inputs})
+        return {name: value.numpy() for name, value in found.items()}
 
-    def difference(self, outputs: Mapping[str, np.ndarray]) -> float:
-        """The largest `self_check.distance` of an output."""
-        return check.largest(check.distance(ours, theirs) for _, ours, theirs in self.pairs(outputs))
+    def difference(self, run: Run) -> float:
+        """The largest `self_check.distance` of what a file says from what our network says."""
+        ours, theirs = self.results(self.run), self.results(run)
+        assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
+        return check.largest(check.distance(value, theirs[name]) for name, value in ours.items())
+
+
+def at_tokens(rows: Encoded, run: Run) -> dict[str, np.ndarray]:
+    """Outputs on these rows, at real tokens where they are one for each token."""
+    real = rows.input_mask.astype(bool)
+    found = run(dict(zip(INPUTS, rows, strict=True)))
+    return {name: value[real] if value.shape[:2] == real.shape else value for name, value in found.items()}
 
 
 def pretrained(model: StoredModel, part: str) -> Exportable:
@@ -81,7 +86,7 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
             else "this model has no generator of its own"
         )
     head: Callable[[tf.Tensor], tf.Tensor] | None = None
-    about: dict[str, Any] = {"pooling": pooling_of(model).mode}
+    about: dict[str, Any] = {"pooling": pooling_of(model)}
     if part == "main" and network.detector is not None:
         head, about = network.detector, {LOGITS: _REPLACED}
     elif part == "generator" or (part == "main" and not model.has_generator and network.language_model is not None):
@@ -96,7 +101,58 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
             return {STATES: states, LOGITS: head(states)}
         return {STATES: states, SENTENCE: text_vectors(states, rows[1], about["pooling"], network.projection)}
 
-    return Exportable(outputs, network.trainable_variables, about, check.check_inputs(model))
+    results = functools.partial(at_tokens, check.check_inputs(model))
+    return Exportable(outputs, network.trainable_variables, about, results)
+
+
+def fine_tuned(predictor: Predictor, texts: Sequence[tuple[str, str]] = SAMPLES) -> Exportable:
+    """The heads' predictions of a fine-tuned model, by "task.name"; of tagging, at every token.
+
+    Compared are the tasks' answers (`Task.answers`) to examples of these texts.
+
+    Raises:
+      UserError: the input of a task is more than text.
+    """
+    refuse_prompts(predictor)
+    tasks, marks = predictor.tasks, dict.fromkeys(name for task in predictor.tasks for name in task.further_inputs)
+
+    def function(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        batch = dict(zip(Encoded._fields, (inputs[name] for name in INPUTS), strict=True))
+        found: dict[str, tf.Tensor] = {}
+        for number, task in enumerate(tasks):
+            labels = task.no_labels(batch["input_ids"]) | {name: inputs[name] for name in task.further_inputs}
+            output = predictor.model.predict(batch | {f"{task.name}/{n}": v for n, v in labels.items()}, number)
+            found |= {f"{task.name}.{name}": value for name, value in output.predictions.items()}
+        return found
+
+    def results(run: Run) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for number, task in enumerate(tasks):
+            split = task.samples(texts)
+            predictions = predictor.predictions(number, split, functools.partial(head_of, task, run))
+            answers = task.answers(split, predictions)
+            found |= {f"{task.name}.{name}": value for name, value in check.leaves_of(answers).items()}
+        return found
+
+    def head_of(task: Task, run: Run, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        rows = {name: batch[of] for name, of in zip(INPUTS, Encoded._fields, strict=True)}
+        none = np.zeros_like(batch["input_ids"])
+        found = run(rows | {name: batch.get(f"{task.name}/{name}", none) for name in marks})
+        scope = f"{task.name}."
+        own = {name.removeprefix(scope): value for name, value in found.items() if name.startswith(scope)}
+        return task.of_batch(own, batch)
+
+    about = {"tasks": {task.name: task.facts() for task in tasks}, "max_length": predictor.config.max_seq_length}
+    return Exportable(function, predictor.model.trainable_variables, about, results, (*INPUTS, *marks))
+
+
+def refuse_prompts(predictor: Predictor) -> None:
+    """Raises UserError for tasks whose input is more than text."""
+    for task in predictor.tasks:
+        if task.prompts:
+            raise UserError(
+                f"{task.name}: a prompted model reads demonstrations beside its text, which only --format electra keeps"
+            )
 
 
 def write_network(
@@ -104,13 +160,14 @@ def write_network(
     content: bytes,
     model: StoredModel,
     made: Exportable,
-    run: Callable[[bytes, Exportable], dict[str, np.ndarray]],
+    load: Callable[[bytes], tuple[list[str], Run]],
     exact: bytes | None,
 ) -> tuple[str, float]:
     """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
 
     Args:
-      run: outputs of a file's content in its runtime. exact: the same network in float32, where `content` is int8.
+      load: gives the names of a file's outputs and the function that it is in its runtime. exact: the same network in
+        float32, where `content` is int8.
 
     Returns:
       A description of what was written, and the largest difference between our network and the one in float32.
@@ -120,8 +177,8 @@ def write_network(
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content)
-    outputs = run(path.read_bytes(), made)
-    moved = movement(made, outputs) if exact is not None else []
+    outputs, run = load(path.read_bytes())
+    moved = movement(made, run) if exact is not None else []
     longest = min(512, model.architecture.max_position_embeddings)
     about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": config_of(model).model_name}
     about |= {"made_of": model.origin, "max_length": longest, "weights": "float32" if exact is None else "int8"}
@@ -129,17 +186,22 @@ def write_network(
     write_tokenizer_of(model, path.parent, about["max_length"])
     write_json(path.with_name("model.json"), about)
     said = f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {len(content) / 1e6:.1f} MB"
-    return "\n  ".join([said, *moved]), made.difference(outputs if exact is None else run(exact, made))
+    return "\n  ".join([said, *moved]), made.difference(run if exact is None else load(exact)[1])
 
 
-def movement(made: Exportable, outputs: Mapping[str, np.ndarray]) -> list[str]:
-    """Says how far a quantised network's outputs are from ours.
+def movement(made: Exportable, run: Run) -> list[str]:
+    """Says how far what a quantised network says is from what ours does.
 
     Raises:
       UserError: too far to be of use.
     """
-    lines = []
-    for name, ours, theirs in made.pairs(outputs):
+    lines, found = [], made.results(run)
+    for name, ours in made.results(made.run).items():
+        theirs = found[name]
+        if ours.dtype.kind == "U" or ours.shape != theirs.shape:
+            same = sum(a == b for a, b in zip(ours.flat, theirs.flat, strict=False))
+            lines.append(f"{name}: {same} of {ours.size} as in float32")
+            continue
         moved = np.abs(theirs - ours)
         line = f"{name}: {moved.mean():.3f} from float32 on average, {moved.max():.3f} at most"
         if ours.ndim > 1 and ours.shape[-1] > 1:

@@ -44,7 +44,7 @@ def write_onnx(folder: Path, model: StoredModel, made: files.Exportable, int8: b
     """
     exact = _converted(made)
     content = _quantized(exact) if int8 else exact
-    return files.write_network(folder / "model.onnx", content, model, made, run, exact if int8 else None)
+    return files.write_network(folder / "model.onnx", content, model, made, load, exact if int8 else None)
 
 
 def _converted(made: files.Exportable) -> bytes:
@@ -83,11 +83,16 @@ def _quantized(content: bytes) -> bytes:
         return after.read_bytes()
 
 
-def run(content: bytes, made: files.Exportable) -> dict[str, np.ndarray]:
-    """Outputs of a file's content by ONNX Runtime, on the processor."""
+def load(content: bytes) -> tuple[list[str], files.Run]:
+    """Names of the outputs of a file's content, and its function, by ONNX Runtime on the processor."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     taken = {one.name for one in session.get_inputs()}  # an input that the network does not read is left out
-    found = session.run(None, {name: value.astype(np.int64) for name, value in made.inputs.items() if name in taken})
-    return dict(zip((one.name for one in session.get_outputs()), found, strict=True))
+    outputs = [one.name for one in session.get_outputs()]
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = session.run(None, {name: value.astype(np.int64) for name, value in inputs.items() if name in taken})
+        return dict(zip(outputs, found, strict=True))
+
+    return outputs, run

@@ -4,21 +4,22 @@ The files are read back from the disk: Hugging Face's and the original's by our 
 way in must agree; tf-models' by tf-models itself. Tests hold what was written against transformers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert import tf_models
 from electra_tf2.convert.huggingface import Exported
 from electra_tf2.corpus.encoding import Encoded, Text, encode
-from electra_tf2.formats.stored_model import StoredModel, read_model
-from electra_tf2.inference.configured import config_of, make_network
-from electra_tf2.inference.network import assign
+from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
-from electra_tf2.model.heads import PredictionHead
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import no_pattern
 
@@ -60,42 +61,16 @@ def our_outputs(
         elif class_name.endswith("ForMaskedLM"):
             result["logits"] = network.token_logits(*batch).numpy()
         elif class_name and not class_name.endswith("Model"):
-            result["logits"] = _task_logits(model, result["states"], rows.input_mask)
+            result["logits"] = _task_logits(model, result["states"], rows)
         return result
 
 
-def _task_logits(model: StoredModel, states: np.ndarray, input_mask: np.ndarray) -> np.ndarray:
+def _task_logits(model: StoredModel, states: np.ndarray, rows: Encoded) -> np.ndarray:
     """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
-    config = config_of(model)
-    assert isinstance(config, FinetuningConfig)
-    task, weights = config.task_names[0], model.weights
-    scope = f"task_specific/{task}"
-
-    def dense(name: str, x: np.ndarray) -> np.ndarray:
-        return x @ weights[f"{scope}/{name}/kernel"] + weights[f"{scope}/{name}/bias"]
-
-    of_text = config.kind_of(task) in ("classification", "regression")
-    if of_text and config.classifier_pooling == "mean":
-        weight = input_mask[..., np.newaxis]
-        states = (states * weight).sum(1) / weight.sum(1)
-    elif of_text:
-        states = states[:, 0]
-    if f"{scope}/head/dense/kernel" in weights:
-        states = _prediction_head(model, f"{scope}/head", states)
-    if f"{scope}/start/kernel" in weights:
-        return np.concatenate([dense("start", states), dense("end", states)], -1)
-    state = states
-    if f"{scope}/inner/kernel" in weights:
-        inner = dense("inner", state)
-        state = np.tanh(inner) if config.classifier == "tanh" else tf.nn.gelu(inner).numpy()
-    return dense("dense", state)
-
-
-def _prediction_head(model: StoredModel, scope: str, states: np.ndarray) -> np.ndarray:
-    """[..., H] -> [..., H] of model.heads.PredictionHead."""
-    head = PredictionHead(scope, model.architecture)
-    assign(head.trainable_variables, model.weights)
-    return head(tf.constant(states)).numpy()
+    predictor = Predictor(model, model.tokenizer())
+    ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
+    inputs = HeadInput(tf.constant(states), mask, segments, predictor.tasks[0].no_labels(ids))
+    return predictor.model.heads[0].logits(inputs, None).numpy()
 
 
 def huggingface_difference(model: StoredModel, exported: Exported, folder: str, part: str = "main") -> float:
@@ -175,8 +150,32 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The largest difference; where values go beyond 1, as a share of the largest of them.
 
     Sums of float32 round in proportion to their largest terms, and the logits of a trained language model go to 30.
+    Infinite for other texts, or numbers of another shape.
     """
+    if ours.shape != theirs.shape or ours.dtype.kind == "U":
+        return 0.0 if np.array_equal(ours, theirs) else np.inf
     return float(np.abs(ours - theirs).max() / max(1.0, np.abs(ours).max()))
+
+
+def leaves_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Numbers and texts of answers by the answers' keys: an axis for the answers where all have as many."""
+    found: dict[str, list[list[Any]]] = {}
+    for answer in answers:
+        for name, value in answer.items():
+            leaves = list(_leaves(value))
+            for kind in {isinstance(leaf, str) for leaf in leaves}:
+                own = [leaf for leaf in leaves if isinstance(leaf, str) == kind]
+                found.setdefault(f"{name} (text)" if kind else name, []).append(own)
+    even = {name: len({len(row) for row in rows}) == 1 for name, rows in found.items()}
+    return {name: np.array(rows if even[name] else [x for row in rows for x in row]) for name, rows in found.items()}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is None:
+        yield value
+    for one in inner or ():
+        yield from _leaves(one)
 
 
 def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:

@@ -10,14 +10,17 @@ sentence_bert_config.json  the longest input
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import Tensors
-from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import config_of, pooling_of
+from electra_tf2.inference.configured import config_of, make_network, pooling_of
+from electra_tf2.model import kernels
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json
 
@@ -31,24 +34,24 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     Raises:
       UserError: transformers has no class for the encoder.
     """
-    exported, pooling = to_huggingface(model, "body"), pooling_of(model)
+    exported, pooling, network = to_huggingface(model, "body"), pooling_of(model), make_network(model)
     write_huggingface(folder, model, exported, dtype)
     longest = min(512, model.architecture.max_position_embeddings)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-    hidden, width = model.architecture.hidden_size, pooling.width(model)
-    said = {name: mode == pooling.mode for mode, name in _MODES.items()}
+    hidden, width = model.architecture.hidden_size, network.width
+    said = {name: mode == pooling for mode, name in _MODES.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | said)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if pooling.projection:
+    if network.projection is not None:
         modules.append(("2_Dense", "Dense"))
         identity = "torch.nn.modules.linear.Identity"
         sizes = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
         write_json(folder / "2_Dense" / "config.json", sizes)
-        kernel, bias = (model.weights[f"{pooling.projection}/{part}"] for part in ("kernel", "bias"))
+        kernel, bias = network.projection.kernel.numpy(), network.projection.bias.numpy()
         write_tensors(folder / "2_Dense" / FILE_NAME, {"linear.weight": kernel.T, "linear.bias": bias}, dtype)
     modules.append((f"{len(modules)}_Normalize", "Normalize"))
     (folder / modules[-1][0]).mkdir(exist_ok=True)
-    write_atomically(folder / "README.md", _card(model, width, pooling.mode))
+    write_atomically(folder / "README.md", _card(model, width, pooling))
     listed = [{"idx": number, "name": str(number), "path": path, "type": f"{_MODULES}{kind}"}
               for number, (path, kind) in enumerate(modules)]  # fmt: skip
     write_json(folder / "modules.json", listed)
@@ -57,9 +60,13 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
 
 def difference(model: StoredModel, folder: Path) -> float:
     """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
-    encoded, states = check.check_inputs(model), check.our_outputs(model)["states"]
+    encoded, network = check.check_inputs(model), make_network(model)
     theirs = check.our_outputs(read_model(str(folder)))["states"]
-    ours = {"states": states, "vectors": pooling_of(model).vectors(model, states, encoded.input_mask)}
+    with kernels.off():
+        ids, mask, segments = (tf.constant(value, tf.int32) for value in encoded)
+        vectors = network.text_vectors(ids, mask, segments, pooling_of(model))
+        ours = {"states": network.states(ids, mask, segments), "vectors": vectors}
+    ours = {name: value.numpy() for name, value in ours.items()}
     return check.largest_at_tokens(ours, {"states": theirs, "vectors": _vectors(folder, theirs, encoded)}, encoded)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.original_config import find_prefix
-from electra_tf2.formats.stored_model import best_or_newest, find_model
+from electra_tf2.formats.readers import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work

@@ -13,9 +13,9 @@ from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.formats import checkpoint_files
-from electra_tf2.formats.stored_model import StoredModel, open_model
-from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
-from electra_tf2.training.checkpoints import Checkpoints
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.weights import LoadReport, generator_names, warm_start
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
@@ -111,7 +111,7 @@ def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -
 
 def take_averages(model: FinetuningModel, folder: Path, step: int) -> None:
     """Gives the model the averages of its weights in a checkpoint of a run that keeps them (ema_decay)."""
-    warm_start(model, str(checkpoint_files.prefix(folder, step)))
+    warm_start(model, open_model(checkpoint_files.prefix(folder, step)))
 
 
 def build_trained(
@@ -121,15 +121,8 @@ def build_trained(
     check_states(folder, tasks)
     with strategy.scope():
         task = FinetuningTask(config, tasks, strategy, wants_xla(config), None, config.seed)
-    checkpoints = Checkpoints(folder, {"model": task.model}, keep=1)
-    if checkpoints.has_best:
-        return task, checkpoints.restore_best()
-    restored = checkpoints.restore()
-    if restored is not None:
-        if config.ema_decay:
-            take_averages(task.model, folder, restored[0])
-        return task, restored[0]
-    missing = warm_start(task.model, str(folder)).missing  # of a folder that convert_model.py made
+    stored = open_model(folder)
+    missing = warm_start(task.model, stored).missing
     if missing:
         raise UserError(f"{folder} lacks {', '.join(missing[:5])}")
-    return task, 0
+    return task, stored.step

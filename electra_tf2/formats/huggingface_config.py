@@ -3,7 +3,7 @@
 Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated. Of
 ModernBERT, transformers 5 writes `layer_types` and, for each of them, `rope_parameters`; older versions write
 `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`. Both are read, and both written. Imports
-neither TensorFlow nor numpy: formats.stored_model asks here for configurations.
+neither TensorFlow nor numpy: formats.readers asks here for configurations.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 Such a checkpoint says nothing of itself: sizes are read off the shapes of its variables. The number of heads is given,
 or that of an hparams.json beside it (convert_model.py writes one), or else follows the papers' rule (width / 64).
-formats.stored_model asks here, and a wrong hparam still fails in a fraction of a second: names and
+formats.readers asks here, and a wrong hparam still fails in a fraction of a second: names and
 shapes come from the .index file. That is a sorted table of LevelDB's format (blocks of keys with shared prefixes, an
 index block of block positions, a footer of 48 bytes) whose values are TensorFlow's BundleEntryProto messages.
 """

@@ -1,4 +1,5 @@
-"""Weights by our names out of our checkpoints and folders, the original's checkpoints, Hugging Face's and tf-models'.
+"""Weights by our names out of our checkpoints and folders, the original's checkpoints, Hugging Face's and tf-models',
+and starting from them: weights only, new schedule. Resuming a run is training.loop's.
 
 The original's checkpoints hold the same variables under the same names, but for the query, key and value of an
 attention layer, which are one fused variable here. formats.huggingface and formats.tf_models translate other names.
@@ -6,9 +7,9 @@ attention layer, which are one fused variable here. formats.huggingface and form
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.original_config import find_prefix
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.util.errors import UserError
@@ -193,3 +195,73 @@ class Weights(Mapping[str, np.ndarray]):
 def weights_at(path: str) -> Weights:
     """The weights in a file of ours or the original's: a TensorFlow checkpoint's prefix, or a safetensors file."""
     return Weights(TensorFile(path) if path.endswith(".safetensors") else TensorFlowCheckpoint(path), path)
+
+
+class LoadReport(NamedTuple):
+    """Names of the variables that were loaded, are missing from the checkpoint, or are unused in it."""
+
+    loaded: list[str]
+    missing: list[str]
+    unused: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"Loaded {len(self.loaded)} variables; {len(self.missing)} missing; {len(self.unused)} unused."]
+        lines += [f"  missing from the checkpoint, left at initial values: {name}" for name in self.missing]
+        lines += [f"  in the checkpoint, unused: {name}" for name in self.unused]
+        return "\n".join(lines)
+
+
+def warm_start(
+    model: tf.Module,
+    start: StoredModel,
+    names_in_checkpoint: Callable[[str], list[str]] = lambda name: [name],
+) -> LoadReport:
+    """Loads the weights that a model and a stored one have in common.
+
+    Args:
+      model: its trainable variables are assigned.
+      names_in_checkpoint: gives the names that a variable may have in the checkpoint, best first.
+
+    Raises:
+      UserError: no checkpoint there, a variable of another shape, or nothing in common.
+    """
+    loaded, missing, wrong, used = [], [], [], set()
+    values = {}
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        found = [
+            (there, value) for there in names_in_checkpoint(name) if (value := start.weights.get(there)) is not None
+        ]
+        if not found:
+            missing.append(name)
+            continue
+        there, value = found[0]
+        if tuple(value.shape) != tuple(variable.shape):
+            wrong.append(f"{name} is {tuple(variable.shape)} here but {tuple(value.shape)} in the checkpoint")
+        else:
+            values[name] = (variable, value)
+            loaded.append(name)
+            used.update([there, base_name(there)])
+    if wrong:
+        raise UserError(
+            f"{start.path} was trained with other sizes: {'; '.join(wrong[:5])}"
+            f"{f' and {len(wrong) - 5} more' if len(wrong) > 5 else ''}. Set the sizes (model_size, embedding_size, "
+            "vocab_size, generator_hidden_size, ...) to the checkpoint's."
+        )
+    if not loaded:
+        raise UserError(f"{start.path} has no variable of this model; it holds {', '.join([*start.weights][:5])} ...")
+    for variable, value in values.values():
+        variable.assign(value)
+    unused = [name for name in start.weights if name not in used]
+    return LoadReport(loaded, missing, unused)
+
+
+def generator_names(name: str) -> list[str]:
+    """Names that a variable of the generator may have in a checkpoint: its own, or that in a masked language model."""
+    return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)] if name.startswith(_GENERATOR) else [name]
+
+
+def copy_encoder(source: tf.Module, target: tf.Module) -> None:
+    """Assigns the variables of one encoder to another of the same sizes, embeddings included."""
+    for from_variable, to_variable in zip(source.trainable_variables, target.trainable_variables, strict=True):
+        to_variable.assign(from_variable)

@@ -17,7 +17,8 @@ from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_si
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
-from electra_tf2.formats.stored_model import Given, StoredModel, check_given, read_model
+from electra_tf2.formats.readers import check_given, read_model
+from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.scoring import Scorer
@@ -166,12 +167,12 @@ class Model:
     @property
     def pooling(self) -> str:
         """How `embed` makes one vector of a text: as the model was trained to if it was, or else "mean"."""
-        return pooling_of(self.source).mode
+        return pooling_of(self.source)
 
     @property
     def width(self) -> int:
         """Numbers of an embedding."""
-        return pooling_of(self.source).width(self.source)
+        return self.network.width
 
     def embed(self, texts: str | Sequence[Text], pooling: str | None = None) -> np.ndarray:
         """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.

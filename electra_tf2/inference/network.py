@@ -93,6 +93,11 @@ class Network(Layer):
         return vocabulary_head(scope, self.filler, f"{scope}/dense/kernel" in weights)
 
     @property
+    def width(self) -> int:
+        """Numbers of a text's vector."""
+        return self.architecture.hidden_size if self.projection is None else self.projection.kernel.shape[1]
+
+    @property
     def reads_no_mask(self) -> bool:
         """Tells whether the head that fills [MASK]s was trained on texts without any."""
         return self.language_model is not None and self.language_model.scope == CORRECTIVE_LM

@@ -5,7 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from electra_tf2.finetune.results import labelled_lines, labelled_table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
-from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.util.errors import UserError
@@ -64,14 +65,18 @@ class Predictor:
         warn_of_cut(split.cut, task.longest_text)
         return task.answers(split, self.predictions(number, split))
 
-    def predictions(self, number: int, split: Split) -> list[Prediction]:
-        """The predictions of the task of this number on all features of a split."""
+    def predictions(self, number: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:
+        """The predictions of the task of this number on all features of a split.
+
+        Args:
+          run: gives those on a batch, as arrays; default: this model's.
+        """
         task, size = self.tasks[number], self.config.predict_batch_size
         features = TaskFeatures(task.name, split.features, task.labels)
         table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding, task.predicted_choices)
         predictions: list[Prediction] = [{} for _ in split.features]
         for batch in track(table.plain_batches(size), f"batch of {size}", -(-table.examples // size)):
-            output = {key: value.numpy() for key, value in self._graph(number, batch)(batch).items()}
+            output = run(batch) if run else tf.nest.map_structure(np.asarray, self._graph(number, batch)(batch))
             for i, row in enumerate(batch["row"]):
                 predictions[row] = {key: value[i] for key, value in output.items()}
         return predictions

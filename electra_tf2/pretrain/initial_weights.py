@@ -6,9 +6,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import MASKED_LM, StoredModel, open_model
-from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
-from electra_tf2.formats.weights import base_name
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
+from electra_tf2.formats.weights import base_name, copy_encoder, generator_names, warm_start
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.model.other_heads import TiedHead

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.formats.folders import read_config, released
-from electra_tf2.formats.stored_model import find_model
+from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.built_in import TaskSettings
 from electra_tf2.settings.own import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown

@@ -252,6 +252,13 @@ class Table(NamedTuple):
     def where(self, line: int) -> str:
         return f"{self.name}, {self.unit} {line}"
 
+    def readable(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Line and values of every row. Raises UserError at the first that cannot be read."""
+        for line, values, problem in self.rows:
+            if problem:
+                raise UserError(problem)
+            yield line, values
+
 
 def open_table(
     path: str | os.PathLike[str],

@@ -24,7 +24,8 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.formats.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
-from electra_tf2.formats.stored_model import Given, check_given, find_model, read_model
+from electra_tf2.formats.readers import check_given, find_model, read_model
+from electra_tf2.formats.stored_model import Given
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.inference.configured import config_of
 from electra_tf2.util.errors import UserError
@@ -144,9 +145,9 @@ _SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "
 HEADS = [
     ("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}, _CLASSES),
     ("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {}, {}, _CLASSES),
-    ("mnli", _GELU, {"labels": ["a", "b", "c"]}, {"classifier": "gelu"}, _CLASSES),
+    ("mnli", _GELU, {"labels": ["contradiction", "entailment", "neutral"]}, {"classifier": "gelu"}, _CLASSES),
     ("ner", {"dense/kernel": [128, 9], "dense/bias": [9]}, {"labels": list("abcdefghi")}, {}, _TAGS),
-    ("squad", _SPANS, {}, {"joint_prediction": False}, "ElectraForQuestionAnswering"),
+    ("squad", _SPANS, {}, {"joint_prediction": False, "answerable_classifier": False}, "ElectraForQuestionAnswering"),
 ]
 
 

@@ -24,7 +24,8 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats import huggingface_names as names
 from electra_tf2.formats.huggingface import Tensors
 from electra_tf2.formats.huggingface_config import network_of
-from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, make_network
 from electra_tf2.inference.network import Network
 from electra_tf2.model import kernels
@@ -90,7 +91,7 @@ def tuned(task: str, last: dict[str, int], state: dict[str, Any], **hparams: Any
     weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.3
                 for name, shape in shapes.items()}  # fmt: skip
     config = FinetuningConfig.from_dict(given | hparams)
-    return model.changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state})
+    return model.changed(path="nowhere", hparams=dataclasses.asdict(config), weights=weights, task_states={task: state})
 
 
 def written() -> dict[str, tuple[StoredModel, str]]:
@@ -104,7 +105,10 @@ def written() -> dict[str, tuple[StoredModel, str]]:
         "sentences": (tuned("cola", {"dense": 2}, {"labels": ["0", "1"]}, classifier_pooling="mean"), "main"),
         "numbers": (tuned("sts", {"dense": 1}, {}), "main"),
         "words": (tuned("ner", {"dense": 9}, {"labels": list("abcdefghi")}), "main"),
-        "spans": (tuned("squadv1", {"start": 1, "end": 1}, {}, joint_prediction=False), "main"),
+        "spans": (
+            tuned("squadv1", {"start": 1, "end": 1}, {}, joint_prediction=False, answerable_classifier=False),
+            "main",
+        ),
         "factorised_masked_lm": (ours(electra_objective=False, embedding_size=16), "main"),
         "untied_masked_lm": (
             ours(electra_objective=False, embedding_size=16, sizes={"tie_word_embeddings": False}),
@@ -242,7 +246,9 @@ def test_fine_tuned_heads_as_they_are_trained_go_out_and_come_back(task, hparams
         network = FinetuningModel(config, tasks, seed=1)
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in network.trainable_variables}
     state = {"labels": ["0", "1"]} if task == "cola" else {}
-    model = support.tiny().changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state})
+    model = support.tiny().changed(
+        path="nowhere", hparams=dataclasses.asdict(config), weights=weights, task_states={task: state}
+    )
     exported = to_huggingface(model)
     write_huggingface(tmp_path, model, exported)
     assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5

@@ -1,5 +1,6 @@
 """ONNX and LiteRT files: their runtimes compute what our networks and heads do, on any batch and length."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -11,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert import head_outputs, litert, network_file, onnx
+from electra_tf2.convert import litert, network_file, onnx, saved_model
 from electra_tf2.convert import self_check as check
-from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
@@ -22,19 +23,19 @@ from tests.support import stored_models as support
 from tests.support.programs import run_program
 
 TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "went of " * 40))
-WRITERS = {"onnx": (onnx.write_onnx, onnx.run), "tflite": (litert.write_litert, litert.run)}
+WRITERS = {"onnx": (onnx.write_onnx, onnx.load), "tflite": (litert.write_litert, litert.load)}
 
 
 def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
     """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
-    write, run = WRITERS[kind]
+    write, load = WRITERS[kind]
     said, difference = write(folder, model, made, False)
     assert difference < 1e-5, said
-    content = (folder / f"model.{kind}").read_bytes()
-    other = made._replace(rows=check.check_inputs(model, TEXTS))
-    if not made.further:
-        assert other.difference(run(content, other)) < 1e-5
-    return run(content, made)
+    _, run = load((folder / f"model.{kind}").read_bytes())
+    for rows in (check.check_inputs(model, TEXTS), check.check_inputs(model)):
+        results = functools.partial(network_file.at_tokens, rows)
+        assert made._replace(results=results).difference(run) < 1e-5
+    return dict(run(dict(zip(network_file.INPUTS, rows, strict=True))))
 
 
 NETWORKS: list[dict[str, Any]] = [
@@ -72,7 +73,7 @@ def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str]
     made = network_file.pretrained(model, part)
     found = _check(kind, model, made, tmp_path)
     assert outputs == found.keys() == set(json.loads((tmp_path / "model.json").read_text())["outputs"])
-    real = made.rows.input_mask.astype(bool)
+    real = check.check_inputs(model).input_mask.astype(bool)
     if "last_hidden_state" in found:  # the function that was written is the network that the self-check knows
         states = check.our_outputs(model)["states"]
         assert np.abs(found["last_hidden_state"] - states)[real].max() < 1e-5
@@ -95,6 +96,7 @@ _SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "
 _JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1],
                    "answerable_hidden/kernel": [256, 512], "answerable_hidden/bias": [512],
                    "answerable/kernel": [512, 1]}  # fmt: skip
+_SHORT = {"max_query_length": 16, "doc_stride": 32}
 _LABELS = {"labels": ["contradiction", "entailment", "neutral"]}
 HEADS: list[tuple[str, dict[str, list[int]], dict[str, Any], dict[str, Any]]] = [
     ("mnli", _CLASSES, _LABELS, {}),
@@ -103,35 +105,59 @@ HEADS: list[tuple[str, dict[str, list[int]], dict[str, Any], dict[str, Any]]] = 
     ("sts", _ONE, {}, {}),
     ("sst", _CLASSES | {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}),
     ("pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, {"max_seq_length": 16}),
-    ("squad", _JOINT, {}, {"joint_prediction": True, "beam_size": 4}),
-    ("squad", _SPANS, {}, {"joint_prediction": False, "answerable_uses_start_logits": False}),
+    ("squad", _JOINT, {}, {"joint_prediction": True, "beam_size": 4} | _SHORT),
+    ("squad", _SPANS, {}, {"joint_prediction": False, "answerable_uses_start_logits": False} | _SHORT),
     ("race", {"choice/kernel": [128, 1], "choice/bias": [1]}, {}, {}),
     ("multirc", {"dense/kernel": [128, 2], "dense/bias": [2]}, {}, {}),
     ("wic", {"spans/kernel": [384, 2], "spans/bias": [2]}, {"labels": ["false", "true"]}, {}),
+    ("wsc", {"spans/kernel": [384, 2], "spans/bias": [2]}, {"labels": ["false", "true"]}, {}),
+    ("copa", {"choice/kernel": [128, 1], "choice/bias": [1]}, {}, {}),
+    ("sentence_embedding", {}, {}, {}),
+    (
+        *("sentence_embedding", {"projection/kernel": [128, 16], "projection/bias": [16]}, {}),
+        {"classifier_pooling": "mean", "embedding_projection": 16},
+    ),
+]
+PAIRS = [
+    ("the man went to the house", "Some OTHER text, with Café."),
+    *(("of", "the man"), ("of it", ""), ("", ""), ("", "of")),
+    ("the house of " * 60, "he went"),
+    ("the man " * 90, "went to the other house of the " * 70),
 ]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", [*WRITERS, "saved_model"])
 @pytest.mark.parametrize(("task", "heads", "state", "hparams"), HEADS)
-def test_every_fine_tuned_head_computes_what_predict_reads(task, heads, state, hparams, kind, tmp_path) -> None:
-    """On the fixed rows, and on texts with padding, pairs, long and empty ones."""
+def test_every_fine_tuned_head_gives_the_tasks_own_answers(task, heads, state, hparams, kind, tmp_path) -> None:
+    """On texts with padding, pairs, long and empty ones."""
     model = support.fine_tuned(task, heads, state, **hparams)
     predictor = Predictor(model, model.tokenizer())
-    made = head_outputs.fine_tuned(predictor, model)
-    write, run = WRITERS[kind]
-    said, difference = write(tmp_path, model, made, False)
-    assert difference < 1e-5, said
-    content = (tmp_path / f"model.{kind}").read_bytes()
-    assert len(run(content, made)) >= 1 + 2 * (task == "squad")  # a check that compares nothing would pass, too
-    others, longest = check.check_inputs(model, (*TEXTS, "", ("of", ""))), predictor.config.max_seq_length
-    copies = predictor.tasks[0].choices
-    rows = [np.tile(value[:, :longest], [copies, 1]) for value in others]
-    marks = {name: np.eye(*rows[0].shape, dtype=np.int32) for name in made.further}
-    other = made._replace(rows=Encoded(*rows), further=marks)
-    assert other.difference(run(content, other)) < 1e-5
-    kernel, *_ = (one for one in predictor.model.trainable_variables if "task_specific/" in one.name)
-    kernel.assign_add(tf.eye(*kernel.shape) if kernel.shape.rank == 2 else tf.ones_like(kernel))
-    assert made.difference(run(content, made)) > 1e-3
+    texts = [pair for pair in PAIRS if _is_answered(predictor, pair)]
+    kernel, *_ = (one for one in predictor.model.trainable_variables[::-1] if one.shape.rank == 2)
+    if kind == "saved_model":
+        tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
+        signatures = saved_model.task_signatures(predictor, tokenizer)
+        written = saved_model.write_saved_model(tmp_path, signatures, predictor.model.trainable_variables, tokenizer)
+        difference = lambda: saved_model.difference_from_strings(predictor, tokenizer, written, texts)  # noqa: E731
+    else:
+        made = network_file.fine_tuned(predictor, texts)
+        write, load = WRITERS[kind]
+        write(tmp_path, model, made, False)
+        _, run = load((tmp_path / f"model.{kind}").read_bytes())
+        difference = lambda: made.difference(run)  # noqa: E731
+    print(f"{task}, {kind}: {difference():.1e}")
+    assert difference() < 1e-5
+    kernel.assign_add(tf.eye(*kernel.shape))  # a check that compares nothing would pass, too
+    assert difference() > 1e-4
+
+
+def _is_answered(predictor: Predictor, pair: tuple[str, str]) -> bool:
+    """Whether `predict` answers such an example: most tasks refuse an empty text."""
+    try:
+        predictor.tasks[0].samples([pair])
+    except EmptyText:
+        return False
+    return True
 
 
 def test_a_new_kind_of_head_leaves_without_a_line_of_the_writers(tmp_path: Path) -> None:
@@ -143,10 +169,11 @@ def test_a_new_kind_of_head_leaves_without_a_line_of_the_writers(tmp_path: Path)
         return {"topics": tf.nn.softmax(tf.reduce_max(states, 1) @ kernel), "first": tf.argmax(states[:, 0], -1)}
 
     made = network._replace(function=function, variables=[*network.variables, kernel], about={"kind": "topics"})
-    for kind, (write, run) in WRITERS.items():
+    for kind, (write, load) in WRITERS.items():
         _, difference = write(tmp_path, support.tiny(), made, False)
         assert difference < 1e-5
-        assert run((tmp_path / f"model.{kind}").read_bytes(), made).keys() == {"topics", "first"}
+        outputs, _ = load((tmp_path / f"model.{kind}").read_bytes())
+        assert {*outputs} == {"topics", "first"}
 
 
 _STRANGER = """
@@ -194,9 +221,10 @@ def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: 
     sizes = [(tmp_path / name / f"model.{kind}").stat().st_size for name in ("int8", "whole")]
     assert sizes[0] < 0.4 * sizes[1]
     made = network_file.pretrained(support.tiny(), "main")
-    _, run = WRITERS[kind]
-    for _, ours, theirs in made.pairs(run((tmp_path / "int8" / f"model.{kind}").read_bytes(), made)):
-        assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
+    _, run = WRITERS[kind][1]((tmp_path / "int8" / f"model.{kind}").read_bytes())
+    theirs = made.results(run)
+    for name, ours in made.results(made.run).items():
+        assert np.corrcoef(ours.ravel(), theirs[name].ravel())[0, 1] > 0.99
 
 
 def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from electra_tf2.convert import original, tf_models
 from electra_tf2.convert import self_check as check
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.original_config import hparams_of
-from electra_tf2.formats.stored_model import Given, find_model, read_model
+from electra_tf2.formats.readers import find_model, read_model
+from electra_tf2.formats.stored_model import Given
 from electra_tf2.inference.configured import config_of, generator_architecture
 from electra_tf2.util.errors import UserError
 from tests.support import golden

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.convert import saved_model
-from electra_tf2.convert.saved_model import GraphTokenizer
-from electra_tf2.convert.serving import difference_from_strings, task_signatures
+from electra_tf2.convert.saved_model import difference_from_strings, task_signatures
 from electra_tf2.corpus.encoding import encode
+from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 from electra_tf2.corpus.normalization import TextNormalizer
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
@@ -39,7 +39,7 @@ ODD = [
 @pytest.mark.parametrize("casing", [Casing(True, None), Casing(True, False), Casing(False, None)])
 def test_the_graphs_tokenizer_gives_our_ids(casing: Casing) -> None:
     ours = WordpieceTokenizer(TOKENS, *casing)
-    graph = GraphTokenizer(TOKENS, casing, 512)
+    graph = GraphTokenizer(TOKENS, *casing, 512)
     texts = TEXTS + ODD
     lines = [text.encode("utf-8", "surrogatepass") for text in texts]
     pieces = graph.pieces(tf.constant(lines)).to_list()
@@ -54,12 +54,12 @@ def test_every_character_is_normalised_as_ours_by_itself() -> None:
     for casing in (Casing(True, None), Casing(False, None)):
         codes = [code for code in range(1, sys.maxunicode + 1, 7) if not 0xD800 <= code <= 0xDFFF]
         lines = [f"a{chr(code)}b".encode() for code in codes if chr(code) != "\n"]
-        graph = GraphTokenizer(TOKENS, casing, 512)
+        graph = GraphTokenizer(TOKENS, *casing, 512)
         assert graph.normalize(tf.constant(lines)).numpy().tolist() == TextNormalizer(*casing)(lines)
 
 
 def test_pairs_are_cut_as_in_fine_tuning() -> None:
-    graph = GraphTokenizer(TOKENS, Casing(), 12)
+    graph = GraphTokenizer(TOKENS, *Casing(), 12)
     lengths = [(a, b) for a in (0, 1, 3, 9, 12) for b in (0, 1, 4, 5, 13)]
     word = next(token for token in TOKENS if token.isascii() and token.isalpha())
     texts = [[" ".join([word] * count) for count in pair] for pair in lengths]
@@ -127,13 +127,13 @@ def _served(
     signatures = task_signatures(predictor, tokenizer)
     written = saved_model.write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
     loaded = tf.saved_model.load(str(written))
-    inputs, _ = signatures[task]
+    inputs = signatures[task].inputs
 
     def run(*columns: Sequence[str]) -> dict[str, np.ndarray]:
         given = {name: tf.constant(column) for name, column in zip(inputs, columns, strict=True)}
         return {name: value.numpy() for name, value in loaded.signatures[task](**given).items()}
 
-    assert difference_from_strings(predictor, written) < 1e-5
+    assert difference_from_strings(predictor, tokenizer, written) < 1e-5
     return predictor, run
 
 
@@ -151,18 +151,6 @@ def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     predictor, run = _served(tmp_path / "values", "sts", one, {}, average_orders=True)
     values = run(*zip(*pairs, strict=True))["value"]
     np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_vectors_are_those_of_predict(pooling: str, tmp_path: Path) -> None:
-    heads = {"projection/kernel": [128, 16], "projection/bias": [16]} if pooling == "mean" else {}
-    hparams = {"classifier_pooling": pooling, "embedding_projection": 16 if heads else 0}
-    predictor, run = _served(tmp_path, "sentence_embedding", heads, {}, **hparams)
-    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
-    vectors = run(texts)["embedding"]
-    assert vectors.shape == (3, 16 if heads else 128)
-    np.testing.assert_allclose(vectors, [answer["embedding"] for answer in predictor(texts)], atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-5)
 
 
 def test_tags_are_those_of_predict(tmp_path: Path) -> None:
@@ -200,4 +188,18 @@ def test_the_check_of_spans_compares_numbers_where_documents_are_cut(heads, join
     assert not found["answer"][0].startswith(b"##")
     [*_, bias] = (v for v in predictor.model.trainable_variables if "answerable" in v.name)
     bias.assign_add(tf.ones_like(bias))
-    assert difference_from_strings(predictor, tmp_path / "1") > 0.5
+    tokenizer = saved_model.tokenizer_of(support.tiny(), predictor.config.max_seq_length)
+    assert difference_from_strings(predictor, tokenizer, tmp_path / "1") > 0.5
+
+
+def test_marks_are_at_the_pieces_that_hold_a_spans_characters() -> None:
+    ours, graph = WordpieceTokenizer(TOKENS), GraphTokenizer(TOKENS, True, None, 512)
+    texts = ["Some OTHER text, with Café.", "İstanbul 北京 e\u0301e ΟΔΟΣ", "a\u3000b\u200bc unaffable", ""]
+    spans = [(np.array([5, 9, 4, 0]), np.array([10, 11, 9, 0])), (np.array([22, 2, 0, 0]), np.array([25, 3, 1, 9]))]
+    pieces, marks = graph.marked(tf.constant(texts), [[tf.constant(end, tf.int32) for end in span] for span in spans])
+    for row, found in enumerate(ours.located([undivided(text) for text in texts])):
+        assert pieces[row].numpy().tolist() == found.ids.tolist()
+        for (first, last), mark in zip(spans, marks, strict=True):
+            starts, ends = found.spans.T
+            expected = (starts < last[row]) & (first[row] < ends)
+            assert mark[row].numpy().astype(bool).tolist() == expected.tolist(), texts[row]

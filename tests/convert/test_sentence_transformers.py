@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert import sentence_transformers
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import Pooling, pooling_of
+from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -31,7 +32,7 @@ def _projected(monkeypatch: pytest.MonkeyPatch, mode: str) -> StoredModel:
     scope = "task_specific/pairs/projection"
     random = np.random.default_rng(0)
     weights = {f"{scope}/kernel": random.normal(size=[128, 16]), f"{scope}/bias": random.normal(size=[16])}
-    monkeypatch.setattr(sentence_transformers, "pooling_of", lambda model: Pooling(mode, scope))
+    monkeypatch.setattr(sentence_transformers, "pooling_of", lambda model: mode)
     of_head = {name: value.astype(np.float32) for name, value in weights.items()}
     return support.tiny().changed(weights=dict(support.tiny().weights) | of_head)
 
@@ -67,8 +68,8 @@ def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_
     command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/folder", json.dumps(TEXTS), f"{tmp_path}/found.npy"]
     subprocess.run(command, check=True, cwd=tmp_path)
     encoded = check.check_inputs(model, TEXTS)
-    pooling = Pooling("mean", "task_specific/pairs/projection") if projected else pooling_of(model)
-    ours = pooling.vectors(model, check.our_outputs(model, inputs=encoded)["states"], encoded.input_mask)
+    ids, mask, segments = map(tf.constant, encoded)
+    ours = make_network(model).text_vectors(ids, mask, segments, pooling_of(model))
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), ours, atol=1e-5)
 
 

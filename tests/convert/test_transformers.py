@@ -23,16 +23,20 @@ _SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "
 
 def _models() -> dict[str, tuple[StoredModel, str]]:
     """name -> a model of ours and the part of it that is exported."""
-    labels = {"labels": ["a", "b", "c"]}
+    labels, nli = {"labels": ["a", "b", "c"]}, {"labels": ["contradiction", "entailment", "neutral"]}
+    independent = {"joint_prediction": False, "answerable_classifier": False}
     return {
         "discriminator": (support.tiny(), "main"),
         "generator": (support.tiny(), "generator"),
         "body": (support.tiny(), "body"),
         "bert": (support.with_crc_weights(electra_objective=False, embedding_size=128), "main"),
         "narrow bert": (support.with_crc_weights(electra_objective=False), "main"),
-        "classes": (support.fine_tuned("mnli", _CLASSES, labels), "main"),
+        "classes": (support.fine_tuned("mnli", _CLASSES, nli), "main"),
         "tags": (support.fine_tuned("ner", _CLASSES, labels), "main"),
-        "spans": (support.fine_tuned("squadv1", _SPANS, {}, joint_prediction=False), "main"),
+        "spans": (
+            support.fine_tuned("squadv1", _SPANS, {}, **independent),
+            "main",
+        ),
     }
 
 

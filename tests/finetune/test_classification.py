@@ -181,7 +181,7 @@ def test_a_task_of_no_server_leaves_the_archive_of_glues_files_alone(tmp_path):
 
 def test_submitted_similarities_stay_on_their_scale(tmp_path):
     task = make(tmp_path, "sts")
-    values = [{"predictions": np.array(value)} for value in (-0.2, 0.5, 1.3)]
+    values = [{"value": np.array(value)} for value in (-1.0, 2.5, 6.5)]
     path = task.write_submission("test", task.parse([], ""), values, tmp_path)[0]
     assert [line.split("\t")[1] for line in path.read_text().splitlines()[1:]] == ["0.000", "2.500", "5.000"]
     assert task.write_submission("dev", task.parse([], ""), values, tmp_path) == []

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_of_steps
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import warm_start
 from electra_tf2.settings import metrics
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import finetuning as support
@@ -89,7 +90,7 @@ def test_logits_losses_and_three_steps_are_the_originals(case):
     task = make_tasks(config, support.tokenizer())[0]
     training = FinetuningTask(config, [task], tf.distribute.OneDeviceStrategy("CPU:0"), False, None, 0)
     model = training.model
-    report = warm_start(model, str(golden.CHECKPOINT))
+    report = warm_start(model, open_model(str(golden.CHECKPOINT)))
     assert sorted(report.missing) == ["task_specific/cola/dense/bias", "task_specific/cola/dense/kernel"]
     initial = original_values(model.trainable_variables)
     for name in report.missing:

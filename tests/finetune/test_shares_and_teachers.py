@@ -82,10 +82,10 @@ def test_both_orders_are_averaged(tmp_path):
     shown = [sts.tokenizer.readable(feature.input_ids) for feature in split.features]
     assert split.counts == [2, 2] and shown[0] == "[CLS] the file [SEP] a list [SEP]"
     assert shown[1] == "[CLS] a list [SEP] the file [SEP]" and len(split.examples) == 2
-    values = [{"predictions": np.array(value)} for value in (0.2, 0.4, 0.9, 0.5)]
+    values = [{"value": np.array(value)} for value in (1.0, 2.0, 4.5, 2.5)]
     assert [answer["label"] for answer in sts.answers(split, values)] == pytest.approx([1.5, 3.5])
     logits = [np.array(pair) for pair in ((0.0, 1.0), (3.0, 0.0), (0.0, 1.0), (0.5, 0.0))]
-    predictions = [{"logits": pair, "predictions": np.array(pair.argmax())} for pair in logits]
+    predictions = [{"logits": pair} for pair in logits]
     split = mrpc.load("dev")
     assert [answer["label"] for answer in mrpc.answers(split, predictions)] == ["0", "1"]
     assert mrpc.scores(split, predictions)["accuracy"] == 50 and mrpc.complaint(split, predictions) is None

@@ -126,7 +126,7 @@ def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
     assert task.state() == {"range": [1.0, 4.0]}
     answering = make(tmp_path / "elsewhere", described=described, do_train=False)
     answering.check_state(task.state())
-    assert answering.target.answer({"predictions": 0.5}) == {"label": 2.5}
+    assert answering.target.answer({"value": 2.5}) == {"label": 2.5}
     with pytest.raises(UserError, match="trained on labels from 0 to 2, they are now from 1 to 4"):
         task.check_state({"range": [0.0, 2.0]})
     with pytest.raises(UserError, match="the label 4 is not between 0 and 1, the task's min and max"):

@@ -22,7 +22,7 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text_heads import span_label
-from electra_tf2.formats.stored_model import find_model, read_model
+from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.inference.negatives import replaced_texts
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models as support

@@ -19,10 +19,9 @@ from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.convert.self_check import TOLERANCE, huggingface_difference, read_back_difference
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.formats.stored_model import find_model, open_model, read_model
+from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.tensor_file import TensorFile, write_tensors
-from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name
+from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name, warm_start
 from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
 from electra_tf2.model.embeddings import DIFFERENCE
@@ -41,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     config = golden.config(data_dir="elsewhere")
     model = PretrainingModel(config)
-    warm_start(model, str(golden.CHECKPOINT))
+    warm_start(model, open_model(str(golden.CHECKPOINT)))
     optimizer = AdamW(model.trainable_variables, lambda step: 0.0, model.decays)
     saved = tf.train.Checkpoint(model=model, optimizer=optimizer)
     tf.train.CheckpointManager(saved, str(folder), 1, checkpoint_name="model.ckpt").save(400)
@@ -60,7 +59,7 @@ def test_a_moved_folder_holds_the_runs_weights_vocabulary_and_sizes(run: Path, t
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "written", moved)
     model = PretrainingModel(golden.config())
-    report = warm_start(model, str(moved))
+    report = warm_start(model, open_model(str(moved)))
     assert not report.missing and not report.unused
     original = open_model(str(golden.CHECKPOINT))
     for variable in model.trainable_variables:
@@ -173,7 +172,7 @@ def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp
     for name, value in alone.weights.items():
         np.testing.assert_array_equal(value, whole[name])
     model = PretrainingModel(golden.config())
-    report = warm_start(model, str(folder))
+    report = warm_start(model, open_model(str(folder)))
     assert not report.unused and all(name.startswith("generator") for name in report.missing)
     for words, message in (
         (("--from", str(folder)), "has no generator that could be left out"),

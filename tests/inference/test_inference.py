@@ -18,7 +18,7 @@ from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.formats import stored_model as sources
+from electra_tf2.formats import readers as sources
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import EncoderModel
 from electra_tf2.model import kernels

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import warm_start
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
@@ -26,7 +27,7 @@ def batch():
 def trained():
     """The model of the original's checkpoint."""
     model = PretrainingModel(golden.config())
-    report = warm_start(model, str(golden.CHECKPOINT))
+    report = warm_start(model, open_model(str(golden.CHECKPOINT)))
     assert not report.missing and not report.unused
     return model
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.stored_model import open_model
-from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import original_names
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import original_names, warm_start
 from electra_tf2.inference import network as inference_network
 from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, other_heads, relative_positions
 from electra_tf2.model.architecture import make_architecture
@@ -102,7 +101,7 @@ def test_reduced_precision_stays_close_and_returns_float32(precision):
     losses = {}
     for kind in ("float32", precision):
         model = PretrainingModel(golden.config(precision=kind))
-        warm_start(model, str(golden.CHECKPOINT))
+        warm_start(model, open_model(str(golden.CHECKPOINT)))
         assert all(variable.dtype == tf.float32 for variable in model.trainable_variables)
         masked = golden.masked_batch(model, batch)
         forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
@@ -138,7 +137,7 @@ def test_a_checkpoint_of_ours_is_read_by_name(tmp_path):
     model = PretrainingModel(golden.config(seed=5))
     prefix = tf.train.Checkpoint(model=model, step=tf.Variable(3, dtype=tf.int64)).write(str(tmp_path / "ckpt"))
     other = PretrainingModel(golden.config(seed=6))
-    report = warm_start(other, prefix)
+    report = warm_start(other, open_model(prefix))
     assert not report.missing and len(report.loaded) == len(other.trainable_variables)
     for ours, theirs in zip(model.trainable_variables, other.trainable_variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -146,7 +145,7 @@ def test_a_checkpoint_of_ours_is_read_by_name(tmp_path):
 
 def test_what_is_missing_or_unused_is_reported(tmp_path):
     two_towers = PretrainingModel(golden.config(two_tower_generator=True))
-    report = warm_start(two_towers, str(golden.CHECKPOINT))
+    report = warm_start(two_towers, open_model(str(golden.CHECKPOINT)))
     assert "cloze_predictions/dense/kernel" in report.missing
     assert "generator_predictions/dense/kernel" in report.unused
     assert "cloze_predictions/dense/kernel" in str(report)
@@ -155,7 +154,7 @@ def test_what_is_missing_or_unused_is_reported(tmp_path):
 def test_a_wrong_shape_is_named_with_both_shapes():
     model = PretrainingModel(golden.config(embedding_size=64))
     with pytest.raises(UserError, match=r"word_embeddings is \(600, 64\) here but \(600, 32\)"):
-        warm_start(model, str(golden.CHECKPOINT))
+        warm_start(model, open_model(str(golden.CHECKPOINT)))
 
 
 def test_a_missing_checkpoint_says_where_it_looked(tmp_path):

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import open_model
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import warm_start
 from electra_tf2.model import kernels
 from electra_tf2.papers.mc_bert.model import MultipleChoice
 from electra_tf2.pretrain.initial_weights import main_network_names

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.stored_model import open_model
-from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import copy_encoder, generator_names, warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -102,7 +102,7 @@ def test_the_second_stage_starts_from_the_first_and_keeps_its_generator(tmp_path
     config = golden.config(**TWO_STAGE)
     model = PretrainingModel(config)
     assert model.encoder is not None
-    report = warm_start(model.generator, path, generator_names)
+    report = warm_start(model.generator, open_model(path), generator_names)
     assert not report.missing
     copy_encoder(model.generator.encoder, model.encoder)
     pairs = zip(model.generator.encoder.trainable_variables, model.encoder.trainable_variables, strict=True)

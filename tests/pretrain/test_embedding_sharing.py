@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import open_model
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import warm_start
 from electra_tf2.model import kernels
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.pretrain.flops import parameter_count
@@ -74,14 +74,14 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     main = model.encoder.embeddings
     np.testing.assert_allclose(weights["electra/embeddings/word_embeddings"], main.word_embeddings, atol=1e-6)
     encoder = Encoder("electra", model.config.architecture)
-    report = warm_start(encoder, path)
+    report = warm_start(encoder, open_model(path))
     assert not report.missing
     with kernels.off():
         np.testing.assert_allclose(
             encoder(**support.batch_of()).sequence, model.encoder(**support.batch_of()).sequence, atol=1e-5
         )
     again = PretrainingModel(config_of(seed=5))
-    assert not warm_start(again, path).missing
+    assert not warm_start(again, open_model(path)).missing
     assert again.encoder is not None
     np.testing.assert_array_equal(again.encoder.embeddings.word_embeddings, main.word_embeddings)
 

@@ -34,7 +34,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig  # noqa: E402
 from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
 from electra_tf2.convert.own_folder import write_folder  # noqa: E402
 from electra_tf2.finetune.tasks import make_tasks  # noqa: E402
-from electra_tf2.formats.stored_model import read_model  # noqa: E402
+from electra_tf2.formats.readers import read_model  # noqa: E402
 from electra_tf2.model.architecture import Architecture  # noqa: E402
 from electra_tf2.util.errors import UserError  # noqa: E402
 from electra_tf2.util.hparams import value_type  # noqa: E402

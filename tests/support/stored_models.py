@@ -10,7 +10,8 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
@@ -33,7 +34,7 @@ def with_crc_weights(**overrides: Any) -> StoredModel:
 
 def of_network(network: PretrainingModel) -> StoredModel:
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in network.trainable_variables}
-    return tiny().changed(hparams=dataclasses.asdict(network.config), weights=weights, is_run=True)
+    return tiny().changed(path="nowhere", hparams=dataclasses.asdict(network.config), weights=weights, is_run=True)
 
 
 def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> StoredModel:
@@ -49,7 +50,9 @@ def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **
     weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
                 for name, shape in heads.items()}  # fmt: skip
     config = FinetuningConfig.from_dict(given | hparams)
-    return tiny().changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state}, is_run=True)
+    return tiny().changed(
+        path="nowhere", hparams=dataclasses.asdict(config), weights=weights, task_states={task: state}, is_run=True
+    )
 
 
 def write_crc_directory(folder: Path, class_name: str) -> dict[str, np.ndarray]:

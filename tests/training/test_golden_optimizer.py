@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import original_names
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.weights import original_names, warm_start
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import golden
@@ -14,7 +14,7 @@ from tests.support import golden
 def test_three_steps():
     expected, batch = golden.load_arrays("gradients"), golden.load_arrays("batch")
     model = PretrainingModel(golden.config())
-    warm_start(model, str(golden.CHECKPOINT))
+    warm_start(model, open_model(str(golden.CHECKPOINT)))
     optimizer = AdamW(model.trainable_variables, LearningRateSchedule(5e-4, 10, 2), model.decays)
     masked = golden.masked_batch(model, batch)
     for step in range(3):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.readers import open_model
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale

@@ -15,11 +15,13 @@ import abc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
+from electra_tf2.finetune.tasks.exports import Predict, Signature
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
@@ -30,6 +32,9 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import field, read_json
 from electra_tf2.util.tables import open_table
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class Item(NamedTuple):
@@ -120,9 +125,7 @@ class ChoiceTask(Task):
         """(where it stands, its number, the object) of the objects of a split."""
         for path in self.paths(split):
             table = open_table(path)
-            for line, row, problem in table.rows:
-                if problem:
-                    raise UserError(problem)
+            for line, row in table.readable():
                 yield table.where(line), line - 1, row
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
@@ -166,6 +169,33 @@ class ChoiceTask(Task):
         if self.choices > 1:
             return ChoiceHead(scope, hidden_size, self.choices, self.config, seed)
         return ClassificationHead(scope, hidden_size, 2, self.config, seed)
+
+    def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
+        names = tuple(range(self.choices if self.choices > 1 else 3))
+        candidates = [tuple((first, f"{second} {number}") for number in names) for first, second in texts]
+        return self._split([Passage(0, (Item(0, of_item, names, None),)) for of_item in candidates])
+
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+        """string [B, C] twice, the texts of each candidate's input -> probabilities float32 [B, C], and the number of
+        the likeliest, best int32 [B]."""
+
+        def answer(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+            found = predict(tokenizer.rows(tf.reshape(text, [-1]), tf.reshape(text_pair, [-1])))
+            judged = tf.exp(found["log_probs"]) if self.choices > 1 else tf.nn.softmax(found["logits"])[:, 1]
+            probabilities = tf.reshape(judged, tf.shape(text))
+            return {"probabilities": probabilities, "best": tf.argmax(probabilities, -1, tf.int32)}
+
+        def example(passage: Passage) -> dict[str, Any]:
+            first, second = zip(*passage.items[0].candidates, strict=True)
+            return {"text": first, "text_pair": second}
+
+        choices = self.choices if self.choices > 1 else None
+        names = ("text", "text_pair")
+        specs = {name: tf.TensorSpec([None, choices], tf.string, name=name) for name in names}
+        return Signature(specs, answer, example)
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return [{"probabilities": one.probabilities.tolist()} for one in self._all_judged(split, predictions)]
 
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[list[Judged]]:
         """The items of every passage with the candidates' probabilities."""

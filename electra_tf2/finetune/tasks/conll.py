@@ -140,10 +140,8 @@ def _of_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Senten
 def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequence[str]) -> Iterator[Sentence]:
     """The sentences of rows with lists of words and tags."""
     table = open_table(path)
-    for line, row, problem in table.rows:
+    for line, row in table.readable():
         where = table.where(line)
-        if problem:
-            raise UserError(problem)
         words = next((row[name] for name in _OF_WORDS if name in row), None)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise UserError(

@@ -11,7 +11,7 @@ B rows, N examples, H hidden.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
@@ -41,6 +41,9 @@ from electra_tf2.settings.metrics import pearson, spearman
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
 _COLUMNS = (
@@ -166,17 +169,13 @@ class EmbeddingTask(Task):
 
     # Outputs.
 
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
         """string [B] -> `embedding` float32 [B, H or the projection's width], of length 1."""
 
         def vectors(text: tf.Tensor) -> dict[str, tf.Tensor]:
-            inputs = tokenizer.rows(text)
-            return predict(inputs, self.no_labels(inputs["input_ids"]))
+            return predict(tokenizer.rows(text))
 
-        return ("text",), vectors
-
-    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [{"embedding": prediction["embedding"]} for prediction in predictions]
+        return Signature(strings("text"), vectors, lambda example: {"text": example.texts[0]})
 
     def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
         scope, width = f"task_specific/{self.name}", encoder.architecture.hidden_size
@@ -290,9 +289,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
     """
     found = []
     table = open_table(path, of_line=lambda line: {"text": line.strip()})
-    for line, row, problem in table.rows:
-        if problem:
-            raise UserError(problem)
+    for line, row in table.readable():
         text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
         if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
             raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")

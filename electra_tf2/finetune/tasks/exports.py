@@ -1,10 +1,11 @@
-"""A task's part of files for other runtimes: the numbers of its answers, and functions of strings for a SavedModel.
+"""A task's part of files for other runtimes: what heads predict leaves as it is, and `Task.answers` reads it.
 
-The exports know no kinds of tasks; a new kind says here what its answers are. B batch, L length.
+Of a SavedModel tasks also say what its strings are (`Signature`). The writers know no kinds of tasks. B batch, L
+length.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -12,30 +13,34 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.util.errors import UserError
 
-# Inputs of a function by name, each a string [B], and the function.
-Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
-Predict = Callable[
-    [dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]
-]  # (inputs, labels) -> predictions
+if TYPE_CHECKING:  # a task needs no tensorflow_text
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
+
+SAMPLES = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
 
 
-class StringTokenizer(Protocol):
-    """Strings to rows of ids, as tensors of a graph (the SavedModel's tokenizer)."""
+class Signature(NamedTuple):
+    """A function of a SavedModel.
 
-    max_length: int  # tokens of a row, at most, special ones included
-    special: Any
+    inputs: their types by name; the first axis is the batch's. function: tensors by these names -> answers by name.
+    example: an example of a Split -> its inputs, without the batch's axis.
+    """
 
-    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> int32 [N, (pieces)], without special tokens."""
+    inputs: dict[str, tf.TensorSpec]
+    function: Callable[..., dict[str, tf.Tensor]]
+    example: Callable[[Any], Mapping[str, Any]] = dict
 
-    def rows(self, texts: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """string [B] (twice for pairs) -> int32 [B, L] input_ids, input_mask, segment_ids."""
 
-    def padded(self, parts: Sequence[tf.RaggedTensor]) -> dict[str, tf.Tensor]:
-        """Rows of parts with special tokens around them, as tensors of one length."""
+def strings(*names: str) -> dict[str, tf.TensorSpec]:
+    """Inputs string [B]."""
+    return {name: tf.TensorSpec([None], tf.string, name=name) for name in names}
 
-    def tokens(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """string [B, L]; "" for padding."""
+
+class Predict(Protocol):
+    """The head's predictions."""
+
+    def __call__(self, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """int32 [B, L] input_ids, input_mask, segment_ids, and the labels that are not those of `Exports.no_labels`."""
 
 
 class Exports:
@@ -45,6 +50,10 @@ class Exports:
     config: FinetuningConfig
     labels: Any
     state: Callable[[], dict[str, Any]]
+    parse: Callable[[Sequence[dict[str, Any]], str], Any]
+    row_of: Callable[[Any], dict[str, Any]]
+    answers: Callable[[Any, Sequence[Any]], list[dict[str, Any]]]
+    num_texts = 1  # of an example
     further_inputs: tuple[str, ...] = ()  # labels that tell a trained head something, too: int32 [B, L]
     prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
 
@@ -61,23 +70,24 @@ class Exports:
             found[name] = tf.zeros([rows, *further], label.dtype)
         return found
 
-    def answer_outputs(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The numbers of the answers, by name, from the head's predictions on a batch: what exports give out."""
-        return outputs
+    def samples(self, texts: Sequence[tuple[str, str]]) -> Any:
+        """A Split on which exported files are held against `answers`, with an example of each two texts.
 
-    def comparable(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """`answer_outputs` of which all numbers mean something, to compare those of two runtimes."""
-        return outputs
-
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
-        """The function of a SavedModel, strings in and answers out. Raises UserError: there is none for this task.
-
-        Args:
-          predict: (inputs, labels) -> the head's predictions.
+        Raises:
+          EmptyText: there is no answer to one.
         """
+        rows = [self.row_of(pair if self.num_texts == 2 else pair[0]) for pair in texts]
+        return self.parse(rows, "samples")
+
+    def of_batch(self, outputs: dict[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The head's predictions on a batch (finetune.batching) from what an exported file says of its rows."""
+        del batch
+        return outputs
+
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+        """The function of a SavedModel, strings in and answers out. Raises UserError: a kind of task that has none."""
         raise UserError(f"{self.name}: there is no signature for a task of this kind: try --format onnx")
 
-    def served_numbers(self, split: Any, predictions: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
-        """The numbers among what `signature` says of each example, by name, from predictions: its check."""
-        del split, predictions
-        return []
+    def served_numbers(self, split: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
+        """What `signature` says of each example, from predictions, as far as the names are the same: its check."""
+        return self.answers(split, predictions)

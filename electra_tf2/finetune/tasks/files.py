@@ -27,6 +27,7 @@ class TaskFiles:
       held_out: share of the training data that are the development data where there is no file of those.
       folders: other names of the task's folder.
       file_names: split -> other names of its file, with or without an ending.
+      submission: split -> file name of its predictions on a benchmark's server, which has the labels of these splits.
     """
 
     endings: tuple[str, ...] = tables.ENDINGS  # of files' names, the first that is there, also compressed
@@ -39,11 +40,13 @@ class TaskFiles:
         held_out: float = 0.0,
         folders: Sequence[str] = (),
         file_names: Mapping[str, Sequence[str]] | None = None,
+        submission: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.config = name, config
         self.data_dir = Path(config.task_data_dir(name))
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
         self._given, self._names, self.held_out = files or {}, file_names or {}, held_out
+        self.submission = submission or {}
 
     def path(self, split: str) -> Path:
         """File or folder of a split: the given one, else the first in the task's folders by one of its names.
@@ -76,6 +79,10 @@ class TaskFiles:
         except UserError:
             return False
         return True
+
+    def has_labels(self, split: str) -> bool:
+        """Tells whether there may be labelled data of a test split, as far as its files tell."""
+        return split not in self.submission and self.exists(split)
 
     def paths(self, split: str) -> list[Path]:
         """The files of a split: several of a folder. Raises UserError: there is none."""

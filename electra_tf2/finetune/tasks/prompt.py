@@ -21,10 +21,11 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
-from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.readers import open_model
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
@@ -383,9 +384,10 @@ class PromptTask(TextTask):
 
     def mean_prediction(self, means: Prediction) -> Prediction:
         """Prediction from the mean over several draws of demonstrations."""
-        logits = means["logits"]
-        predicted = 1 / (1 + np.exp(logits[0] - logits[1])) if self.is_regression else np.argmax(logits)
-        return {"logits": logits, "predictions": np.asarray(predicted)}
+        if not isinstance(self.target, Scale):
+            return means
+        low, high = means["logits"]
+        return {"value": np.asarray(self.target.value(1 / (1 + np.exp(low - high))))}
 
 
 def _with_word(prompted: _Prompted, word: int) -> np.ndarray:

@@ -3,14 +3,14 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, answered_scores, decode, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import (
@@ -42,6 +42,9 @@ from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 _HIDDEN = 512
 _IMPOSSIBLE = -1e9  # log-probability of spans that are none
@@ -116,6 +119,11 @@ class AnswerHead(Head):
             predictions |= {"start_logits": start_logits, "end_logits": end_logits}
         return HeadOutput(losses, predictions)
 
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, L, 2] of starts and ends, without joint_prediction."""
+        states = inputs.sequence if self.prediction_head is None else self.prediction_head(inputs.sequence)
+        return tf.stack([_logit(self.start, states), _logit(self.end, states)], -1)
+
     def _end_logits(self, starts: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
         """float32 [B, K, L] from states of starts [B, K, H] and of all positions [B, L, H]."""
         size = states.shape[-1]
@@ -169,6 +177,7 @@ class QATask(Task):
 
     primary_metric = "f1"
     outputs = "qa"
+    num_texts = 2
 
     def __init__(
         self,
@@ -292,25 +301,7 @@ class QATask(Task):
     def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
         return AnswerHead(f"task_specific/{self.name}", encoder.architecture.hidden_size, self.config, seed)
 
-    def comparable(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What is said of places that no answer may have all alike: float32 has few digits left for them, and their
-        order means nothing."""
-        least = -FORBIDDEN / 2
-        found = {name: np.maximum(value, least) for name, value in outputs.items()}
-        if "start_top_log_probs" in found:
-            is_start = found["start_top_log_probs"] > least
-            is_end = (found["end_top_log_probs"] > least) & is_start[..., np.newaxis]
-            nothing = {
-                "end_top_log_probs": (is_end, least),
-                "start_top_index": (is_start, 0),
-                "end_top_index": (is_end, 0),
-            }
-            for name in nothing.keys() & found.keys():  # numbers alone of some formats
-                is_possible, otherwise = nothing[name]
-                found[name] = np.where(is_possible, found[name], otherwise).astype(found[name].dtype)
-        return found
-
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
         """string [B] twice -> answer string [B] as wordpieces spell it, its probability, start and end in tokens
         [B, L], and the logit of there being no answer (positive: none). A document is cut at the model's length:
         windows over long documents remain with run_finetuning.py --predict."""
@@ -322,7 +313,7 @@ class QATask(Task):
             room = tokenizer.max_length - 3 - asked.row_lengths()
             places = tf.ragged.range(document.row_lengths())
             inputs = tokenizer.padded([asked, tf.ragged.boolean_mask(document, places < room[:, tf.newaxis])])
-            found = self.answer_outputs(predict(inputs, self.no_labels(inputs["input_ids"])))
+            found = predict(inputs)
             starts, ends, scores = self._span_scores(found, tf.shape(inputs["input_ids"])[1])
             # The document's tokens, without the [SEP] after it.
             inside = inputs["segment_ids"] * inputs["input_mask"]
@@ -343,7 +334,10 @@ class QATask(Task):
                 "no_answer_logit": found["answerable_logit"],
             }
 
-        return ("question", "context"), answers
+        def example(one: QAExample) -> dict[str, Any]:
+            return {"question": one.question.text, "context": one.question.paragraph.text}
+
+        return Signature(strings("question", "context"), answers, example)
 
     def _span_scores(self, found: dict[str, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Starts, ends int32 [B, spans] and log-probabilities float32 [B, spans], of spans that may be none."""

@@ -141,9 +141,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     if tables.format_of(path) != "json":
         table = tables.open_table(path)
-        for number, values, problem in table.rows:
-            if problem:
-                raise UserError(problem)
+        for number, values in table.readable():
             yield table.where(number), values
         return
     lines = tables.lines_of(path)

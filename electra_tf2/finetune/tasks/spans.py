@@ -8,14 +8,15 @@ import abc
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import undivided
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label
+from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import Span, TextExample, example_of
 from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, SpanHead, span_label
@@ -23,6 +24,9 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class SpanTask(TextTask):
@@ -43,9 +47,7 @@ class SpanTask(TextTask):
         self, path: Path, settings: TextSettings, only: str, tolerated: float, label_optional: bool
     ) -> list[TextExample]:
         rows, table = [], open_table(path)
-        for line, row, problem in table.rows:
-            if problem:
-                raise UserError(problem)
+        for line, row in table.readable():
             found = example_of(row, settings, table.where(line), None, label_optional)
             rows.append(self._with_spans(found, row, table.where(line)))
         if not rows:
@@ -88,12 +90,40 @@ class SpanTask(TextTask):
         del texts
         return ()
 
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
-        raise UserError(f"{self.name}: a SavedModel reads texts, not the places of parts in them: --format onnx does")
-
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         hidden_size = encoder.architecture.hidden_size
         return SpanHead(f"task_specific/{self.name}", hidden_size, len(self.label_names), self.config, seed)
+
+    def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
+        spans = (Span(0, 0, 1), Span(self.num_texts - 1, 2, 5))
+        return self.split_of([TextExample(pair[: self.num_texts], None, spans=spans) for pair in texts], "new")
+
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+        """As of other texts, and the characters [start, end) of either span, int32 [B]: the first in `text`, the second
+        in the last of the texts."""
+        names, places = ("text", "text_pair")[: self.num_texts], ("start1", "end1", "start2", "end2")
+
+        def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            nowhere = tf.zeros_like(inputs["start1"])
+            parts, marks = [], [list[tf.RaggedTensor]() for _ in range(NUM_SPANS)]
+            for number, name in enumerate(names):
+                ends = [inputs[place] for place in places]
+                if self.num_texts == 2:  # a span in each text
+                    ends = [end if place // 2 == number else nowhere for place, end in enumerate(ends)]
+                pieces, inside = tokenizer.marked(inputs[name], [ends[:2], ends[2:]])
+                parts.append(pieces)
+                for of_span, mark in zip(marks, inside, strict=True):
+                    of_span.append(-mark)  # no id of a special token
+            rows = [tf.cast(tokenizer.packed(of_span)["input_ids"] == -1, tf.int32) for of_span in marks]
+            labels = dict(zip(self.further_inputs, rows, strict=True))
+            return self.target.served(predict(tokenizer.packed(parts), **labels))
+
+        def example(one: TextExample) -> dict[str, Any]:
+            ends = [end for span in one.spans for end in (span.start, span.end)]
+            return dict(zip(names, one.texts, strict=True)) | dict(zip(places, ends, strict=True))
+
+        numbers = {name: tf.TensorSpec([None], tf.int32, name=name) for name in places}
+        return Signature(strings(*names) | numbers, answer, example)
 
 
 class Wic(SpanTask):

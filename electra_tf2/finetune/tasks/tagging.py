@@ -2,9 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,7 @@ from electra_tf2.finetune.tasks.conll import (
     spans_of,
     split_words,
 )
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
@@ -43,6 +43,9 @@ from electra_tf2.model.layers import Dense, SeedStream, dropout
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import say
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class TaggedSentence(NamedTuple):
@@ -74,17 +77,20 @@ class TaggingHead(Head):
             self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
         self.dense = Dense(f"{scope}/dense", hidden_size, num_labels, glorot_uniform, seed)
 
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, L, labels], entry i of word i."""
+        states = tf.gather(inputs.sequence, inputs.labels["labeled_positions"], batch_dims=1)
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
+        return tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
+
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Losses are sums over a row's words.
 
         Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
         Predictions: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
         """
-        labels, positions = inputs.labels, inputs.labels["labeled_positions"]
-        states = tf.gather(inputs.sequence, positions, batch_dims=1)
-        if self.prediction_head is not None:
-            states = self.prediction_head(states)
-        logits = tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
+        labels, logits = inputs.labels, self.logits(inputs, seeds)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
         losses = tf.reduce_sum(losses * labels["labels_mask"], -1)
         if training:
@@ -283,7 +289,7 @@ class TaggingTask(Task):
         every = tf.zeros_like(input_ids) + tf.range(tf.shape(input_ids)[1])
         return super().no_labels(input_ids) | {"labeled_positions": every}
 
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
         a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
 
@@ -300,7 +306,7 @@ class TaggingTask(Task):
             starts = tf.cast(tf.ragged.boolean_mask(ends - lengths + 1, fits).to_tensor(0), tf.int32)
             last = tf.shape(inputs["input_ids"])[1] - 1  # a word without pieces at the end has no position of its own
             labels = {"labeled_positions": tf.minimum(starts, last), "labels": tf.zeros_like(starts)}
-            found = self.answer_outputs(predict(inputs, labels | {"labels_mask": tf.zeros_like(starts, tf.float32)}))
+            found = predict(inputs, **labels, labels_mask=tf.zeros_like(starts, tf.float32))
             width = words.bounding_shape()[1]
             tagged = tf.ragged.boolean_mask(tf.ones_like(lengths), fits).to_tensor(0)
             names = tf.where(tagged == 1, tf.gather(tf.constant(self.label_names), found["predictions"]), "")
@@ -313,10 +319,16 @@ class TaggingTask(Task):
                 "probabilities": tf.pad(scores, missing),
             }
 
-        return ("text",), tags
+        return Signature(strings("text"), tags, lambda example: {"text": " ".join(example.words)})
+
+    def of_batch(self, outputs: Prediction, batch: Mapping[str, np.ndarray]) -> Prediction:
+        positions = batch[f"{self.name}/labeled_positions"]
+        return {name: np.take_along_axis(value, positions, 1) for name, value in outputs.items()}
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [{"probabilities": answer["probabilities"]} for answer in self.answers(split, predictions)]
+        """{} of texts that a SavedModel cuts, and `predict` reads in windows."""
+        answers = zip(split.examples, self.answers(split, predictions), strict=True)
+        return [{"probabilities": one["probabilities"]} if len(text.answered) == 1 else {} for text, one in answers]
 
     def _of_words(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
         """A predicted value for every word of every example; `missing` for those that no input answers for."""

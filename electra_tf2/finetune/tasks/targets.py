@@ -2,9 +2,10 @@
 
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
-`answer` (a prediction as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
-`num_outputs` that of the numbers which a head makes.
+`predicted` (what a prediction is scored by), `answer` (a prediction as it is written), `served` (the same of a batch in
+a SavedModel), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are distributed). `key` and
+`label` are name and type in `Features.labels`, `num_classes` is that of the softmax, `num_outputs` that of the numbers
+which a head makes.
 
 The outputs of a fine-tuned teacher (write_distill_outputs; the original has no program that reads them) may be targets
 beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.finetune.tasks.files import predictions_file
 from electra_tf2.finetune.tasks.task import Label, Prediction
@@ -68,11 +70,22 @@ class Classes:
     def group(self, label: str | float) -> int:
         return self.names.index(str(label))
 
+    def predicted(self, prediction: Prediction) -> int:
+        return int(prediction["logits"].argmax())
+
     def answer(self, prediction: Prediction) -> dict[str, Any]:
         logits = prediction["logits"].astype(np.float64)
         probabilities = np.exp(logits - np.logaddexp.reduce(logits))
         named = dict(zip(self.names, map(float, probabilities), strict=True))
-        return {"label": self.names[int(prediction["predictions"])], "probabilities": named}
+        return {"label": self.names[self.predicted(prediction)], "probabilities": named}
+
+    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        labels, logits = tf.constant(self.names), outputs["logits"]
+        return {
+            "label": tf.gather(labels, tf.argmax(logits, -1)),
+            "probabilities": tf.nn.softmax(logits),
+            "labels": tf.tile(labels[tf.newaxis], [tf.shape(logits)[0], 1]),
+        }
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return answer["label"]
@@ -115,8 +128,14 @@ class Scale:
         """The number that a share of the distance between the ends stands for; of arrays and tensors, too."""
         return self.low + (self.high - self.low) * share
 
+    def predicted(self, prediction: Prediction) -> float:
+        return float(prediction["value"])
+
     def answer(self, prediction: Prediction) -> dict[str, Any]:
-        return {"label": self.value(float(prediction["predictions"]))}
+        return {"label": self.predicted(prediction)}
+
+    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"value": outputs["value"]}
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"

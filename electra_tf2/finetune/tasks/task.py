@@ -1,7 +1,7 @@
 """Interface of a fine-tuning task: files to examples to features, a head, and scores.
 
-A task is a class with settings: those of built_in.py's table, or of a description in the hparam `tasks` (own.py).
-Batching, the encoder, training, several tasks and trials, result files and exports come from elsewhere.
+A task is a class with settings (electra_tf2.settings). All else comes from elsewhere: batching, the encoder, training,
+several tasks and trials, result files and exports.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
 
@@ -124,46 +124,33 @@ class Head(Layer):
         del inputs
         return input_ids
 
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, ...], what other programs' heads of the kind say; not every kind has such."""
+        raise NotImplementedError
+
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """`seeds` of the dropout, None without it."""
         raise NotImplementedError
 
 
 class Task(TaskFiles, Exports, abc.ABC):
-    """One thing to learn, and how it is scored.
-
-    Args:
-      submission: split -> file name of its predictions on a benchmark's server, which has the labels of these splits.
-      files: arguments of tasks.files.TaskFiles.
-    """
+    """One thing to learn, and how it is scored; `files` are arguments of tasks.files.TaskFiles."""
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
-    outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
+    outputs = "outputs"  # ending of the name of the folder that a run's files in results_dir have
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
     competes_in_training_only = False  # whether features are predicted one by one all the same, without a loss
     predicts = "label"  # what people call a prediction
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
-    def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        *,
-        submission: Mapping[str, str] | None = None,
-        **files: Any,
-    ) -> None:
+    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         super().__init__(name, config, **files)
-        self.tokenizer, self.submission = tokenizer, submission or {}
+        self.tokenizer = tokenizer
 
     # Examples.
-
-    def has_labels(self, split: str) -> bool:
-        """Tells whether there may be labelled data of one of `test_splits`, as far as its files tell."""
-        return split not in self.submission and self.exists(split)
 
     @property
     @abc.abstractmethod
@@ -182,8 +169,7 @@ class Task(TaskFiles, Exports, abc.ABC):
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Unlabelled examples from JSON objects, keyed as `{train,dev,test}.jsonl` is; for --predict.
 
-        Args:
-          where: the file, for error messages; row i is its line i + 1.
+        Row i is line i + 1 of the file `where`, for error messages.
         """
 
     @property
@@ -211,7 +197,7 @@ class Task(TaskFiles, Exports, abc.ABC):
         """One JSON object per example: the predicted label, tags or text, and probabilities."""
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        """One JSON object per example, to stand before its answer: what was read, and `gold`, its label."""
+        """One JSON object per example, to stand before its answer: text, and `gold`, its label."""
         return [{} for _ in split.examples]
 
     def balance(self, split: Split) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
 from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
@@ -31,6 +31,9 @@ from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress, say
 from electra_tf2.util.reading import parse_json
 from electra_tf2.util.tables import Table, names_of
+
+if TYPE_CHECKING:
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 _CHUNK = 20_000  # texts that are tokenised at a time
@@ -88,6 +91,10 @@ class TextTask(Task):
                 raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
             self._target = self._classes(sorted(names))
         return self._target
+
+    @property
+    def num_texts(self) -> int:  # type: ignore[override]
+        return len(self.settings.texts)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -290,7 +297,9 @@ class TextTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed, self.class_weights())
+        value = self.target.value if isinstance(self.target, Scale) else tf.identity
+        settings = self.config, seed, self.class_weights(), value
+        return ClassificationHead(scope, hidden_size, self.target.num_classes, *settings)
 
     def class_weights(self) -> list[float] | None:
         """Weights of the classes' losses in training, in their order; None where all examples count alike.
@@ -312,42 +321,26 @@ class TextTask(Task):
                 raise UserError(f"class_weights: {label} must be a number from 0 on, got {shown(weight)}")
         return [float(weights.get(label, 1.0)) for label in self.label_names]
 
-    def answer_outputs(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Classification: logits float32 [B, C]; regression: value float32 [B], on the task's scale."""
-        if isinstance(self.target, Scale):
-            return {"value": self.target.value(outputs["predictions"])}
-        return {"logits": outputs["logits"]}
+    def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
+        return self.split_of([TextExample(pair[: self.num_texts], None) for pair in texts], "new")
 
-    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
         """string [B], or twice -> label string [B] and probabilities [B, C] of `labels`, or value float32 [B]."""
-
-        def numbers(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            inputs = tokenizer.rows(*texts)
-            return self.answer_outputs(predict(inputs, self.no_labels(inputs["input_ids"])))
+        names = ("text", "text_pair")[: self.num_texts]
 
         def answer(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
             given = [texts[name] for name in names]
-            found = numbers(*given)
+            found = predict(tokenizer.rows(*given))
             if self.averages_orders:
-                other = numbers(*reversed(given))
+                other = predict(tokenizer.rows(*reversed(given)))
                 found = {name: (value + other[name]) / 2 for name, value in found.items()}
-            if isinstance(self.target, Scale):
-                return found
-            labels = tf.constant(self.target.names)
-            return {
-                "label": tf.gather(labels, tf.argmax(found["logits"], -1)),
-                "probabilities": tf.nn.softmax(found["logits"]),
-                "labels": tf.tile(labels[tf.newaxis], [tf.shape(given[0])[0], 1]),
-            }
+            return self.target.served(found)
 
-        names = ("text", "text_pair")[: len(self.settings.texts)]
-        return names, answer
+        return Signature(strings(*names), answer, lambda example: dict(zip(names, example.texts, strict=True)))
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         answers = self.answers(split, predictions)
-        if self.is_regression:
-            return [{"value": answer["label"]} for answer in answers]
-        return [{"probabilities": list(answer["probabilities"].values())} for answer in answers]
+        return [{"value": answer["label"]} for answer in answers] if self.is_regression else answers
 
     def averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
         """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
@@ -363,12 +356,12 @@ class TextTask(Task):
 
     def mean_prediction(self, means: Prediction) -> Prediction:
         """The prediction that the means of some predictions amount to."""
-        return means if self.is_regression else means | {"predictions": np.asarray(np.argmax(means["logits"]))}
+        return means
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         split, predictions = self.averaged(split, predictions)
         labels = np.array([feature.labels[self.target.key] for feature in split.features])
-        predicted = np.array([prediction["predictions"] for prediction in predictions])
+        predicted = np.array([self.target.predicted(prediction) for prediction in predictions])
         return self._measured(labels, predicted)
 
     def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:

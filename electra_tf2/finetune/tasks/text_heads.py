@@ -3,7 +3,7 @@
 `classifier_pooling` says which state of the text they read, `classifier` what is between it and their outputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -64,6 +64,7 @@ class ClassificationHead(TextHead):
     Args:
       num_classes: None for regression.
       weights: of the classes' losses in training; None: all 1.
+      value: of what is learned of a number, on the task's scale.
     """
 
     def __init__(
@@ -74,15 +75,16 @@ class ClassificationHead(TextHead):
         config: FinetuningConfig,
         seed: int,
         weights: Sequence[float] | None = None,
+        value: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
     ) -> None:
         super().__init__(scope, hidden_size, num_classes or 1, config, seed)
-        self.class_weights, self.num_classes = weights, num_classes
+        self.class_weights, self.num_classes, self.value = weights, num_classes, value
         self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Labels: int32 [B] `label_ids`, or float32 [B] `targets`; with distill_from float32 [B, C] `teacher`.
 
-        Predictions: logits [B, C] and label [B], or the number [B].
+        Predictions: float32 `logits` [B, C], or `value` [B].
         """
         logits = self.logits(inputs, seeds)
         if self.num_classes is None:
@@ -90,15 +92,13 @@ class ClassificationHead(TextHead):
             losses = tf.square(numbers - inputs.labels["targets"])
             if training and TEACHER in inputs.labels:
                 losses = self._shared(losses, tf.square(numbers - inputs.labels[TEACHER][:, 0]))
-            return HeadOutput(losses, {} if training else {"predictions": numbers})
+            return HeadOutput(losses, {} if training else {"value": self.value(numbers)})
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
         if training and TEACHER in inputs.labels:
             losses = self._shared(losses, soft_losses(inputs.labels[TEACHER], logits, self.distill_temperature))
         if training and self.class_weights is not None:
             losses *= tf.gather(tf.constant(self.class_weights, tf.float32), inputs.labels["label_ids"])
-        if training:
-            return HeadOutput(losses, {})
-        return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
+        return HeadOutput(losses, {} if training else {"logits": logits})
 
     def _shared(self, losses: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
         """Losses of the labels and of the teacher's outputs, in their shares."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import find_model
+from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part, encoder, language_model_head
 from electra_tf2.util.errors import UserError

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.formats.stored_model import MASKED_LM, check_shared_vocabulary, open_model
-from electra_tf2.formats.warm_start import LoadReport, warm_start
+from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_model import MASKED_LM, check_shared_vocabulary
+from electra_tf2.formats.weights import LoadReport, warm_start
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer
