@@ -173,7 +173,7 @@ def leaves_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 def _leaves(value: Any) -> Iterator[Any]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     if inner is None:
-        yield value
+        yield "" if value is None else value
     for one in inner or ():
         yield from _leaves(one)
 
