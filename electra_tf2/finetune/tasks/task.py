@@ -4,8 +4,6 @@ A task is a class with settings (electra_tf2.settings). All else comes from else
 several tasks and trials, result files and exports.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
-
-A feature is one input of the encoder: one an example, or of question answering one a window of the document.
 """
 
 import abc
@@ -24,8 +22,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 
-# One feature's predictions: name -> the row of the head's output, without the batch axis.
-Prediction = dict[str, np.ndarray]
+Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head's output
 
 
 class EmptyText(UserError):
@@ -33,7 +30,7 @@ class EmptyText(UserError):
 
 
 class Features(NamedTuple):
-    """One input of the encoder.
+    """One input of the encoder: an example, or a window of a long one.
 
     input_ids, segment_ids: int32 [length], special tokens included, no padding.
     labels: name -> scalar or, for a `Label` that is per token, array of at most `length` items.
@@ -149,8 +146,6 @@ class Task(TaskFiles, Exports, abc.ABC):
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         super().__init__(name, config, **files)
         self.tokenizer = tokenizer
-
-    # Examples.
 
     @property
     @abc.abstractmethod
