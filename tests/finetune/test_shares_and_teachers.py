@@ -49,6 +49,15 @@ def test_shares_of_the_training_data_are_nested(tmp_path):
     assert len(kept[0.1]) == 4 and len(kept[0.5]) == 20 and kept[0.1] < kept[0.5] < kept[1.0]
 
 
+def test_a_share_of_tagged_sentences_leaves_development_data_whole(tmp_path):
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "chunk" / f"{split}.txt", *(["the B-NP", ""] * 20))
+    config = support.config("chunk", raw_data_dir=str(tmp_path), train_share=0.5)
+    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
+    sizes = {split: len(evaluation.load(evaluation.tasks[0], split).examples) for split in ("train", "dev")}
+    assert sizes == {"train": 10, "dev": 20}
+
+
 def test_a_share_is_of_pairs_not_of_their_orders_and_demonstrations_are_of_it(tmp_path):
     pairs = [{"sentence1": f"file {i}", "sentence2": f"list {i}", "label": str(i % 2)} for i in range(40)]
     for split in ("train", "dev"):
