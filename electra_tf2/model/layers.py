@@ -188,6 +188,15 @@ def shape_of(x: tf.Tensor) -> list[Any]:
     return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
+def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+    """Makes a seed, int32 [2], of a seed and a number.
+
+    It is that of tf.random.experimental.stateless_fold_in, which by default makes another one within XLA of a seed with
+    negative numbers.
+    """
+    return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
+
+
 class SeedStream:
     """Distinct stateless seeds, one per call site of a traced step: the hash of `seed` with the site's number.
 
@@ -197,7 +206,7 @@ class SeedStream:
 
     def __init__(self, seed: tf.Tensor) -> None:
         # Folding in hashes what was there and appends the number as it is, so only the hash may be added to.
-        self._seed = tf.random.experimental.stateless_fold_in(seed, 0)
+        self._seed = fold_in(seed, 0)
         self.count = 0
 
     def next(self) -> tf.Tensor:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.layers import fold_in
 from electra_tf2.model.softmax import sample_from_logits
 from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, masked_units
 
@@ -98,7 +99,7 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
     """Draws of rows [row_offset, row_offset + rows) of a global batch, as a function of (seed int32 [2], row)."""
 
     def draw(index: int, shape: list[int]) -> tf.Tensor:
-        key = tf.random.experimental.stateless_fold_in(seed, index)
+        key = fold_in(seed, index)
         noise = uniform([global_batch_size, *shape], key)
         if rows == global_batch_size:
             return noise

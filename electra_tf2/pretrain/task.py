@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.layers import fold_in
 from electra_tf2.pretrain import pretrain_data, schedules
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
@@ -121,7 +122,7 @@ class PretrainingTask(TrainingTask):
         """Values that micro-batches need of one another, from a pass without gradients."""
 
         def shared(rows: MaskedBatch, number: tf.Tensor) -> dict[str, tf.Tensor]:
-            of_rows = tf.random.experimental.stateless_fold_in(seed, number)  # the same dropout as in summed_gradients
+            of_rows = fold_in(seed, number)  # the same dropout as in summed_gradients
             return self.model.shared(self.model.forward(rows, of_rows, temperature=values.temperature))
 
         parts = self.micro_batches

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import tensorflow as tf
 
 from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once
+from electra_tf2.model.layers import fold_in
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.micro_batches import Tensors, summed
 from electra_tf2.training.optimization import AdamW
@@ -120,10 +121,10 @@ class TrainingTask:
 
     def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
         """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
-        return tf.random.experimental.stateless_fold_in(tf.constant([self._run_seed, purpose]), tf.cast(step, tf.int32))
+        return fold_in(tf.constant([self._run_seed, purpose]), tf.cast(step, tf.int32))
 
     def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
-        return tf.random.experimental.stateless_fold_in(seed, self.replica())
+        return fold_in(seed, self.replica())
 
     def replica(self) -> tf.Tensor:
         """Number of the replica that this runs on, an int32 scalar."""
@@ -154,7 +155,7 @@ class TrainingTask:
 
         def of_rows(rows: Tensors, number: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
             with tf.GradientTape() as tape:
-                loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, number))
+                loss, result = forward(rows, fold_in(seed, number))
                 scaled = loss * scale
             gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
             if self._dense:

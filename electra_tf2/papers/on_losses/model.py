@@ -16,7 +16,7 @@ from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
-from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.layers import SeedStream, fold_in
 from electra_tf2.papers.on_losses import segments, tokens
 from electra_tf2.papers.on_losses.config import TASKS, Config
 from electra_tf2.papers.on_losses.heads import TaskVectors
@@ -98,7 +98,7 @@ class Model(PretrainingModel):
         unmaskable = tf.zeros_like(batch["input_ids"], tf.bool)
         for objective in self.tasks:
             if objective.changes_text():
-                key = tf.random.experimental.stateless_fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
+                key = fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
                 candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
                 active = tf.convert_to_tensor(share_of(objective.task, values)) > 0
                 draw = masking.row_draws(key, *of_rows)
