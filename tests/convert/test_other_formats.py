@@ -107,8 +107,7 @@ def test_what_the_original_has_not_is_refused(tmp_path: Path) -> None:
 
 
 def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path) -> None:
-    from official.nlp.modeling import networks
-
+    networks = pytest.importorskip("official.nlp.modeling.networks", reason="the extra tf-models is not installed")
     model = support.tiny()
     prefix = tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
     (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
