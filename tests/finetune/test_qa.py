@@ -11,6 +11,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.qa_answers import overlap_f1, squad_v2_scores
@@ -136,6 +138,32 @@ def test_a_question_too_long_for_the_length_is_an_error(tmp_path):
     write(tmp_path, question(text="which line of the file is it " * 9))
     with pytest.raises(UserError, match="lower max_query_length"):
         make(tmp_path, max_seq_length=32, max_query_length=30).load("train")
+
+
+@pytest.mark.parametrize(
+    ("answer", "start", "said"),
+    [
+        ("1895", 6, "1895"),
+        ("1895", 5, "1895"),  # the file is off by one
+        ("1895", 18, "1895"),
+        ("in rome", 31, "in  Rome"),
+        (" Rome", 34, "Rome"),
+        ("Ro", 35, "Rome"),  # all of a piece, but not the full stop behind it
+    ],
+)
+def test_the_pieces_that_are_learned_are_those_of_the_answers_characters(tmp_path, answer, start, said):
+    context = "Born (1895-1943), 1895 to 1943 in  Rome."
+    write(tmp_path, question(answer=answer, start=start), context=context)
+    tokenizer = WordpieceTokenizer([*SPECIAL_TOKENS, "born", "1895", "1943", "to", "in", "rome", *"(-),."])
+    (task,) = make_tasks(support.config("squad", raw_data_dir=str(tmp_path), max_seq_length=64), tokenizer)
+    split = task.load("train")
+    (feature,), (_, document, (window,)) = split.features, split.examples[0]
+    first, last = (feature.labels[f"{end}_positions"] - window.offset for end in ("start", "end"))
+    begin, behind = document.spans[first, 0], document.spans[last, 1]
+    assert context[begin:behind] == said and abs(begin - start) <= 1
+    (found,) = task.answers(split, [perfect(task, feature)])
+    assert (found["start"], found["end"], found["prediction_text"]) == (begin, behind, " ".join(said.split()))
+    assert found["nbest"][0] == {"text": found["prediction_text"], "probability": 1.0, "start": begin, "end": behind}
 
 
 @pytest.mark.parametrize("policy", ["cls", "skip", "impossible"])
