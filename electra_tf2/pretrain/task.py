@@ -10,12 +10,11 @@ from electra_tf2.model.layers import fold_in
 from electra_tf2.pretrain import pretrain_data, schedules
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
-from electra_tf2.pretrain.objectives.objective import WholeBatch
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.training.distribution import rows_of_host
-from electra_tf2.training.micro_batches import mapped
+from electra_tf2.training.micro_batches import WholeBatch, mapped
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import load_paper

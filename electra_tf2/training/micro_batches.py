@@ -4,7 +4,7 @@ A function is traced once and run in a loop, so programs and their memory do not
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,6 +12,21 @@ from electra_tf2.model.kernels.compilation import unfolded_zeros
 from electra_tf2.model.layers import shape_of
 
 Tensors = Any  # a nested structure of tensors
+
+
+class WholeBatch(NamedTuple):
+    """All W rows of a batch that comes in parts (micro-batches or replicas), for losses that compare rows.
+
+    shared: loss name -> float32 [W, ...], what the loss reads of every row; no gradient.
+    real: bool [W], rows that hold a sequence.
+    start: int32 scalar, number of the first row of this part.
+    share: the share of the loss that this part computes; shares add up to 1.
+    """
+
+    shared: dict[str, tf.Tensor]
+    real: tf.Tensor
+    start: tf.Tensor
+    share: float
 
 
 def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Tensors:

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, WholeBatch
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective
+from electra_tf2.training.micro_batches import WholeBatch
 
 _EPSILON = 1e-12  # of the squared norm
 

@@ -15,24 +15,10 @@ from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Generator
 from electra_tf2.pretrain.schedules import StepValues
+from electra_tf2.training.micro_batches import WholeBatch
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
 Metrics: TypeAlias = dict[str, tuple[tf.Tensor, tf.Tensor]]
-
-
-class WholeBatch(NamedTuple):
-    """All W rows of a batch that comes in parts (micro-batches or replicas), for losses that compare rows.
-
-    shared: loss name -> float32 [W, ...], `Objective.shared` of all rows; no gradient.
-    real: bool [W], rows that hold a sequence.
-    start: int32 scalar, number of the first row of this part.
-    share: the share of the loss that this part computes; shares add up to 1.
-    """
-
-    shared: dict[str, tf.Tensor]
-    real: tf.Tensor
-    start: tf.Tensor
-    share: float
 
 
 @dataclasses.dataclass(frozen=True)
