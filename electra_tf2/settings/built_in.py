@@ -284,11 +284,11 @@ _SICK = {
 }
 
 
-# Question answering: SQuAD 1.1 and 2.0, and the datasets of MRQA. hparams: the original's defaults, but for
-# "naturalqs", which it takes for a task of sentences (docs/differences.md).
+# Question answering: SQuAD 1.1 and 2.0, CMRC 2018 and KorQuAD 1.0, and the datasets of MRQA. hparams: the original's
+# defaults, but for "naturalqs", which it takes for a task of sentences (docs/differences.md).
 
 
-def _answers(**options: bool) -> TaskSettings:
+def _answers(**options: bool | str) -> TaskSettings:
     return TaskSettings("qa:QATask", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
 
 
@@ -305,6 +305,8 @@ BUILT_IN: dict[str, TaskSettings] = {
     **_GLUE,
     "squad": _answers(v2=True),
     "squadv1": _answers(),
+    "cmrc": _answers(f1_of="chinese"),
+    "korquad": _answers(f1_of="characters"),
     **{name: _answers(mrqa=True) for name in ("newsqa", "naturalqs", "triviaqa", "searchqa")},
     "race": TaskSettings("choice:Race", None, {"folders": ("RACE",)}, {"max_seq_length": 512}),
     **_SICK,

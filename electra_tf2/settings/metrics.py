@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+F1_OF = ("words", "characters", "chinese")  # what F1 of answers to questions counts, tasks.qa_answers.COMPARISONS
+
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     return 100.0 * float(np.mean(np.asarray(labels) == np.asarray(predictions)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.settings.built_in import BUILT_IN, TEXT, TaskSettings, TextSettings
-from electra_tf2.settings.metrics import METRICS, REGRESSION_METRICS
+from electra_tf2.settings.metrics import F1_OF, METRICS, REGRESSION_METRICS
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
@@ -33,7 +33,7 @@ _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "regression": _TEXT_KEYS | {"min": (int, float), "max": (int, float)},
     "embedding": {"files": (dict,)},
     "tagging": _FILES | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
-    "qa": _FILES | {"v2": (bool,), "mrqa": (bool,)},
+    "qa": _FILES | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
 }
 KINDS = tuple(_KEYS)
 _LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
@@ -85,6 +85,8 @@ def _described(name: str, described: Any) -> TaskSettings:
     hparams = BUILT_IN[like].hparams if like else {}
     if "held_out" in _KEYS[kind]:
         options["held_out"] = held_out
+    if (f1_of := options.get("f1_of", F1_OF[0])) not in F1_OF:
+        raise UserError(f"{where}: f1_of {f1_of!r}{closest(f1_of, F1_OF)} (one of {', '.join(F1_OF)})")
     if "labels" in options:
         options["labels"] = _labels(where, options["labels"])
     if "text_columns" not in _KEYS[kind]:

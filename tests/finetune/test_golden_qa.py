@@ -6,12 +6,10 @@ import pytest
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_answers import (
+    WORDS,
     answered_scores,
-    exact,
-    f1,
     final_text,
     normalize_answer,
-    overlap_f1,
     squad_v2_scores,
 )
 from electra_tf2.finetune.tasks.qa_files import max_context, read_questions
@@ -136,8 +134,8 @@ def test_answers_are_normalised_as_officially(text, expected):
 @pytest.mark.parametrize("row", SCORERS["f1_exact"], ids=str)
 def test_scores_of_pairs_are_the_official_ones(row):
     gold, predicted, exact_v2, f1_v2, exact_v1, f1_v1 = row
-    assert (exact(gold, predicted), f1(gold, predicted)) == pytest.approx((exact_v2, f1_v2))
-    assert (bool(exact(gold, predicted)), overlap_f1(gold, predicted)) == (exact_v1, pytest.approx(f1_v1))
+    assert (WORDS.exact(gold, predicted), WORDS.f1(gold, predicted)) == pytest.approx((exact_v2, f1_v2))
+    assert (bool(WORDS.exact(gold, predicted)), WORDS.overlap_f1(gold, predicted)) == (exact_v1, pytest.approx(f1_v1))
 
 
 @pytest.mark.parametrize(("predicted", "original", "expected"), SCORERS["get_final_text"])

@@ -15,9 +15,10 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
-from electra_tf2.finetune.tasks.qa_answers import overlap_f1, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, WORDS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import Window, max_context, positions, read_questions, split_words, windows_of
 from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.settings.metrics import F1_OF
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -47,7 +48,29 @@ def test_of_thresholds_that_are_as_good_the_first_is_the_best():
 
 
 def test_words_count_as_often_as_they_are_in_both():
-    assert overlap_f1("b b c", "b b") == pytest.approx(0.8)
+    assert WORDS.overlap_f1("b b c", "b b") == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gold", "predicted", "exact", "f1"),
+    [
+        ("words", "北京市", "北京", 0, 0),
+        ("characters", "서울특별시", "서울특별시에서", 0, 10 / 12),  # a particle
+        ("characters", "《춘향전》", "'춘향전'", 1, 1),
+        ("characters", "The BTS", "bts the.", 0, 1),  # characters, in whatever order
+        ("chinese", "北京市", "北京", 0, 0.8),
+        ("chinese", "“北京”。", "北京", 1, 1),
+        ("chinese", "光荣三国志", "三国光荣志", 0, 4 / 10),  # of what is in common, the longest stretch
+        ("chinese", "Windows 10系统", "windows 10", 0, 4 / 6),  # words of other scripts are one token each
+    ],
+)
+def test_answers_are_compared_as_the_task_says(kind, gold, predicted, exact, f1):
+    comparison = COMPARISONS[kind]
+    assert (comparison.exact(gold, predicted), comparison.f1(gold, predicted)) == pytest.approx((exact, f1))
+
+
+def test_every_comparison_that_a_description_may_name_is_there():
+    assert tuple(COMPARISONS) == F1_OF
 
 
 @given(st.text(" \t\u202f\u00a0ab.", max_size=30))

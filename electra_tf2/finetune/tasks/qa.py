@@ -12,7 +12,14 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, answered_scores, decode, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_answers import (
+    COMPARISONS,
+    NO_ANSWER,
+    Decoded,
+    answered_scores,
+    decode,
+    squad_v2_scores,
+)
 from electra_tf2.finetune.tasks.qa_files import (
     Question,
     Window,
@@ -173,6 +180,7 @@ class QATask(Task):
     Args:
       v2: questions may have no answer (SQuAD 2.0).
       mrqa: files are called as MRQA's JSON lines are; else as SQuAD's JSON. What is in them says what they are.
+      f1_of: what answers are compared by, of settings.metrics.F1_OF.
     """
 
     primary_metric = "f1"
@@ -187,10 +195,11 @@ class QATask(Task):
         *,
         v2: bool = False,
         mrqa: bool = False,
+        f1_of: str = "words",
         **own: Any,
     ) -> None:
         super().__init__(name, config, tokenizer, **own)
-        self.v2 = v2
+        self.v2, self._comparison = v2, COMPARISONS[f1_of]
         names = ("jsonl", "json") if mrqa else ("json", "jsonl")
         self.endings = (*names, "parquet", "arrow")
         self.test_splits = tuple(filter(self.exists, ("test",)))  # SQuAD and MRQA have none
@@ -385,9 +394,9 @@ class QATask(Task):
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
-            return answered_scores(answers, texts)
+            return answered_scores(answers, texts, self._comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold)
+        return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self._comparison)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]

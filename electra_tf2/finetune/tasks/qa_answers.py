@@ -4,7 +4,7 @@ import collections
 import functools
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,6 +140,9 @@ def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
 
 _PUNCTUATION = set(string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_KORQUAD_SIGNS = str.maketrans("'\"《》<>〈〉()‘’", " " * 12)
+_CMRC_SIGNS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_CMRC_TOKENS = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+(?:[.,'][^\W\u4e00-\u9fa5]+)*|[^\w\s]")
 
 
 def normalize_answer(text: str) -> str:
@@ -148,32 +151,71 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def exact(gold: str, predicted: str) -> float:
-    return float(normalize_answer(gold) == normalize_answer(predicted))
+def _normalize_korquad(text: str) -> str:
+    text = text.translate(_KORQUAD_SIGNS).lower()
+    return " ".join("".join(character for character in text if character not in _PUNCTUATION).split())
 
 
-def f1(gold: str, predicted: str) -> float:
-    """F1 of words; two empty answers agree (SQuAD 2.0)."""
-    gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
-    if not gold_words or not words:
-        return float(gold_words == words)
-    return overlap_f1(gold, predicted)
+def _normalize_cmrc(text: str) -> str:
+    return "".join(character for character in text.lower().strip() if character not in _CMRC_SIGNS)
 
 
-def overlap_f1(gold: str, predicted: str) -> float:
-    """F1 of words; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
-    gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
-    same = sum((collections.Counter(gold_words) & collections.Counter(words)).values())
-    if not same:
-        return 0.0
-    precision, recall = same / len(words), same / len(gold_words)
-    return 2 * precision * recall / (precision + recall)
+def _in_common(gold: Sequence[str], predicted: Sequence[str]) -> int:
+    return sum((collections.Counter(gold) & collections.Counter(predicted)).values())
 
 
-def answered_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+def _longest_run(gold: Sequence[str], predicted: Sequence[str]) -> int:
+    """Length of the longest stretch that stands in both."""
+    longest, before = 0, [0] * (len(predicted) + 1)
+    for token in gold:
+        now = [0, *(before[i] + 1 if token == other else 0 for i, other in enumerate(predicted))]
+        longest, before = max(longest, *now), now
+    return longest
+
+
+class Comparison(NamedTuple):
+    """A way to compare an answer with an acceptable one; `COMPARISONS` has those that there are.
+
+    normalized: what exact match compares. tokens: of a normalised text, what F1 counts. in_common: how many of them two
+    answers share.
+    """
+
+    normalized: Callable[[str], str]
+    tokens: Callable[[str], Sequence[str]]
+    in_common: Callable[[Sequence[str], Sequence[str]], int] = _in_common
+
+    def exact(self, gold: str, predicted: str) -> float:
+        return float(self.normalized(gold) == self.normalized(predicted))
+
+    def f1(self, gold: str, predicted: str) -> float:
+        """F1; two empty answers agree (SQuAD 2.0)."""
+        if not self.normalized(gold) or not self.normalized(predicted):
+            return self.exact(gold, predicted)
+        return self.overlap_f1(gold, predicted)
+
+    def overlap_f1(self, gold: str, predicted: str) -> float:
+        """F1; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
+        golds, tokens = (self.tokens(self.normalized(text)) for text in (gold, predicted))
+        same = self.in_common(golds, tokens)
+        return 2 * same / (len(golds) + len(tokens)) if same else 0.0
+
+
+WORDS = Comparison(normalize_answer, str.split)  # SQuAD and MRQA
+COMPARISONS = {
+    "words": WORDS,
+    # KorQuAD 1.0 (Lim et al. 2019): of Korean words one may be right but for its particle.
+    "characters": Comparison(_normalize_korquad, lambda text: text.replace(" ", "")),
+    # CMRC 2018 (Cui et al. 2019): a Chinese character is a token; the longest stretch counts.
+    "chinese": Comparison(_normalize_cmrc, _CMRC_TOKENS.findall, _longest_run),
+}
+
+
+def answered_scores(
+    answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str], comparison: Comparison = WORDS
+) -> dict[str, float]:
     """SQuAD 1.1, MRQA, ReCoRD, of acceptable answers and predictions by id: one without a prediction counts 0."""
     scores = {}
-    for name, function in (("exact_match", exact), ("f1", overlap_f1)):
+    for name, function in (("exact_match", comparison.exact), ("f1", comparison.overlap_f1)):
         found = [max(function(gold, text) for gold in answers[i]) for i, text in predictions.items() if i in answers]
         scores[name] = 100.0 * sum(found) / len(answers)
     return scores
@@ -184,6 +226,7 @@ def squad_v2_scores(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     threshold: float,
+    comparison: Comparison = WORDS,
 ) -> dict[str, float]:
     """SQuAD 2.0: exact and F1 with no answer above `threshold`, and at the thresholds that suit them best.
 
@@ -192,11 +235,11 @@ def squad_v2_scores(
       predictions: id -> text of the best answer.
       null_odds: id -> score of there being no answer.
     """
-    golds = {i: [text for text in texts if normalize_answer(text)] or [""] for i, texts in answers.items()}
+    golds = {i: [text for text in texts if comparison.normalized(text)] or [""] for i, texts in answers.items()}
     answered = [identity for identity in answers if identity in predictions]
     result: dict[str, float] = {}
     best: dict[str, float] = {}
-    for name, function in (("exact", exact), ("f1", f1)):
+    for name, function in (("exact", comparison.exact), ("f1", comparison.f1)):
         raw = {i: max(function(gold, predictions[i]) for gold in golds[i]) for i in answered}
         scores = {i: (float(not answers[i]) if null_odds[i] > threshold else raw[i]) for i in answered}
         for prefix, wanted in (("", None), ("HasAns_", True), ("NoAns_", False)):
