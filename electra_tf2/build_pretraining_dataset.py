@@ -22,6 +22,7 @@ from absl import flags
 from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
+from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
@@ -95,6 +96,8 @@ def run_build(**more: Any) -> None:
     if values.beam_options and values.runner != "beam":
         raise UserError("--beam-options are for --runner beam")
     plan = make_plan(settings)
+    for warning in warnings_of(sample(settings.corpus), settings.do_lower_case and settings.strip_accents):
+        say(f"WARNING: {warning}")
     quiet_tensorflow()
     run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)

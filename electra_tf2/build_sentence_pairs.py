@@ -92,7 +92,9 @@ flags.DEFINE_bool("overwrite", False, "replace the file if it exists")
 flags.DEFINE_bool("recursive", False, "read the folders below, too")
 flags.DEFINE_list("kinds", ["cropped"], f"what a sentence is paired with: {', '.join(sentence_pairs.KINDS)}")
 flags.DEFINE_integer("num_pairs", 100_000, "pairs of the corpus, drawn at random", lower_bound=1)
-flags.DEFINE_integer("min_words", 6, "words of a sentence, at least", lower_bound=1)
+flags.DEFINE_integer(
+    "min_words", 6, "words of a sentence, at least; letters where no blanks divide words", lower_bound=1
+)
 flags.DEFINE_integer("max_words", 25, "words of a sentence, at most", lower_bound=1)
 flags.DEFINE_list("tasks", [], "labelled tasks whose pairs are taken: qqp, mrpc, mnli, rte, qnli, or one's own name")
 flags.DEFINE_string("negatives", None, "model whose generator makes negatives of the texts, such as electra_mini")

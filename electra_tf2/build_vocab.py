@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
+from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
@@ -47,6 +48,8 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     if options.round_to_multiple_of_8:
         size += -size % 8
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
+    for warning in warnings_of(sample(corpus), options.do_lower_case and options.strip_accents):
+        say(f"WARNING: {warning}")
     counts = _count_characters(corpus, options)
     first, continuing = choose_alphabet(counts, options.limit_alphabet, size - len(reserved))
     if left_out := _left_out(counts[0], first):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from absl import flags
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
 from electra_tf2.util import flags as util_flags
@@ -65,6 +66,7 @@ RULES = (
     ),
 )
 VOCABULARIES = ((0.0, 4096, 4.0), (5e6, 8192, 4.6))  # from so many bytes of text on: WordPieces, bytes of a token
+MANY_CHINESE, CHINESE_ALPHABET = 0.1, 6000  # share of the characters; --limit-alphabet, of which 8,192 tokens have room
 LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
 MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
 FLOPS_OF_A_CORE = 1e11  # a second, bfloat16: an Intel Xeon with AMX; an AMD EPYC (Zen 5) had 2.2e11
@@ -91,12 +93,14 @@ class Run(NamedTuple):
 class Plan:
     """Runs to make, one after the other.
 
+    limit_alphabet: characters that the vocabulary has room for; 0: as many as build-vocab takes by itself.
     tokens: of the corpus, about. flops: of all runs. asked: FLOPs of the hours at hand, of which `flops` may be less.
     epochs: times that the text is read.
     """
 
     rule: Rule
     vocab_size: int
+    limit_alphabet: int
     tokens: float
     runs: tuple[Run, ...]
     asked: float
@@ -114,15 +118,20 @@ class Plan:
         return next(reached, "less than any that was measured")
 
 
-def make_plan(text_bytes: float, flops: float) -> Plan:
+def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:
     """Divides a budget.
 
     Args:
       text_bytes: of the corpus, uncompressed.
       flops: that the hours at hand amount to.
+      chinese: share of the characters that are Chinese: of three bytes, and a token each.
     """
     _, vocab_size, bytes_of_token = next(row for row in VOCABULARIES[::-1] if text_bytes >= row[0])
-    tokens, asked = text_bytes / bytes_of_token, flops
+    limit_alphabet = 0
+    if chinese > MANY_CHINESE:
+        (_, vocab_size, bytes_of_token), limit_alphabet = VOCABULARIES[-1], CHINESE_ALPHABET
+    token_share = chinese + (1 - chinese) / bytes_of_token  # tokens of a character
+    tokens, asked = text_bytes * token_share / (1 + 2 * chinese), flops
     for _ in range(9):  # fewer FLOPs may be another rule's, whose steps cost less
         rule = next(rule for rule in RULES[::-1] if flops >= rule.least_flops)
         runs = tuple(_run(stage, stage.share * flops, vocab_size) for stage in rule.stages)
@@ -130,7 +139,7 @@ def make_plan(text_bytes: float, flops: float) -> Plan:
         if epochs <= MOST_EPOCHS:
             break
         flops *= MOST_EPOCHS / epochs
-    return Plan(rule, vocab_size, tokens, runs, asked, epochs)
+    return Plan(rule, vocab_size, limit_alphabet, tokens, runs, asked, epochs)
 
 
 def _config(stage: Stage, vocab_size: int) -> PretrainingConfig:
@@ -159,15 +168,16 @@ def main() -> int:
     sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
     text_bytes = sum(size * times for size, times in sizes)
     rate = cores() * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
-    plan = make_plan(text_bytes, values.hours * 3600 * rate)
+    found = sample(corpus)
+    plan = make_plan(text_bytes, values.hours * 3600 * rate, found.chinese)
     about = "about " if any(times != 1 for _, times in sizes) else ""
-    for name, text in _choices(plan, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
+    for name, text in _choices(plan, found, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
         print(textwrap.fill(text, 80, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
     corpus_flags = [f"--corpus-dir {quote(values.corpus_dir)}"]
     corpus_flags += [f"--text-field {quote(values.text_field)}"] if values.text_field != _TEXT_FIELD else []
     corpus_flags += ["--recursive"] if values.recursive else []
-    for words in _commands(plan, corpus_flags, values.data_dir):
+    for words in _commands(plan, corpus_flags, ["--no-strip-accents"] if found.needs_marks else [], values.data_dir):
         print(_wrapped(words))
     return 0
 
@@ -177,7 +187,7 @@ def _expansion(corpus: Corpus, name: str) -> float:
     return _PARQUET if name.endswith(".parquet") else _COMPRESSED if corpus.is_compressed(name) else 1
 
 
-def _choices(plan: Plan, text: str, rate: float) -> Iterator[tuple[str, str]]:
+def _choices(plan: Plan, found: Sample, text: str, rate: float) -> Iterator[tuple[str, str]]:
     """(what, its value and why) of everything that is chosen."""
     yield "text", f"{text}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
     yield "budget", f"{plan.flops:.2g} FLOP: {_hours(plan.flops / rate)} at {rate / 1e12:.2g} TFLOP/s (--tflops)"
@@ -185,21 +195,29 @@ def _choices(plan: Plan, text: str, rate: float) -> Iterator[tuple[str, str]]:
         less = f"less than was asked for, {plan.asked:.2g}: after {MOST_EPOCHS} times the same text teaches next to "
         yield "", f"{less}nothing; more hours need more text"
     fewer = " (fewer: the text is small)" if plan.vocab_size < 8192 else ""
-    yield "vocabulary", f"{plan.vocab_size:,} WordPieces{fewer}"
+    characters = (
+        f", {plan.limit_alphabet:,} of them characters: much of the text is Chinese" if plan.limit_alphabet else ""
+    )
+    yield "vocabulary", f"{plan.vocab_size:,} WordPieces{fewer}{characters}"
+    if found.needs_marks:
+        yield "accents", "kept: without them letters of this language are others"
+    for warning in warnings_of(found, strip_accents=False):
+        yield "WARNING", warning
     yield "length", f"{LENGTH} tokens: short sequences are the better start"
     runs = [f"{run.stage.recipe} {run.steps:,} steps, {_hours(run.flops / rate)}" for run in plan.runs]
     yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
     yield "why", plan.rule.why
-    yield "expect", f"{plan.expected}; {BAG_OF_WORDS}"
+    yield "expect", f"{plan.expected}; {BAG_OF_WORDS} (English)"
     yield "then", "the dry run times some steps: where they take longer, give --tflops what this machine has"
 
 
-def _commands(plan: Plan, corpus: list[str], data_dir: str) -> Iterator[list[str]]:
-    """The commands: the program, then its flags with their values."""
+def _commands(plan: Plan, corpus: list[str], casing: list[str], data_dir: str) -> Iterator[list[str]]:
+    """The commands: the program, then its flags with their values; `casing` of all of them."""
     program = "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
     vocab = quote(f"{data_dir}/vocab.txt")
-    text = [*corpus, f"--vocab-file {vocab}"]
-    yield [f"test -e {vocab} || {program} build-vocab", *text, f"--vocab-size {plan.vocab_size}"]
+    text = [*corpus, f"--vocab-file {vocab}", *casing]
+    alphabet = [f"--limit-alphabet {plan.limit_alphabet}"] if plan.limit_alphabet else []
+    yield [f"test -e {vocab} || {program} build-vocab", *text, f"--vocab-size {plan.vocab_size}", *alphabet]
     records = quote(f"{data_dir}/pretrain_tfrecords")
     yield [
         *(f"test -e {records}/metadata.json || {program} build-data", *text),
@@ -207,7 +225,7 @@ def _commands(plan: Plan, corpus: list[str], data_dir: str) -> Iterator[list[str
     ]
     for number, run in enumerate(plan.runs):
         words = [f"{program} pretrain", f"--data-dir {quote(data_dir)}", f"--recipe {run.stage.recipe}"]
-        words += [f"--num-train-steps {run.steps}", f"--num-warmup-steps {run.warmup}"]
+        words += [*casing, f"--num-train-steps {run.steps}", f"--num-warmup-steps {run.warmup}"]
         words += [f"--lr-decay-steps {run.decay}"] if run.decay else []
         for flag, earlier in run.stage.start:
             folder = quote(f"{data_dir}/models/{plan.runs[earlier].stage.recipe}")

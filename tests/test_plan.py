@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, make_plan
@@ -78,10 +79,14 @@ def test_what_is_needed_is_said(tmp_path):
 
 def test_text_in_tables_and_folders_below_is_counted_and_built(tmp_path):
     (tmp_path / "corpus" / "below").mkdir(parents=True)
-    (tmp_path / "corpus" / "below" / "a.parquet").write_bytes(bytes(1_000_000))
+    texts = [f"{number:080}" for number in range(12_000)]
+    table = pyarrow.table({"body": texts})
+    pyarrow.parquet.write_table(
+        table, tmp_path / "corpus" / "below" / "a.parquet", compression=None, use_dictionary=False
+    )
     words = ["--corpus-dir", str(tmp_path / "corpus"), "--recursive", "--text-field", "body"]
     done = run_program("plan_pretraining.py", *words)
-    assert "about 2 MB of text" in done.stdout, done.stderr
+    assert "about 2.02 MB of text" in done.stdout, done.stderr
     assert done.stdout.count("--text-field body --recursive") == 2
 
 

@@ -4,38 +4,40 @@ corpus --sentences--> paragraphs of sentences --pairs_of--> (text, positive)
 """
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
 
+from electra_tf2.corpus.scripts import sentences, words
 from electra_tf2.corpus.text_files import Corpus
 
 _Row = TypeVar("_Row")
 
 KINDS = ("cropped", "adjacent", "single")
-_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')]))\s+(?=[\"'(]?[^\W\d_a-z])")
 _KEPT = (0.6, 0.95)  # share of a cropped sentence's words that stay, drawn for each
 
 
 def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[str]]:
-    """Runs of sentences that follow each other in a line of a corpus; one of another length ends a run."""
+    """Runs of sentences that follow each other in a line of a corpus; one of another length ends a run.
+
+    Where no blanks divide words, letters count.
+    """
     for file in corpus.files():
         for block in corpus.read(file.name):
             for line in block.lines:
-                found = _END.split(line.decode("utf-8", "ignore"))
-                for fits, run in itertools.groupby(found, lambda one: min_words <= len(one.split()) <= max_words):
+                found = sentences(line.decode("utf-8", "ignore"))
+                for fits, run in itertools.groupby(found, lambda one: min_words <= len(words(one)) <= max_words):
                     if fits:
                         yield list(run)
 
 
 def cropped(text: str, random: np.random.Generator) -> str:
     """The text with some of its words left out, at random; one word at least."""
-    words = text.split()
-    stays = random.random(len(words)) < random.uniform(*_KEPT)
-    stays[random.integers(len(words))] = True
-    return " ".join(word for word, here in zip(words, stays, strict=True) if here)
+    parts = words(text)
+    stays = random.random(len(parts)) < random.uniform(*_KEPT)
+    stays[random.integers(len(parts))] = True
+    return " ".join("".join(part for part, here in zip(parts, stays, strict=True) if here).split())
 
 
 def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:

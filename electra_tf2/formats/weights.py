@@ -22,6 +22,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
 from electra_tf2.util.reading import no_pattern
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -236,6 +237,7 @@ def warm_start(
             missing.append(name)
             continue
         there, value = found[0]
+        value = _for_longer(value, variable, start.path)
         if tuple(value.shape) != tuple(variable.shape):
             wrong.append(f"{name} is {tuple(variable.shape)} here but {tuple(value.shape)} in the checkpoint")
         else:
@@ -254,6 +256,19 @@ def warm_start(
         variable.assign(value)
     unused = [name for name in start.weights if name not in used]
     return LoadReport(loaded, missing, unused)
+
+
+def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.ndarray:
+    """A table of position embeddings with its rows repeated for the positions that it lacks (Beltagy et al. 2020,
+    "Longformer", section 5); any other value as it is."""
+    name = variable.name.split(":")[0]
+    if "/position_embeddings" not in name or not 0 < len(value) < variable.shape[0]:
+        return value
+    say(
+        f"max_position_embeddings {variable.shape[0]}: {where} has embeddings of {len(value)} positions, which are "
+        f"repeated for the others: train on texts of that length before you trust it there ({name})"
+    )
+    return np.resize(value, (variable.shape[0], *value.shape[1:]))
 
 
 def generator_names(name: str) -> list[str]:

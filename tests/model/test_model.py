@@ -76,6 +76,17 @@ def test_initial_values():
             assert np.abs(value).max() <= 0.04 and value.std() == pytest.approx(0.02 * 0.88, rel=0.1), name
 
 
+def test_positions_beyond_a_checkpoints_begin_as_its_own(capsys):
+    start, name = open_model(str(golden.CHECKPOINT)), "electra/embeddings/position_embeddings"
+    rows = len(start.weights[name])
+    model = PretrainingModel(golden.config(model_hparam_overrides={"max_position_embeddings": 2 * rows + 3}))
+    assert name in warm_start(model, start).loaded
+    said = capsys.readouterr().out
+    assert f"max_position_embeddings {2 * rows + 3}" in said and f"has embeddings of {rows} positions" in said
+    table = model.encoder.embeddings.position_embeddings.numpy()
+    np.testing.assert_array_equal(table, np.concatenate([start.weights[name]] * 3)[: 2 * rows + 3])
+
+
 def test_initial_values_are_a_function_of_the_seed():
     models = (PretrainingModel(golden.config(seed=seed)) for seed in (1, 1, 2))
     first, same, other = (golden.objective_of(model, ReplacedTokenDetection).head for model in models)
