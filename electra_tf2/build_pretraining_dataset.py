@@ -23,12 +23,11 @@ from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.scripts import sample, warnings_of
+from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
-
-MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
 
 
 def define_common_flags() -> None:
@@ -111,14 +110,9 @@ def run_build(**more: Any) -> None:
     )
     if metadata["undecodable_bytes"]:
         print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
-    unknown = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
-    if unknown >= MANY_UNKNOWN:
-        common = " ".join(list(metadata["unknown_characters"])[:10])
-        say(
-            f"WARNING: {100 * unknown:.1f} % of the tokens are [UNK], which teach nothing. The commonest characters "
-            f"without a token: {common or 'none, words are too long'}. Use a vocabulary of this language and casing, "
-            "or make one with a larger --limit-alphabet (electra build-vocab)"
-        )
+    share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
+    if unknown := unknown_report(share, list(metadata["unknown_characters"])):
+        say(f"WARNING: {unknown}")
     look(settings.output_dir, settings.vocab_file)
 
 

@@ -241,9 +241,7 @@ class _Split:
 
     def unknown_characters(self) -> dict[str, int]:
         """The characters without a token among those counted, the commonest first."""
-        known = {token.removeprefix("##") for token in self._tokenizer.vocab}
-        unknown = [one for one in self._unknown.items() if one[0] not in known and not one[0].isspace()]
-        return dict(sorted(unknown, key=lambda one: (-one[1], one[0]))[: 10 * UNKNOWN_SHOWN])
+        return dict(self._tokenizer.without_token(self._unknown)[: 10 * UNKNOWN_SHOWN])
 
 
 @contextlib.contextmanager

@@ -17,10 +17,12 @@ follow from the sizes of pieces, and of what normalisation makes of each charact
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +33,8 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 
 # Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
+MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
+_TEXTS_LOOKED_AT = 10_000  # for characters without a token
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 _TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
 _TOGETHER = 1000  # texts whose pieces are looked up at a time
@@ -200,6 +204,22 @@ class WordpieceTokenizer:
         lengths = np.array([len(token.removeprefix("##")) for token in self.vocab])
         return lengths, np.array([token.startswith("##") for token in self.vocab])
 
+    def without_token(self, characters: Counter[str]) -> list[tuple[str, int]]:
+        """Those of the characters of normalised texts that are no token, the commonest first, and their numbers."""
+        known = {token.removeprefix("##") for token in self.vocab}
+        unknown = [one for one in characters.items() if one[0] not in known and not one[0].isspace()]
+        return sorted(unknown, key=lambda one: (-one[1], one[0]))
+
+    def unknown_report(self, ids: Iterable[np.ndarray], texts: Iterable[str]) -> str:
+        """Says how many of the tokens of some texts are [UNK], and what to do; "" if they are few."""
+        together = np.concatenate([np.zeros(0, np.int32), *ids])
+        share = float(np.mean(together == self.special.unk)) if len(together) else 0.0
+        if share < MANY_UNKNOWN or not self.is_wordpiece:
+            return ""
+        lines = [text.encode("utf-8", "ignore") for text in itertools.islice(texts, _TEXTS_LOOKED_AT)]
+        characters = self.without_token(Counter(self.normalize.joined(lines).decode()))
+        return unknown_report(share, [character for character, _ in characters])
+
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""
         return [self.vocab[index] for index in ids]
@@ -208,6 +228,17 @@ class WordpieceTokenizer:
         """Text for people to look at: wordpieces joined to words, padding left out."""
         tokens = (self.vocab[index] for index in ids if index != self.special.pad)
         return " ".join(tokens).replace(" ##", "")
+
+
+def unknown_report(share: float, characters: Sequence[str]) -> str:
+    """Says how many of the tokens are [UNK], and what to do; "" if they are few."""
+    if share < MANY_UNKNOWN:
+        return ""
+    return (
+        f"{100 * share:.1f} % of the tokens are [UNK], which teach nothing. The commonest characters without a token: "
+        f"{' '.join(characters[:10]) or 'none, words are too long or their pieces missing'}. Use a vocabulary of this "
+        "language and casing, or make one with a larger --limit-alphabet (electra build-vocab)"
+    )
 
 
 def kernel_tokens(vocab: Sequence[str]) -> list[str]:

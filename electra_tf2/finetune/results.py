@@ -6,7 +6,7 @@ import json
 import statistics
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,14 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
         rows.append(["tokens cut off", *(f"{sum(of_split):,}" for of_split in cut)])
     balances = {name: task.balance(split) if split.labelled else {} for name, split in splits.items()}
     return aligned(rows + _label_rows(balances), 1)
+
+
+def unknown_of(task: Task, splits: Iterable[Split]) -> str:
+    """What `unknown_report` of the tokenizer says of a task's splits."""
+    rows = (row for split in splits for row in task.inputs(split))
+    texts = (value for row in rows for cell in row.values() for value in (cell if isinstance(cell, list) else [cell]))
+    ids = (feature.input_ids for split in splits for feature in split.features)
+    return task.tokenizer.unknown_report(ids, (text for text in texts if isinstance(text, str)))
 
 
 def _label_rows(balances: Mapping[str, Mapping[str, float]]) -> list[list[str]]:

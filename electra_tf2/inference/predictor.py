@@ -18,7 +18,7 @@ from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.results import labelled_lines, labelled_table
+from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
@@ -125,6 +125,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     split, empty = _parse(task, [(row.line, located(row.values)) for row in rows], table)
     if cut := LongTexts.from_cut(split.cut if split else [], task.longest_text):
         say(f"WARNING: {cut}")
+    if split and (unknown := unknown_of(task, [split])):
+        say(f"WARNING: {table.name}: {unknown}")
     found = task.answers(split, predictor.predictions(number, split)) if split else []
     answers = iter(found)
     if empty:
