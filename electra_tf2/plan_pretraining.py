@@ -22,6 +22,7 @@ from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
 from electra_tf2.util import flags as util_flags
+from electra_tf2.util.compression import is_compressed
 from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import duration
@@ -184,7 +185,7 @@ def main() -> int:
 
 def _expansion(corpus: Corpus, name: str) -> float:
     """About how many bytes of text one of a file holds."""
-    return _PARQUET if name.endswith(".parquet") else _COMPRESSED if corpus.is_compressed(name) else 1
+    return _PARQUET if name.endswith(".parquet") else _COMPRESSED if is_compressed(name) else 1
 
 
 def _choices(plan: Plan, found: Sample, text: str, rate: float) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
 from electra_tf2.corpus.text_files import Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
+from electra_tf2.util.compression import is_compressed
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 from electra_tf2.util.progress import track
@@ -157,7 +158,7 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     files = corpus.files()
     for file in files if not corpus.archives else ():
         next(corpus.read(file.name, block_bytes=_SCAN_BYTES), None)  # refuses what is no text before anything is built
-    text_bytes = [round(file.size * (_COMPRESSION if corpus.is_compressed(file.name) else 1)) for file in files]
+    text_bytes = [round(file.size * (_COMPRESSION if is_compressed(file.name) else 1)) for file in files]
     total = sum(text_bytes)
     num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
     examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length

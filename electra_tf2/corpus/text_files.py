@@ -13,9 +13,7 @@ TensorFlow is imported. What a corpus file may be:
 Bytes that are not UTF-8 are left out and counted; a damaged archive stops the program with its name.
 """
 
-import bz2
 import contextlib
-import gzip
 import io
 import itertools
 import lzma
@@ -23,51 +21,31 @@ import os
 import re
 import sys
 import tarfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
-
-from backports import zstd
+from typing import IO, Any, NamedTuple
 
 from electra_tf2.util import tables
+from electra_tf2.util.compression import DAMAGED, LOOK, decompressed, is_compressed, no_text, plain_name
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
-
-# What `zstd --long=31` writes can be read too.
-_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}
-_DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-    ".zst": lambda raw: zstd.ZstdFile(raw, options=_ZSTD_LONG),
-}
-COMPRESSED_SUFFIXES = tuple(_DECOMPRESSED)
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
     ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
     ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord", ".tgz", ".tsv", ".txz", ".warc", ".wet", ".xml", ".z", ".zip",
 )  # fmt: skip
-_SIGNATURES = {  # first bytes of files whose name may not say what they are
-    b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"\x1f\x8b": "compressed by gzip",
-    b"BZh": "compressed by bzip2", b"\xfd7zXZ": "compressed by xz", b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"PK\x03\x04": "a zip archive", b"PAR1": "a parquet table", b"ARROW1": "an Arrow table", b"%PDF": "a PDF document",
-}  # fmt: skip
 _MARKUP = re.compile(rb"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
-_HEAD_BYTES = 64 << 10  # by which a file's content is told
 _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _XZ_MARK = b"\xfd7zXZ\0"
-_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
 _LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
-_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
 
 class CorpusFile(NamedTuple):
@@ -126,12 +104,9 @@ class Corpus(NamedTuple):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
 
-    def is_compressed(self, name: str) -> bool:
-        return name.lower().endswith(COMPRESSED_SUFFIXES)
-
     def boundary(self, name: str) -> re.Pattern[bytes] | None:
         """After what a file may be divided, so that no document is; None if it must be read as a whole."""
-        if self.is_compressed(name) or tables.format_by_name(name) == "columnar":
+        if is_compressed(name) or tables.format_by_name(name) == "columnar":
             return None
         if is_json_lines(name):
             return _LINE_END
@@ -153,11 +128,11 @@ class Corpus(NamedTuple):
         if tables.format_by_name(path) == "columnar":
             yield from _read_table(path, self.text_field)
             return
-        if self.is_compressed(name):
+        if is_compressed(name):
             start, end = 0, sys.maxsize
         json_lines = is_json_lines(name)
         position, line_number = start, 1
-        with _opened(path) as raw, _decompressed(raw, path) as stream:
+        with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
             chunks = _chunks(stream, block_bytes, end - start)
             if not start:
@@ -187,7 +162,7 @@ class Corpus(NamedTuple):
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
     """True if the name says that each line is a JSON document."""
-    return _content_name(path).endswith((".jsonl", ".ndjson"))
+    return plain_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
@@ -262,18 +237,12 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
             if not path.exists():
                 raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
             if path.is_file() and not tables.is_left_over(path):
-                if _content_name(path).endswith(_NOT_TEXT):
+                if plain_name(path).endswith(_NOT_TEXT):
                     raise UserError(
                         f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
                         "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
                     )
                 yield path
-
-
-def _content_name(path: str | os.PathLike[str]) -> str:
-    """The file's name in lower case without the suffix of its compression."""
-    name = os.path.basename(path).lower()
-    return name.rsplit(".", 1)[0] if name.endswith(COMPRESSED_SUFFIXES) else name
 
 
 @contextlib.contextmanager
@@ -282,19 +251,12 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     try:
         with open(path, "rb") as raw:
             yield raw
-    except _DAMAGED as error:
+    except DAMAGED as error:
         if isinstance(error, OSError) and error.errno:
             raise UserError(f"corpus file {str(path)!r} cannot be read: {reason(error)}") from None
         raise UserError(
             f"corpus file {str(path)!r} is damaged or not what its name says ({error}); fetch or compress it again"
         ) from None
-
-
-def _decompressed(raw: BinaryIO, path: Path) -> Any:
-    """The stream of a file's content."""
-    if not os.path.getsize(path):
-        return raw
-    return _DECOMPRESSED.get(path.suffix.lower(), lambda raw: raw)(raw)
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
@@ -307,15 +269,15 @@ def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
 def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[bytes]:
     """The chunks of a file from its start, without a byte order mark. Raises UserError if it is plainly no text."""
     head = list(itertools.islice(chunks, 1))
-    while chunk := next(chunks, b"") if sum(map(len, head)) < _HEAD_BYTES else b"":
+    while chunk := next(chunks, b"") if sum(map(len, head)) < LOOK else b"":
         head.append(chunk)
     first = b"".join(head)
-    found = next((what for sign, what in _SIGNATURES.items() if first.startswith(sign)), "")
-    if first.startswith(_TAR_MARK, _TAR_MARK_AT):
-        found = "a tar archive (those of OpenWebText are for electra build-openwebtext)"
-    elif not json_lines and _is_json(first):
+    found = no_text(first)
+    if not found and not json_lines and _is_json(first):
         found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
-    elif not json_lines and _MARKUP.match(first):
+    elif not found and not json_lines and b"\r" in first.strip() and b"\n" not in first:
+        found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
+    elif not found and not json_lines and _MARKUP.match(first):
         found = "markup"
     if found:
         raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")

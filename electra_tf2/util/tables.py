@@ -5,27 +5,26 @@
     columnar    .parquet, .arrow (with pyarrow)
     text        a text a line
 
-Each may be compressed (.gz, .bz2, .xz). The name says what a file is, in any case; where it does not, a look inside. A
-folder is a table in parts, as `datasets` saves it or as it lies in a hub's repository. Fine-tuning, prediction and
-corpora read their tables here.
+Each may be compressed (.gz, .bz2, .xz, .zst). The name says what a file is, in any case; where it does not, a look
+inside. A folder is a table in parts, as `datasets` saves it or as it lies in a hub's repository. Fine-tuning,
+prediction and corpora read their tables here.
 """
 
-import bz2
+import contextlib
 import csv
-import gzip
 import io
 import itertools
 import json
-import lzma
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from electra_tf2.util.compression import DAMAGED, LOOK, is_compressed, no_text, opened, plain_name
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
+from electra_tf2.util.progress import say
 from electra_tf2.util.reading import decoded, parse_json, read_bytes
 
 Format = Literal["delimited", "json", "columnar", "text"]
@@ -38,14 +37,12 @@ _FORMATS: dict[Format, tuple[str, ...]] = {
     "columnar": (".parquet", ".arrow"),
 }
 ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson")
-_OPENERS: dict[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # what `datasets` writes
 _NAMES_OF_SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "validation", "valid", "val", "development"),
     "test": ("test", "testing"),
 }
-_LOOK = 1 << 16  # bytes of a file by which an unknown one is recognised
 _LONGEST_CELL = 2**31 - 1
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
@@ -55,44 +52,35 @@ _BATCH = 1000  # rows of columnar files that are Python objects at a time
 # Files.
 
 
-def opened(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Opens a file to read its content as bytes, decompressed."""
-    return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
-
-
 def read_content(path: str | os.PathLike[str], what: str = "task") -> str:
     """The text of a file, decompressed. Raises UserError as util.reading.read_text."""
-    if Path(path).suffix.lower() not in _OPENERS:
+    if not is_compressed(path):
         return decoded(read_bytes(path, what), path, what)
-    try:
-        with opened(path) as file:
-            return decoded(file.read(), path, what)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}") from None
+    with _reading(path), opened(path) as file:
+        return decoded(file.read(), path, what)
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
     """The lines of a file, decompressed, one at a time, with their ends. Raises UserError."""
+    with _reading(path), opened(path) as file:
+        yield from (decoded(line, path, "task") for line in file)
+
+
+@contextlib.contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
-        with opened(path) as file:
-            yield from (decoded(line, path, "task") for line in file)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        yield
+    except DAMAGED as error:
         raise UserError(f"{path} cannot be read: {reason(error)}") from None
 
 
 def says_lines(path: str | os.PathLike[str]) -> bool:
     """Tells whether a file's name says that it is JSON lines."""
-    return _plain_name(path).endswith((".jsonl", ".ndjson"))
-
-
-def _plain_name(path: str | os.PathLike[str]) -> str:
-    """The name in lower case without the suffix of its compression."""
-    name = Path(path).name.lower()
-    return name.rsplit(".", 1)[0] if Path(name).suffix in _OPENERS else name
+    return plain_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def format_by_name(path: str | os.PathLike[str]) -> Format | None:
-    suffix = Path(_plain_name(path)).suffix
+    suffix = Path(plain_name(path)).suffix
     return next((format for format, suffixes in _FORMATS.items() if suffix in suffixes), None)
 
 
@@ -113,11 +101,13 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
             return named or "text"
         try:
             with opened(path) as file:
-                start = file.read(_LOOK)
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+                start = file.read(LOOK)
+        except (*DAMAGED, ValueError):
             return named or "text"  # who reads it says what is wrong
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
+        if found := no_text(start):
+            raise UserError(f"{path} holds {found}: unpack it, or save it as UTF-8 text")
         content = start.decode("utf-8", "ignore")
     start_of = content.removeprefix("\ufeff").lstrip()
     first = start_of.partition("\n")[0]
@@ -298,7 +288,7 @@ def open_table(
         _refuse_table(text, name)
         numbered = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
         return Table(name, "line", (Row(number, of_line(line)) for number, line in numbered if line.strip()))
-    comma = Path(_plain_name(path)).suffix == ".csv"
+    comma = Path(plain_name(path)).suffix == ".csv"
     return _delimited(text, name, comma, header, delimiter, quoted)
 
 
@@ -378,13 +368,15 @@ def table_lines(
     """
     if not (comma if quoted is None else quoted):
         delimiter = delimiter or ("," if comma else "\t")
+        if quoted is None and _looks_quoted(text, delimiter):
+            say(f'WARNING: {where}: its cells seem to stand in quotes, which belong to the texts here: "quoted": true')
         for number, line in enumerate(text.split("\n"), start=1):
             if line.rstrip("\r"):
                 yield number, line.rstrip("\r").split(delimiter)
         return
     csv.field_size_limit(_LONGEST_CELL)
     delimiter = delimiter or (_delimiter_of(text) if comma else "\t")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader, last = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 0
     while True:
         number = reader.line_num + 1
         try:
@@ -392,9 +384,32 @@ def table_lines(
         except csv.Error as error:
             raise UserError(f"{where}, line {number}: {error}") from None
         if cells is None:
+            if last:
+                _refuse_open_quote(text, last, delimiter, where)
             return
+        last = number if any("\n" in cell for cell in cells) else 0
         if cells:
             yield number, cells
+
+
+def _looks_quoted(text: str, delimiter: str) -> bool:
+    """Tells whether most of the first rows have a cell that begins and ends with a quote, and others in it doubled."""
+    rows = [line.rstrip("\r").split(delimiter) for line in text[:_SAMPLE].split("\n")[1:_SAMPLE_ROWS] if line.strip()]
+    quoted = [any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in row) for row in rows]
+    alone = any('"' in cell.strip('"').replace('""', "") for row in rows for cell in row)
+    return len(rows) > 2 and sum(quoted) > 0.9 * len(rows) and not alone
+
+
+def _refuse_open_quote(text: str, number: int, delimiter: str, where: str) -> None:
+    """Raises UserError if the last row of a csv text, which begins in this line, ends within quotes."""
+    rest = itertools.islice(io.StringIO(text, newline=""), number - 1, None)
+    try:
+        list(csv.reader(rest, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            raise UserError(
+                f"{where}, line {number}: a quoted cell that does not end: double or remove the quote"
+            ) from None
 
 
 def _delimiter_of(text: str) -> str:

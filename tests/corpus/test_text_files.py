@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.corpus import text_files
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.util.compression import no_text
 from electra_tf2.util.errors import UserError
 
 TEXT = "first line\nsecond line é\n\nother document 中国\n".encode()
@@ -175,8 +176,7 @@ def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
 def test_blocks_do_not_show_in_the_lines(tmp_path_factory, data, size):
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     path.write_bytes(data)
-    if data.startswith(tuple(text_files._SIGNATURES)):
-        return
+    assume(not no_text(data) and (b"\r" not in data.strip() or b"\n" in data))
     blocks = list(read_blocks(path, block_bytes=max(size, 3)))
     # What the original does with a file: one line after the other, decoded without the bytes that are not UTF-8.
     rows = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")

@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.results import unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.inference.predictor import open_rows
@@ -63,6 +65,7 @@ FILES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "a.jsonl.GZ": (".jsonl", gzip.compress),
     "a.tsv.bz2": (".tsv", bz2.compress),
     "a.json.xz": ("list", lzma.compress),
+    "a.csv.zst": (".csv", zstd.compress),
 }  # fmt: skip
 
 
@@ -107,6 +110,86 @@ def test_markup_is_no_text(tmp_path, reader, content):
     (tmp_path / "page").write_text(content)
     with pytest.raises(UserError, match="page holds markup"):
         READERS[reader](tmp_path / "page")
+
+
+def corpus_texts(path):
+    """What `electra build-data` reads of a corpus whose only file it is."""
+    corpus = Corpus(str(path.parent))
+    return [line.decode() for file in corpus.files() for block in corpus.read(file.name) for line in block.lines]
+
+
+@pytest.mark.parametrize("reader", [*READERS, "corpus"])
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PK\x03\x04 and so on", r"a zip archive \(or a spreadsheet\)"),
+        (gzip.compress(content_of(ROWS, ".jsonl")), "data compressed by gzip"),
+        (content_of(ROWS, ".jsonl").decode().encode("utf-16-le"), r"NUL bytes, which no text has \(or UTF-16\)"),
+        ("\n".join(["\u4eca\u5929\u5929\u6c14\u5f88\u597d"] * 9).encode("gbk"), "text that is not UTF-8"),
+    ],
+    ids=["zip", "gzip", "utf-16", "gbk"],
+)
+def test_what_is_no_text_is_named(tmp_path, reader, content, what):
+    (tmp_path / "some.txt").write_bytes(content)
+    with pytest.raises(UserError, match=f"some.txt'? holds {what}"):
+        (READERS | {"corpus": corpus_texts})[reader](tmp_path / "some.txt")
+
+
+def test_a_corpus_whose_lines_end_in_carriage_returns_is_refused(tmp_path):
+    """Else it were one line: the original reads it so, too."""
+    (tmp_path / "old.txt").write_bytes(b"one line\r\rand another\r")
+    with pytest.raises(UserError, match="carriage returns alone"):
+        corpus_texts(tmp_path / "old.txt")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_quote_that_is_never_closed_swallows_no_rows(tmp_path, reader):
+    write_lines(tmp_path / "a.csv", "label,text", 'x,"a ""good"" one', "y,another", "x,more")
+    with pytest.raises(UserError, match=r"a\.csv, line 2: a cell in quotes does not end"):
+        READERS[reader](tmp_path / "a.csv")
+    write_lines(tmp_path / "a.csv", "label,text", "x,a", 'y,"one', 'more"')
+    assert READERS[reader](tmp_path / "a.csv")[-1] == "one\nmore"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_quotes_between_tabs_are_told(tmp_path, reader, capsys):
+    quoted = ['"a ""good"" one"\tx', '"a list, of all"\ty', '"it"\tx', '"the file"\ty']
+    write_lines(tmp_path / "a.tsv", "text\tlabel", *quoted)
+    assert READERS[reader](tmp_path / "a.tsv")[0] == '"a ""good"" one"'
+    assert "quotes around its cells are taken for a part of the texts" in capsys.readouterr().out
+    write_lines(tmp_path / "a.tsv", "text\tlabel", *quoted[:3], 'say "no" to it\ty')
+    assert READERS[reader](tmp_path / "a.tsv")
+    assert "quotes" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("suffix", "labels"),
+    [
+        (".csv", ["pos", " pos", "neg", "neg "]),
+        (".jsonl", ["caf\u00e9", "cafe\u0301", "b", "b"]),
+        (".jsonl", [1, 1.0, 0.0, "0"]),
+        (".parquet", [1.0, 1.0, 0.0, 0.0]),
+    ],
+    ids=["blanks", "accents", "numbers", "column with gaps"],
+)
+def test_a_label_is_the_same_however_it_is_written(tmp_path, suffix, labels):
+    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, labels, strict=True)]
+    (tmp_path / f"a{suffix}").write_bytes(content_of(rows, suffix))
+    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / f"a{suffix}")}})
+    found = [example.label for example in task.load("train").examples]
+    assert found[0] == found[1] != found[2] == found[3] and len(task.label_names) == 2 and "." not in found[0]
+
+
+def test_unknown_tokens_are_told_with_their_characters(tmp_path):
+    rows = [{"text": f"the file \u5929\u6c14 {number}", "label": "ab"[number % 2]} for number in range(4)]
+    (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
+    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    said = unknown_of(task, [task.load("train")])
+    assert "of the tokens are [UNK]" in said and "\u5929" in said and "--limit-alphabet" in said
+    rows = [row | {"text": "the file is open"} for row in rows]
+    (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
+    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    assert unknown_of(task, [task.load("train")]) == ""
 
 
 @pytest.mark.parametrize("reader", ["contrasted", "answered"])

@@ -12,6 +12,7 @@ beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a 
 """
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -27,10 +28,15 @@ from electra_tf2.util.reading import read_json_lines
 
 
 def label_text(value: Any) -> str | None:
-    """A class's name from what a file holds there; None if that can be no name."""
+    """A class's name from what a file holds there; None if that can be no name.
+
+    The same name however it is written: white space around it, accents apart or not, 1.0 as a table with gaps has 1.
+    """
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, (str, int, float)) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return unicodedata.normalize("NFC", str(value).strip()) if isinstance(value, (str, int, float)) else None
 
 
 def is_no_label(value: Any) -> bool:

@@ -1,0 +1,70 @@
+"""Files as they lie on disk, compressed or not, and what their first bytes give away: for corpora and tables alike."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, BinaryIO
+
+from backports import zstd
+
+_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
+_DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": lambda raw: zstd.ZstdFile(raw, options=_ZSTD_LONG),
+}
+SUFFIXES = tuple(_DECOMPRESSED)
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)  # while reading
+LOOK = 1 << 16  # bytes of a file by which its content is told
+
+_SIGNATURES = {  # first bytes of files whose name may not say what they are
+    b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",
+    b"\x1f\x8b": "data compressed by gzip", b"BZh": "data compressed by bzip2",
+    b"\xfd7zXZ": "data compressed by xz", b"\x28\xb5\x2f\xfd": "data compressed by zstd",
+    b"PK\x03\x04": "a zip archive (or a spreadsheet)", b"\xd0\xcf\x11\xe0": "a document of old office programs",
+    b"PAR1": "a parquet table", b"ARROW1": "an Arrow table", b"%PDF": "a PDF document",
+}  # fmt: skip
+_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
+_MANY_NULS, _FEW = 0.01, 0.1  # shares of NULs, and of bytes that are not UTF-8, in what may be text
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().endswith(SUFFIXES)
+
+
+def plain_name(path: str | os.PathLike[str]) -> str:
+    """The file's name in lower case without the suffix of its compression."""
+    name = os.path.basename(path).lower()
+    return name.rpartition(".")[0] if is_compressed(name) else name
+
+
+def decompressed(raw: BinaryIO, path: str | os.PathLike[str]) -> Any:
+    """The stream of a file's content, by its name; an empty file has none."""
+    if not is_compressed(path) or (os.path.isfile(path) and not os.path.getsize(path)):
+        return raw
+    return _DECOMPRESSED[os.path.splitext(path)[1].lower()](raw)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Opens a file to read its content. Errors, one of `DAMAGED`, are for the caller to tell."""
+    with open(path, "rb") as raw, decompressed(raw, path) as stream:
+        yield stream
+
+
+def no_text(start: bytes) -> str:
+    """What a file is that begins so and is no UTF-8 text, nor a table or document of text; "" if it may be."""
+    found = next((what for sign, what in _SIGNATURES.items() if start.startswith(sign)), "")
+    if found or start.startswith(_TAR_MARK, _TAR_MARK_AT):
+        return found or "a tar archive (those of OpenWebText are for electra build-openwebtext)"
+    if start.count(0) > _MANY_NULS * len(start):
+        return "NUL bytes, which no text has (or UTF-16)"
+    if len(start) - len(start.decode("utf-8", "ignore").encode()) > max(_FEW * len(start), 3):
+        return "text that is not UTF-8 (iconv -f GBK -t UTF-8 converts it, say)"
+    return ""
