@@ -1,6 +1,9 @@
 """Languages without blanks between words: their sentences, and what the programs say of them."""
 
+import json
+import random
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -9,7 +12,8 @@ from electra_tf2.corpus.scripts import sample_of, sentences, warnings_of
 from electra_tf2.corpus.sentence_pairs import cropped, paragraphs
 from electra_tf2.corpus.text_files import Corpus
 from tests.support.finetuning import write_lines
-from tests.support.programs import run_program
+from tests.support.programs import ROOT, run_program
+from tests.test_readme import program_of
 
 CHINESE, JAPANESE = "今天天气很好。我们去公园吧！", "彼は「行く。」と言ったそうですがカタカナもあるのだ。本当か？"
 THAI = "ฉันไปโรงเรียนทุกวันแต่เขาไม่ไป เพราะเขาป่วยมาก"
@@ -69,10 +73,41 @@ def test_programs_say_what_comes_of_it(program, text, tmp_path):
         "build_vocab.py": ["--vocab-file", tmp_path / "new.txt", "--vocab-size", "200"],
         "build_pretraining_dataset.py": ["--vocab-file", tmp_path / "vocab.txt", "--output-dir", tmp_path / "records"],
     }
-    done = run_program(program, "--corpus-dir", tmp_path / "corpus", *of_program[program])
+    done = run_program(program, "--corpus-dir", str(tmp_path / "corpus"), *map(str, of_program[program]))
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.replace("#", " ").split())
     assert ("put blanks between words first" in said) == (text != CHINESE)
     assert ("--no-strip-accents" in said) == (text != CHINESE)
     if program == "plan_pretraining.py":
         assert ("--limit-alphabet 6000" in said) == (text != THAI)
+
+
+def test_the_chinese_walk_through_runs(tmp_path, monkeypatch):
+    """The commands of docs/data.md as they stand there."""
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```bash\n(.*?)```", page[page.index("## Chinese") :], re.DOTALL)[:1]
+    source = random.Random(0)
+    letters = [chr(0x4E00 + number) for number in range(200)]
+    texts = ["".join(source.choices(letters, k=30)) + "。" for _ in range(200)]
+    write_lines(tmp_path / "zh" / "a.txt", *texts)
+    write_lines(
+        tmp_path / "reviews.csv", "text,label", *(f"{text},{'好坏'[n % 2]}" for n, text in enumerate(texts[:40]))
+    )
+    asked = [
+        {"id": str(n), "question": "谁？", "answers": [{"text": text[5:8], "answer_start": 5}]}
+        for n, text in enumerate(texts[:8])
+    ]
+    paragraphs = [{"context": text, "qas": [qa]} for text, qa in zip(texts, asked, strict=False)]
+    for split in ("train", "dev"):
+        content = json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}, ensure_ascii=False)
+        write_lines(tmp_path / "data" / "finetuning_data" / "cmrc" / f"{split}.json", content)
+    monkeypatch.chdir(tmp_path)
+    printed = {}
+    for command in block.replace("\\\n", " ").splitlines():
+        script, *words = program_of(shlex.split(command))
+        done = run_program(script, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        printed[command] = done.stdout
+    assert not any("[UNK]" in said or "put blanks between" in said for said in printed.values())
+    plan, *_, answers = printed.values()
+    assert "--limit-alphabet 6000" in plan and "cmrc" in answers and "f1" in answers
