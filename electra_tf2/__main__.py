@@ -13,6 +13,8 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from electra_tf2.util.output import open_standard_streams
+
 
 class Command(NamedTuple):
     """A subcommand.
@@ -79,6 +81,7 @@ def help_text(name: str) -> str:
 
 def command() -> None:
     """Runs the subcommand that the command line names."""
+    open_standard_streams()
     called = Path(sys.argv[0]).name
     name = "python -m electra_tf2" if called == "__main__.py" else called
     word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])

@@ -1,6 +1,7 @@
 """The command `electra`: help on one screen, every program behind its name, no TensorFlow before it is needed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,32 @@ def test_commands_answer_without_tensorflow(words: list[str], expected: list[str
 def test_what_it_does_not_know_is_said_in_one_line(words: list[str], message: str) -> None:
     code, out, err = electra(*words)
     assert (code, out) == (2, "") and message in err.splitlines()[-1] and "error: " in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["models", "--data-dir", "data"],
+        ["plan", "--corpus-dir", "corpus"],
+        ["build-vocab", "--corpus-dir", "corpus", "--vocab-file", "vocab.txt", "--vocab-size", "50"],
+        ["build-pairs", "--corpus-dir", "corpus", "--output", "pairs.jsonl", "--min-words", "1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_a_terminal_cannot_show_ends_no_program(words: list[str], tmp_path: Path) -> None:
+    """Its encoding is not UTF-8; folders and texts are Chinese."""
+    folder = tmp_path / "\u6570\u636e"
+    support.write_lines(folder / "corpus" / "a.txt", *["\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002"] * 50)
+    support.write_lines(folder / "data" / "models" / "\u6a21\u578b" / "config.json", "{}")
+    words = [str(folder / word) if Path(word).suffix or word in ("data", "corpus") else word for word in words]
+    done = subprocess.run(
+        [sys.executable, "-m", "electra_tf2", *words],
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "\\u6570\\u636e" in done.stdout, done.stderr
 
 
 def test_models_lists_those_of_a_data_folder(tmp_path: Path) -> None:
