@@ -22,7 +22,7 @@ from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.compression import is_compressed
+from electra_tf2.util.content import is_compressed
 from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import duration

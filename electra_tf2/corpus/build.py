@@ -5,15 +5,12 @@ joined, metadata.json is written, and what served the build alone is removed. Un
 UNFINISHED_FILE, and whoever reads records refuses it. So a build can be killed at any time.
 """
 
-import contextlib
-import fcntl
 import functools
 import itertools
-import os
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +31,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.util.environment import cores, quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing, write_json, writing
+from electra_tf2.util.files import lock, replacing, write_json, writing
 from electra_tf2.util.progress import Progress, say, track
 from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
@@ -53,7 +50,8 @@ def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[s
     Raises:
       UserError: the output directory holds something else or cannot be written, or the corpus is unusable.
     """
-    with _locked(plan.output):
+    busy = f"another process is building in {str(plan.output)!r}; wait for it or stop it"
+    with lock(plan.output / ".lock", busy):
         metadata = _begin(plan, overwrite)
         if metadata is None:
             reports = ((job, read_report(plan, job)) for job in plan.jobs)
@@ -110,24 +108,6 @@ def _do_on_beam(number: int, plan: BuildPlan) -> None:
     quiet_tensorflow()
     for _ in do_job(plan, plan.jobs[number]):
         pass
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps a second build out of a directory; where directories cannot be locked, nothing happens."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is building in {str(folder)!r}; wait for it or stop it") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
 from electra_tf2.corpus.text_files import Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
-from electra_tf2.util.compression import is_compressed
+from electra_tf2.util.content import is_compressed
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 from electra_tf2.util.progress import track

@@ -26,7 +26,17 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from electra_tf2.util import tables
-from electra_tf2.util.compression import DAMAGED, LOOK, decompressed, is_compressed, no_text, plain_name
+from electra_tf2.util.content import (
+    DAMAGED,
+    LOOK,
+    decompressed,
+    is_compressed,
+    is_json,
+    is_markup,
+    no_text,
+    plain_name,
+    says_lines,
+)
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
 
@@ -35,7 +45,6 @@ _NOT_TEXT = (
     ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
     ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord", ".tgz", ".tsv", ".txz", ".warc", ".wet", ".xml", ".z", ".zip",
 )  # fmt: skip
-_MARKUP = re.compile(rb"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
 _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -108,7 +117,7 @@ class Corpus(NamedTuple):
         """After what a file may be divided, so that no document is; None if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":
             return None
-        if is_json_lines(name):
+        if says_lines(name):
             return _LINE_END
         return _BLANK_LINE if self.blanks_separate_docs else None
 
@@ -130,7 +139,7 @@ class Corpus(NamedTuple):
             return
         if is_compressed(name):
             start, end = 0, sys.maxsize
-        json_lines = is_json_lines(name)
+        json_lines = says_lines(name)
         position, line_number = start, 1
         with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
@@ -158,11 +167,6 @@ class Corpus(NamedTuple):
                         lines = [line for line in lines if line]
                 before, position = position, raw.tell()
                 yield TextBlock(lines, undecodable, len(data), position - before)
-
-
-def is_json_lines(path: str | os.PathLike[str]) -> bool:
-    """True if the name says that each line is a JSON document."""
-    return plain_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
@@ -272,27 +276,18 @@ def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[
     while chunk := next(chunks, b"") if sum(map(len, head)) < LOOK else b"":
         head.append(chunk)
     first = b"".join(head)
-    found = no_text(first)
-    if not found and not json_lines and _is_json(first):
-        found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
-    elif not found and not json_lines and b"\r" in first.strip() and b"\n" not in first:
-        found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
-    elif not found and not json_lines and _MARKUP.match(first):
-        found = "markup"
+    found, text = no_text(first), first.decode("utf-8", "ignore")
+    if not found and not json_lines:
+        if is_json(text):
+            found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
+        elif is_markup(text):
+            found = "markup"
+        elif b"\r" in first.strip() and b"\n" not in first:
+            found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if found:
         raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")
     yield first.removeprefix(_BYTE_ORDER_MARK)
     yield from chunks
-
-
-def _is_json(start: bytes) -> bool:
-    """True if a file that begins so holds JSON: its first line is an object, or a list of objects begins."""
-    text = start.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if re.match(rb"\[\s*\{\s*\"|\{\s*\n\s*\"", text):
-        return True
-    with contextlib.suppress(UserError):
-        return text.startswith(b"{") and bool(parse_json(text.partition(b"\n")[0], "", half_pairs=True))
-    return bool(re.match(rb"\{\s*\"[^\"]*\"\s*:", text)) and b"\n" not in text  # cut within its first line
 
 
 def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:

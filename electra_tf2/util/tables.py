@@ -21,7 +21,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from electra_tf2.util.compression import DAMAGED, LOOK, is_compressed, no_text, opened, plain_name
+from electra_tf2.util.content import (
+    DAMAGED,
+    LOOK,
+    is_compressed,
+    is_json,
+    is_markup,
+    is_object,
+    no_text,
+    opened,
+    plain_name,
+)
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.progress import say
@@ -74,11 +84,6 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise UserError(f"{path} cannot be read: {reason(error)}") from None
 
 
-def says_lines(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a file's name says that it is JSON lines."""
-    return plain_name(path).endswith((".jsonl", ".ndjson"))
-
-
 def format_by_name(path: str | os.PathLike[str]) -> Format | None:
     suffix = Path(plain_name(path)).suffix
     return next((format for format, suffixes in _FORMATS.items() if suffix in suffixes), None)
@@ -109,22 +114,11 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         if found := no_text(start):
             raise UserError(f"{path} holds {found}: unpack it, or save it as UTF-8 text")
         content = start.decode("utf-8", "ignore")
-    start_of = content.removeprefix("\ufeff").lstrip()
-    first = start_of.partition("\n")[0]
-    cut = first == start_of and re.match(r'\{\s*"[^"]*"\s*:', first)  # a first line that is longer than what was read
-    if re.match(r"\[\s*\{", start_of) or cut or (first.startswith("{") and is_object(first)):
+    if is_json(content):
         return "json"
-    if named is None and re.match(r"<(\?xml|!doctype|html)\b", start_of, re.IGNORECASE):
+    if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
-
-
-def is_object(line: str) -> bool:
-    """Tells whether a line is a JSON object."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
 
 
 # Folders.

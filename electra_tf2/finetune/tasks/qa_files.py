@@ -11,6 +11,7 @@ import numpy as np
 
 from electra_tf2.corpus.tokenization import Located, Words, divided
 from electra_tf2.util import tables
+from electra_tf2.util.content import is_object, says_lines
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
 from electra_tf2.util.reading import field, parse_json
@@ -146,7 +147,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     lines = tables.lines_of(path)
     first, second = next(lines, ""), next(lines, "")
-    if not tables.says_lines(path) and not (second.strip() and tables.is_object(first)):
+    if not says_lines(path) and not (second.strip() and is_object(first)):
         content = parse_json("".join([first, second, *lines]), f"task {path}", object)
         if not isinstance(content, (dict, list)) or (isinstance(content, list) and not all(map(_is_dict, content))):
             raise UserError(f"task {path}: a JSON object is needed, or a list of objects, got {shown(content)}")

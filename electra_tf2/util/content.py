@@ -3,8 +3,10 @@
 import bz2
 import contextlib
 import gzip
+import json
 import lzma
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -30,6 +32,9 @@ _SIGNATURES = {  # first bytes of files whose name may not say what they are
     b"PK\x03\x04": "a zip archive (or a spreadsheet)", b"\xd0\xcf\x11\xe0": "a document of old office programs",
     b"PAR1": "a parquet table", b"ARROW1": "an Arrow table", b"%PDF": "a PDF document",
 }  # fmt: skip
+_MARKUP = re.compile(r"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
+_JSON = re.compile(r"\[\s*\{\s*[\"}]|\{\s*\n\s*\"")  # a list of objects, an object over several lines
+_CUT_JSON = re.compile(r"\{\s*\"[^\"]*\"\s*:[^\n]*$")  # an object whose line is longer than what was read
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _MANY_NULS, _FEW = 0.01, 0.1  # shares of NULs, and of bytes that are not UTF-8, in what may be text
 
@@ -42,6 +47,11 @@ def plain_name(path: str | os.PathLike[str]) -> str:
     """The file's name in lower case without the suffix of its compression."""
     name = os.path.basename(path).lower()
     return name.rpartition(".")[0] if is_compressed(name) else name
+
+
+def says_lines(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a file's name says that each line is a JSON object."""
+    return plain_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def decompressed(raw: BinaryIO, path: str | os.PathLike[str]) -> Any:
@@ -68,3 +78,23 @@ def no_text(start: bytes) -> str:
     if len(start) - len(start.decode("utf-8", "ignore").encode()) > max(_FEW * len(start), 3):
         return "text that is not UTF-8 (iconv -f GBK -t UTF-8 converts it, say)"
     return ""
+
+
+def is_object(line: str | bytes) -> bool:
+    """Tells whether a line is a JSON object that is not empty."""
+    try:
+        return bool(value := json.loads(line)) and isinstance(value, dict)
+    except ValueError:
+        return False
+
+
+def is_json(start: str) -> bool:
+    """Tells whether a file that begins so holds JSON: objects a line, a list of them, or one."""
+    start = start.removeprefix("\ufeff").lstrip()
+    first = start.partition("\n")[0]
+    return bool(_JSON.match(start) or _CUT_JSON.match(start)) or (first.startswith("{") and is_object(first))
+
+
+def is_markup(start: str) -> bool:
+    """Tells whether a file that begins so holds HTML, XML or what extractors of Wikipedia write."""
+    return bool(_MARKUP.match(start.removeprefix("\ufeff")))
