@@ -11,7 +11,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import Scores, data_table, errors_of, unknown_of
+from electra_tf2.finetune.results import Scores, data_table, errors_of, trained_on, unknown_of
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.settings.defaults import run_name
@@ -63,8 +63,8 @@ class Evaluation:
             names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
             splits = {name: self._splits[task.name, name] for name in names}
             print(data_table(task, splits), end="", flush=True)
-            if unknown := unknown_of(task, splits.values()):
-                say(f"WARNING: {task.name}: {unknown}")
+            for problem in filter(None, [unknown_of(task, splits.values()), trained_on(task, splits)]):
+                say(f"WARNING: {task.name}: {problem}")
         self._shown = True
         for task, part in zip(trained, parts, strict=True) if config.log_examples else ():
             for feature in part.features[:3]:

@@ -136,6 +136,7 @@ def _is_word(value: Any) -> bool:
 _LABELS = 8  # of a table; those that are rarer are counted together
 _NAME = 20  # characters of a label's name
 _MISTAKES = 5
+_MOST = 0.5  # share of examples that are trained on, too, that is worth a warning
 _WIDTH = 80
 
 
@@ -162,6 +163,19 @@ def unknown_of(task: Task, splits: Iterable[Split]) -> str:
     texts = (value for row in rows for cell in row.values() for value in (cell if isinstance(cell, list) else [cell]))
     ids = (feature.input_ids for split in splits for feature in split.features)
     return task.tokenizer.unknown_report(ids, (text for text in texts if isinstance(text, str)))
+
+
+def trained_on(task: Task, splits: Mapping[str, Split]) -> str:
+    """Says which splits are scored on what is trained on, if that is most of one; "" if none is."""
+    hidden = ("gold", "id")
+    of_split = {
+        name: [tuple(str(row[key]) for key in row if key not in hidden) for row in task.inputs(split)]
+        for name, split in splits.items()
+    }
+    trained = set(of_split.pop("train", []))
+    shares = {name: np.mean([any(row) and row in trained for row in rows]) for name, rows in of_split.items() if rows}
+    listed = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items() if share > _MOST)
+    return f"{listed} are examples of the training data, too: their scores say nothing of other texts" if listed else ""
 
 
 def _label_rows(balances: Mapping[str, Mapping[str, float]]) -> list[list[str]]:

@@ -15,7 +15,7 @@ from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.results import unknown_of
+from electra_tf2.finetune.results import trained_on, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.inference.predictor import open_rows
@@ -178,6 +178,24 @@ def test_a_label_is_the_same_however_it_is_written(tmp_path, suffix, labels):
     task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / f"a{suffix}")}})
     found = [example.label for example in task.load("train").examples]
     assert found[0] == found[1] != found[2] == found[3] and len(task.label_names) == 2 and "." not in found[0]
+
+
+def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
+    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, ["pos", "Pos", "neg", "neg"], strict=True)]
+    (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
+    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    assert task.label_names == ("Pos", "neg", "pos")
+    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().out
+
+
+def test_scores_of_what_is_trained_on_are_told(tmp_path):
+    for split, rows in (("train", ROWS), ("dev", ROWS), ("test", [row | {"text": "a file, all"} for row in ROWS])):
+        (tmp_path / f"{split}.csv").write_bytes(content_of(rows, ".csv"))
+    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "dev", "test")}
+    task = make(described={"type": "classification", "files": files})
+    splits = {split: task.load(split) for split in files}
+    assert trained_on(task, splits).startswith("100 % of dev are examples of the training data")
+    assert trained_on(task, {"train": splits["train"], "test": splits["test"]}) == ""
 
 
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):

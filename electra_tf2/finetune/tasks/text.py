@@ -89,6 +89,8 @@ class TextTask(Task):
                 names.add(name)
             if len(names) < 2:
                 raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
+            if alike := [name for name in sorted(names) if name.lower() != name and name.lower() in names]:
+                say(f"WARNING: {self.name}: labels that differ in case alone are different classes: {shown(alike[0])}")
             self._target = self._classes(sorted(names))
         return self._target
 
