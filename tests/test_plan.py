@@ -49,8 +49,8 @@ def test_a_small_text_has_a_small_vocabulary_and_is_not_read_for_ever():
 
 def plan_of(folder: Path, *words: str) -> tuple[str, list[list[str]]]:
     (folder / "my corpus").mkdir(exist_ok=True)
-    (folder / "my corpus" / "a.txt").touch()
-    os.truncate(folder / "my corpus" / "a.txt", 100_000_000)  # only its size is looked at
+    (folder / "my corpus" / "a.txt").write_text("the text of a file\n" * 5000)
+    os.truncate(folder / "my corpus" / "a.txt", 100_000_000)  # its start and its size are looked at
     done = run_program("plan_pretraining.py", "--corpus-dir", str(folder / "my corpus"), *words)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.replace("\\\n", " ").splitlines()

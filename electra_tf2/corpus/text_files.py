@@ -276,13 +276,13 @@ def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[
     while chunk := next(chunks, b"") if sum(map(len, head)) < LOOK else b"":
         head.append(chunk)
     first = b"".join(head)
-    found, text = no_text(first), first.decode("utf-8", "ignore")
+    found, text = no_text(first[:LOOK]), first[:LOOK].decode("utf-8", "ignore")
     if not found and not json_lines:
         if is_json(text):
             found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
         elif is_markup(text):
             found = "markup"
-        elif b"\r" in first.strip() and b"\n" not in first:
+        elif "\r" in text.strip() and "\n" not in text:
             found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if found:
         raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")

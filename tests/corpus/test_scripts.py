@@ -94,7 +94,7 @@ def test_the_chinese_walk_through_runs(tmp_path, monkeypatch):
         tmp_path / "reviews.csv", "text,label", *(f"{text},{'好坏'[n % 2]}" for n, text in enumerate(texts[:40]))
     )
     asked = [
-        {"id": str(n), "question": "谁？", "answers": [{"text": text[5:8], "answer_start": 5}]}
+        {"id": str(n), "question": f"{text[:3]}。", "answers": [{"text": text[5:8], "answer_start": 5}]}
         for n, text in enumerate(texts[:8])
     ]
     paragraphs = [{"context": text, "qas": [qa]} for text, qa in zip(texts, asked, strict=False)]
