@@ -23,6 +23,7 @@ from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.scripts import sample, warnings_of
+from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
@@ -109,7 +110,7 @@ def run_build(**more: Any) -> None:
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
     if metadata["undecodable_bytes"]:
-        print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
+        print(left_out(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
     if unknown := unknown_report(share, list(metadata["unknown_characters"])):
         say(f"WARNING: {unknown}")

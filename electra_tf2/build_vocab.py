@@ -16,7 +16,7 @@ from absl import flags
 
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.text_files import Corpus, left_out
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically
@@ -125,17 +125,18 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, t
     """Normalised text without overlong words, which become [UNK] whatever the vocabulary; then says what comes next."""
     normalizer = TextNormalizer(options.do_lower_case, options.strip_accents)
     files = corpus.files()
-    done = undecodable = 0
+    done = undecodable = read = 0
     with Progress(f"{doing}: MB", sum(file.size for file in files) / 1e6, unit="MB") as progress:
         for file in files:
             for block in corpus.read(file.name):
                 done += block.file_bytes
                 undecodable += block.undecodable_bytes
+                read += block.raw_bytes
                 if block.lines:
                     yield replace_long_words(normalizer.joined(block.lines), b"")
                 progress.update(done / 1e6)
     if undecodable:
-        print(f"{doing}: left out {undecodable} bytes that are not UTF-8", file=sys.stderr)
+        print(f"{doing}: {left_out(undecodable, read)}", file=sys.stderr)
     if then:
         say(then)
 

@@ -51,6 +51,8 @@ def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[s
       UserError: the output directory holds something else or cannot be written, or the corpus is unusable.
     """
     busy = f"another process is building in {str(plan.output)!r}; wait for it or stop it"
+    with writing(plan.output):
+        plan.output.mkdir(parents=True, exist_ok=True)
     with lock(plan.output / ".lock", busy):
         metadata = _begin(plan, overwrite)
         if metadata is None:

@@ -55,6 +55,7 @@ _LINE_END = re.compile(rb"\n")
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
+_MANY_UNDECODABLE = 0.001  # share of bytes that looks like another encoding
 
 
 class CorpusFile(NamedTuple):
@@ -226,6 +227,13 @@ def valid_utf8(data: bytes) -> bytes:
         return data
     except UnicodeDecodeError:
         return data.decode("utf-8", "ignore").encode("utf-8")
+
+
+def left_out(undecodable: int, of: int) -> str:
+    """Says how many of so many bytes were left out because they are not UTF-8."""
+    share = undecodable / max(of, 1)
+    hint = f", {100 * share:.1f} % of the text: it may be of another encoding" if share > _MANY_UNDECODABLE else ""
+    return f"left out {undecodable:,} bytes that are not UTF-8{hint}"
 
 
 def _text_files(root: Path, recursive: bool) -> Iterator[Path]:

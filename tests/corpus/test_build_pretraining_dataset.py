@@ -396,7 +396,7 @@ def test_number_of_shards_follows_the_corpus():
 
 def test_undecodable_bytes_are_counted(tmp_path):
     (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "a.txt").write_bytes(b"some text \xff\xfe here\n" * 50)
+    (tmp_path / "corpus" / "a.txt").write_bytes(b"some lines of text \xff\xfe are here\n" * 50)
     metadata = build(make_plan(settings(tmp_path / "corpus", tmp_path / "records", dev_fraction=0.0)), run_local(1))
     assert metadata["undecodable_bytes"] == 100
 
