@@ -112,7 +112,7 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
         if found := no_text(start):
-            raise UserError(f"{path} holds {found}: unpack it, or save it as UTF-8 text")
+            raise UserError(f"{path} is not UTF-8 text: it holds {found}; unpack or convert it")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"

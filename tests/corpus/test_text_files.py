@@ -103,7 +103,7 @@ def test_an_archive_is_not_read_as_text(tmp_path):
         (b"<!DOCTYPE html>\n<html>", "markup"),
         (b'<doc id="12" url="x" title="Anarchism">\nAnarchism is\n', "markup"),
         (b"PK\x03\x04 and so on", "a zip archive"),
-        (gzip.compress(b"text"), "compressed by gzip"),
+        (gzip.compress(b"text"), "data compressed by gzip"),
         ("text".encode("utf-16"), "UTF-16 text"),
     ],
 )

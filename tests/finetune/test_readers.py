@@ -131,7 +131,7 @@ def corpus_texts(path):
 )
 def test_what_is_no_text_is_named(tmp_path, reader, content, what):
     (tmp_path / "some.txt").write_bytes(content)
-    with pytest.raises(UserError, match=f"some.txt'? holds {what}"):
+    with pytest.raises(UserError, match=f"some.txt('| is not UTF-8 text: it) holds {what}"):
         (READERS | {"corpus": corpus_texts})[reader](tmp_path / "some.txt")
 
 
