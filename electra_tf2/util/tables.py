@@ -363,7 +363,7 @@ def table_lines(
     if not (comma if quoted is None else quoted):
         delimiter = delimiter or ("," if comma else "\t")
         if quoted is None and _looks_quoted(text, delimiter):
-            say(f'WARNING: {where}: its cells seem to stand in quotes, which belong to the texts here: "quoted": true')
+            say(f'WARNING: {where}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
         for number, line in enumerate(text.split("\n"), start=1):
             if line.rstrip("\r"):
                 yield number, line.rstrip("\r").split(delimiter)
@@ -401,9 +401,7 @@ def _refuse_open_quote(text: str, number: int, delimiter: str, where: str) -> No
         list(csv.reader(rest, delimiter=delimiter, strict=True))
     except csv.Error as error:
         if "unexpected end" in str(error):
-            raise UserError(
-                f"{where}, line {number}: a quoted cell that does not end: double or remove the quote"
-            ) from None
+            raise UserError(f"{where}, line {number}: a cell in quotes does not end: double the quote") from None
 
 
 def _delimiter_of(text: str) -> str:
