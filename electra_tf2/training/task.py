@@ -159,12 +159,7 @@ class TrainingTask:
                 scaled = loss * scale
             gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
             if self._dense:
-                gradients = [
-                    tf.zeros(variable.shape)
-                    if gradient is None
-                    else tf.ensure_shape(tf.convert_to_tensor(gradient), variable.shape)  # rows of a lookup forget it
-                    for variable, gradient in zip(variables, gradients, strict=True)
-                ]
+                gradients = [_dense(*pair) for pair in zip(variables, gradients, strict=True)]
             return gradients, result
 
         if self.micro_batches == 1:
@@ -177,3 +172,11 @@ class TrainingTask:
         if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
             norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
         return norm / self.replicas
+
+
+def _dense(variable: tf.Variable, gradient: Any) -> tf.Tensor:
+    """A variable's gradient as a tensor of known shape; zeros where there is none."""
+    if gradient is None:
+        return tf.zeros(variable.shape)
+    tensor = tf.convert_to_tensor(gradient)  # of rows of a lookup, of a shape that is not known
+    return tensor if tensor.shape.is_fully_defined() else tf.ensure_shape(tensor, variable.shape)
