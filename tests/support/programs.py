@@ -8,10 +8,10 @@ import multiprocessing
 import os
 import runpy
 import sys
-import threading
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 from absl import flags
@@ -79,19 +79,17 @@ def run_program(script: str | Path, *words: str) -> Finished:
     return Finished(code, out.getvalue(), err.getvalue())
 
 
-def _report_when_settled() -> None:
-    """Reports of steps wait for the checkpoint that is being written."""
-    from electra_tf2.training.reporting import Reporter
+def _settle_checkpoints() -> None:
+    """Checkpoints are whole before training goes on."""
+    from electra_tf2.training.checkpoints import Writer
 
-    steps = Reporter.steps
+    start = Writer.start
 
-    def report(*given: Any, **named: Any) -> None:
-        for thread in threading.enumerate():
-            if thread.name == "checkpoint writer":
-                thread.join()
-        steps(*given, **named)
+    def start_and_settle(writer: Writer, work: Callable[[], None]) -> None:
+        start(writer, work)
+        writer.settle()
 
-    mock.patch.object(Reporter, "steps", report).start()
+    mock.patch.object(Writer, "start", start_and_settle).start()
 
 
 def _run_in_child(words: list[str], log: Path, environment: dict[str, str], settled: bool = False) -> None:
@@ -104,7 +102,7 @@ def _run_in_child(words: list[str], log: Path, environment: dict[str, str], sett
     sys.argv = words
     os.chdir(ROOT)
     if settled:
-        _report_when_settled()
+        _settle_checkpoints()
     runpy.run_path(str(file_of(words[0])), run_name="__main__")
 
 
