@@ -99,6 +99,19 @@ def test_mask_rates_are_respected():
     assert len(set(drawn)) > 100
 
 
+def test_every_token_of_the_vocabulary_may_stand_in_the_place_of_another():
+    config = golden.config(mask_rates=[0.0, 0.0, 1.0], mask_sampling="without_replacement")
+    batch = {name: tf.ones([400, 32], tf.int32) for name in ("input_mask", "segment_ids")}
+    batch["input_ids"] = tf.constant(np.array([[SPECIAL.cls] + [77] * 31] * 400, np.int32))
+    noise = masking.draw_noise(config, tf.constant([1, 3]), 400, 0, 400)
+    token = (np.arange(noise.how.shape[0] * noise.how.shape[1]) % config.vocab_size + 0.5) / config.vocab_size
+    token = tf.constant(token.reshape(noise.how.shape[:2]), tf.float32)  # each as often as any other
+    noise = noise._replace(how=tf.stack([noise.how[..., 0], token], -1))
+    masked = masking.mask(config, batch, noise, SPECIAL, unit=UNITS[config.mask_unit](config))
+    drawn = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1).numpy()
+    assert set(drawn[masked.masked_lm_weights.numpy() > 0]) == set(range(config.vocab_size))
+
+
 @SETTINGS
 @hypothesis.given(batches(), st.booleans())
 def test_corruption_labels(batch, original):

@@ -168,6 +168,9 @@ def test_muon_takes_the_kernels_of_encoder_layers(tmp_path):
     assert {name: count for name, count in taken.items() if count > 1} == dict.fromkeys(
         [name for name in expected if "qkv" in name], 3
     )
+    gated = PretrainingModel(PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"gated_mlp": True})))
+    counts = [matrices_in(one) for one in gated.trainable_variables if "intermediate/gated/kernel" in one.name]
+    assert counts == [2, 2]  # a gate beside what it opens, in both networks
 
 
 def test_averages_follow_the_variables_and_stand_in_for_them(tmp_path):

@@ -186,6 +186,15 @@ def test_the_scale_divides_the_gradients_and_grows_after_good_steps():
     check(variables, optimizer, reference(schedule, 7))
 
 
+def test_an_overflow_begins_the_count_of_good_steps_anew():
+    scale = LossScale(initial=8.0, growth_steps=2)
+    scales = []
+    for finite in (True, False, True, True):
+        scale.update(tf.constant(finite))
+        scales.append(float(scale.scale))
+    assert scales == [8, 4, 4, 8]
+
+
 def test_the_scale_never_falls_below_one():
     scale = LossScale(initial=2.0)
     for _ in range(4):
