@@ -135,7 +135,8 @@ class EmbeddingTask(Task):
         distinct = dict.fromkeys(["", *(text for texts in examples for text in texts)])
         number_of = {text: number for number, text in enumerate(distinct)}
         features = self._features([text for texts in examples for text in texts[:choices]], number_of)
-        return Split(examples, features, [choices] * len(examples), labelled=False)
+        pairs = [TextExample(texts[:choices], None) for texts in examples]
+        return Split(pairs, features, [choices] * len(pairs), labelled=False)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """A text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
@@ -208,7 +209,10 @@ class EmbeddingTask(Task):
         return np.round(self.similarities(split, predictions), 4).tolist()
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return [dict(zip(("text1", "text2"), one.texts, strict=True)) | {"gold": one.label} for one in split.examples]
+        return [
+            {f"text{number}": text for number, text in enumerate(one.texts, start=1)} | {"gold": one.label}
+            for one in split.examples
+        ]
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """`embedding` of a text, `similarity` of two."""
