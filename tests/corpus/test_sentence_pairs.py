@@ -90,3 +90,11 @@ def test_the_program_writes_pairs_of_corpus_and_tasks_with_negatives(tmp_path):
 def test_wrong_flags_are_one_line(tmp_path, flags, said):
     done = run_program("build_sentence_pairs.py", "--data-dir", str(tmp_path), *flags)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_all_rows_are_equally_likely():
+    counts = np.zeros(4)
+    for seed in range(2000):
+        (row,) = chosen(iter({"text": str(number)} for number in range(4)), 1, np.random.default_rng(seed))
+        counts[int(row["text"])] += 1
+    assert counts / 2000 == pytest.approx([0.25] * 4, abs=0.04)  # four standard errors

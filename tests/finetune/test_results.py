@@ -1,8 +1,11 @@
 """Results over trials: their statistics, and the table that shows them."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from electra_tf2.finetune.results import summarise_trials, table
+from electra_tf2.finetune.results import errors_of, summarise_trials, table
 
 
 def trials(*values):
@@ -41,3 +44,23 @@ def test_a_table_shows_every_trial_and_what_the_commonest_label_gets():
     assert lines[1].split() == ["kind", "dev", "accuracy", "10", "30", "26", "26", "22", "10.58"]
     assert lines[2].split() == ["kind", "dev", *["accuracy", "of", "the", "commonest", "label"], "7"]
     assert "median" not in table(trials(10.0), {})
+
+
+def test_the_worst_mistakes_come_first():
+    def mistakes(gold: list[Any], answers: list[dict[str, Any]]) -> list[Any]:
+        task: Any = SimpleNamespace(
+            inputs=lambda split: [{"id": number, "gold": one} for number, one in enumerate(gold)],
+            answers=lambda split, predictions: answers,
+        )
+        split: Any = None
+        return [row["id"] for row in errors_of(task, split, [])["mistakes"]]
+
+    probabilities: list[dict[str, float]] = [
+        {"a": 0.6, "b": 0.4},
+        {"a": 0.9, "b": 0.1},
+        {"a": 0.2, "b": 0.8},
+        {"a": 0.7, "b": 0.3},
+    ]
+    classes = [{"label": "ab"[one["b"] > one["a"]], "probabilities": one} for one in probabilities]
+    assert mistakes(["b", "b", "b", "b"], classes) == [1, 3, 0]
+    assert mistakes([1.0, 2.0, 3.0], [{"label": 1.5}, {"label": 0.0}, {"label": 2.0}]) == [1, 2, 0]

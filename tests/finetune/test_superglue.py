@@ -190,6 +190,7 @@ def test_multirc(tmp_path):
     # One of two right answers found and none besides: precision 1, recall 1/2; the second question is judged rightly.
     assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50, "average": 175 / 3})
     assert task.majority(split) == {"f1a": 0, "exact_match": 50, "average": 25}  # all answers wrong
+    assert task.scores(split, binary(0.5, 0.5, 0.5, 0.5))["f1a"] == 0  # as likely wrong as right is wrong
     mostly = json.loads(json.dumps(MULTIRC))
     for answer in mostly["passage"]["questions"][0]["answers"]:
         answer["label"] = 1

@@ -63,8 +63,8 @@ def student(teachers, mode, layers, **changes):
     return config, make_model(config)
 
 
-def losses_of(model):
-    masked, _ = model.prepare(support.batch_of(last=60, padding=3), tf.constant([1, 2]))
+def losses_of(model, padding=3):
+    masked, _ = model.prepare(support.batch_of(last=60, padding=padding), tf.constant([1, 2]))
     forward = model.forward(masked)
     assert isinstance(forward, TaughtForward)
     return forward, {name: float(loss) for name, loss in model.outputs(forward).losses.items()}
@@ -122,6 +122,19 @@ def test_the_losses_equal_loops_over_tokens(teachers):
     weights = {objective.loss_name: objective.loss_weight for objective in model.objectives}
     assert total == pytest.approx(sum(weights[name] * loss for name, loss in losses.items()), rel=1e-5)
     assert (weights["distill_detection_loss"], weights["distill_hidden_loss"]) == (50.0, 1.0)
+
+
+def test_a_teachers_words_count_at_masked_positions_alone(teachers):
+    _, model = student(teachers, "bert", 2)
+    forward, losses = losses_of(model, padding=10)
+    real = forward.masked.masked_lm_weights.numpy() > 0
+    assert 0 < real.sum() < real.size  # short rows have fewer
+    theirs, ours = (
+        logits.numpy()[real] / 2.0 for logits in (forward.teacher.token_logits, forward.generator.softmax.logits)
+    )
+    p, q = (tf.nn.log_softmax(logits).numpy() for logits in (theirs, ours))
+    expected = 4 * np.mean(np.sum(np.exp(p) * (p - q), -1))
+    assert losses["distill_token_loss"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -27,6 +27,9 @@ def test_changes_add_up_and_everything_else_goes_on(tmp_path):
     assert third.config.train_batch_size == 4 and third.config.num_train_steps == 100
     assert [phase.config for phase in phases_of(config(tmp_path))] == [config(tmp_path)]
     assert [phase.examples_before for phase in (first, second, third)] == [0, 50 * 8, 90 * 8]
+    growing = [{"from": 0.2, "train_batch_size": 4}, {"from": 0.6, "train_batch_size": 16}]
+    counted = [phase.examples_before for phase in phases_of(config(tmp_path, phases=growing))]
+    assert counted == [0, 20 * 8, 20 * 8 + 40 * 4]
     of_each = [training_flops_per_example(phase.config) for phase in (first, third)]
     assert training_flops(whole) == 90 * 8 * of_each[0] + 10 * 4 * of_each[1]
 
