@@ -44,6 +44,16 @@ def test_training_files_hold_texts_pairs_and_negatives(tmp_path):
             read_texts(write_lines(tmp_path / name, *lines))
 
 
+def test_the_score_is_of_ranks_and_pearsons_stands_beside_it(tmp_path):
+    rows = [json.dumps({"text1": "the file", "text2": "a list", "score": score}) for score in (1, 2, 5)]
+    write_lines(tmp_path / "sentence_embedding" / "dev.jsonl", *rows)
+    task, cosines = make(tmp_path), (0.1, 0.8, 0.9)
+    vectors = [vector for cosine in cosines for vector in ((1.0, 0.0), (cosine, (1 - cosine**2) ** 0.5))]
+    scores = task.scores(task.load("dev"), [{"embedding": np.array(vector)} for vector in vectors])
+    assert scores["spearman"] == pytest.approx(100)
+    assert scores["pearson"] == pytest.approx(100 * np.corrcoef([1, 2, 5], cosines)[0, 1])
+
+
 def test_texts_alone_need_dropout(tmp_path):
     write_lines(tmp_path / "sentence_embedding" / "train.txt", "the file", "a list")
     with pytest.raises(UserError, match="differ by dropout alone"):
