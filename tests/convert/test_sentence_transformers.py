@@ -14,6 +14,7 @@ from electra_tf2.convert import self_check as check
 from electra_tf2.convert import sentence_transformers
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network, pooling_of
+from electra_tf2.inference.model import Model
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -46,6 +47,13 @@ def test_the_files_say_the_same_vectors(mode: str, tmp_path: Path, monkeypatch) 
     said["pooling_mode_mean_tokens"] = not said["pooling_mode_mean_tokens"]
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(said))
     assert sentence_transformers.difference(_projected(monkeypatch, mode), tmp_path) > 1e-2
+
+
+def test_as_many_tokens_are_read_as_embed_reads(tmp_path: Path) -> None:
+    model = support.tiny().changed(hparams=dict(support.tiny().hparams) | {"max_seq_length": 8})  # of its training
+    _written(model, tmp_path)
+    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
+    assert said["max_seq_length"] == Model(model).max_length > 8
 
 
 _STRANGER = """
