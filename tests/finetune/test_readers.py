@@ -81,7 +81,7 @@ def learned_texts(path):
 
 def contrasted_texts(path):
     task = make(described={"type": "embedding", "files": {"train": str(path)}}, dropout=0.1)
-    return [texts[0] for texts in task.load("train").examples]
+    return [example.texts[0] for example in task.load("train").examples]
 
 
 def answered_texts(path):
