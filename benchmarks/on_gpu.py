@@ -1,4 +1,4 @@
-"""What only a GPU can tell, in one command: speed, memory, correctness, in at most so many minutes.
+"""Measures what only a GPU can tell, in one command: speed, memory, correctness, in at most so many minutes.
 
   python -m benchmarks.on_gpu --out DIR --minutes 8
   python -m benchmarks.on_gpu --out DIR --tiny --parts machine,data  # a trial on any machine

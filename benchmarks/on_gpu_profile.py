@@ -65,7 +65,7 @@ def times_of(space: Any) -> Times:
 
 
 def rows(times: Times, steps: int) -> list[tuple[str, str]]:
-    """What to show of a profile of some steps: a title, and the sums by name of a step, the largest first."""
+    """A profile of some steps, to show: a title, and the sums by name of a step, the largest first."""
     count = sum(number for number, _ in times.kernels.values()) / steps
     idle = times.window - times.busy
     share = times.busy / times.window if times.window else 0.0

@@ -95,7 +95,7 @@ def _loses_a_mark(letter: str) -> bool:
 
 
 def warnings_of(found: Sample, strip_accents: bool) -> list[str]:
-    """What WordPiece will do to such text that nobody may want, one sentence each and what to do."""
+    """Warnings of what WordPiece will do to such text that nobody may want, each with the way out."""
     said = []
     if found.joined > _WORTH_A_WORD:
         said.append(

@@ -172,7 +172,7 @@ class WordpieceTokenizer:
         return (np.stack([starts, ends], -1) - starts_of(of_words)[word, np.newaxis]).astype(np.int32)
 
     def _normal_sizes(self, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of code points, the number of characters, blanks apart, that normalisation makes of each, int8, and whether
+        """The number of characters, blanks apart, that normalisation makes of each code point, int8, and whether
         it is a mark that is stripped, bool."""
         distinct = np.flatnonzero(np.bincount(characters))
         texts = list(map(chr, distinct))

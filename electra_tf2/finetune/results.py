@@ -158,7 +158,7 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:
-    """What `unknown_report` of the tokenizer says of a task's splits."""
+    """The tokenizer's `unknown_report` of a task's splits; "" if it has nothing to say."""
     rows = (row for split in splits for row in task.inputs(split))
     texts = (value for row in rows for cell in row.values() for value in (cell if isinstance(cell, list) else [cell]))
     ids = (feature.input_ids for split in splits for feature in split.features)

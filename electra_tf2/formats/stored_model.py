@@ -193,7 +193,7 @@ class StoredModel:
 
     @cached_property
     def scores(self) -> dict[str, Any]:
-        """What its run wrote of its scores."""
+        """Scores that its run wrote."""
         return {}
 
     @cached_property

@@ -69,7 +69,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def no_text(start: bytes) -> str:
-    """What a file is that begins so and is no UTF-8 text, nor a table or document of text; "" if it may be."""
+    """Names what a file is by its first bytes, if that is no UTF-8 text, table or document of text; else ""."""
     found = next((what for sign, what in _SIGNATURES.items() if start.startswith(sign)), "")
     if found or start.startswith(_TAR_MARK, _TAR_MARK_AT):
         return found or "a tar archive (those of OpenWebText are for electra build-openwebtext)"

@@ -89,5 +89,5 @@ class Exports:
         raise UserError(f"{self.name}: there is no signature for a task of this kind: try --format onnx")
 
     def served_numbers(self, split: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
-        """What `signature` says of each example, from predictions, as far as the names are the same: its check."""
+        """Answers that `signature` must give for each example, by the names that both have; its check."""
         return self.answers(split, predictions)

@@ -104,13 +104,13 @@ def _places(window: Window, best: np.ndarray, prediction: Prediction, config: Fi
 
 
 def _text(question: Question, document: Located, place: _Place) -> str:
-    """What the document says there, a blank between words."""
+    """The document's own words there, a blank between them."""
     said = question.paragraph.text[document.spans[place.first, 0] : document.spans[place.last, 1]]
     return " ".join(split_words(said).words)
 
 
 def _original_text(question: Question, document: Located, place: _Place, tokenizer: WordpieceTokenizer) -> str:
-    """What the original finds there: the part of the words that looks like the pieces."""
+    """The original's answer: the part of the words there that looks like the pieces."""
     tokens = tokenizer.convert_ids_to_tokens(document.ids[place.first : place.last + 1])
     predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
     first, last = document.word_of_piece[place.first], document.word_of_piece[place.last]

@@ -375,7 +375,7 @@ class TaggingTask(Task):
         return bio(spans_of(labels), len(labels)) if self.spans else list(labels)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Of each text its `words`, and lists of their `tags`, `probabilities`, `starts` and `ends`: the characters of
+        """Each text's `words`, and lists of their `tags`, `probabilities`, `starts` and `ends`: the characters of
         the text between which a word stands, or of the words with a blank between them where words were given.
 
         Of spans also `entities`: the `type`, `text`, `start` and `end` of each.
