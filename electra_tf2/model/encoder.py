@@ -5,7 +5,7 @@ hidden.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -233,7 +233,3 @@ class Encoder(SizedLayer):
         """Tells whether a layer, from 0, is computed again for its gradient (`recomputed`)."""
         del number
         return self._recompute == "layers"
-
-    def get_config(self) -> dict[str, Any]:
-        """Embeddings that are shared are not part of it."""
-        return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}

@@ -4,7 +4,6 @@ Variables are float32 under the original's names; layers compute in the type of 
 `with_kernel` names the compiled form of a formula, with the same numbers, that runs unless `kernels.off()`.
 """
 
-import dataclasses
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -124,18 +123,11 @@ class Layer(tf_keras.layers.Layer):
 
 
 class SizedLayer(Layer):
-    """A layer that scope, sizes and seed describe, which is what Keras' get_config and from_config keep of it."""
+    """A layer that scope, sizes and seed describe."""
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
         self.architecture = architecture
-
-    def get_config(self) -> dict[str, Any]:
-        return {"scope": self.scope, "architecture": dataclasses.asdict(self.architecture), "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SizedLayer":
-        return cls(**config | {"architecture": Architecture(**config["architecture"])})
 
 
 class Dense(Layer):

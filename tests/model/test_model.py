@@ -1,7 +1,6 @@
 """What the networks promise beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
 
 import doctest
-import json
 import types
 
 import numpy as np
@@ -185,14 +184,3 @@ def test_examples_of_layers_are_true(module):
     )
     result = doctest.testmod(module, extraglobs={"make_architecture": make_architecture, "masked": masked})
     assert result.attempted > 1 and not result.failed
-
-
-def test_layers_come_back_from_what_keras_keeps_of_them():
-    sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, None)
-    ids = tf.constant([[2, 7, 9, 3]])
-    made = encoder.Encoder("electra", sizes, direction="left_to_right", seed=5)
-    again = encoder.Encoder.from_config(json.loads(json.dumps(made.get_config())))
-    states = [one(ids, tf.ones_like(ids), tf.zeros_like(ids)).sequence for one in (made, again)]
-    np.testing.assert_array_equal(*states)
-    head = ReplacedTokenHead("replaced", sizes, seed=5)
-    np.testing.assert_array_equal(head(states[0]), ReplacedTokenHead.from_config(head.get_config())(states[0]))
