@@ -31,8 +31,7 @@ def work(plan: BuildPlan, folder: str, job: Job) -> JobReport:
     """Does a job in a folder."""
     quiet_tensorflow()
     plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, output_dir=folder))
-    for _ in do_job(plan, job):
-        pass
+    do_job(plan, job)
     report = read_report(plan, job)
     assert report is not None
     return report

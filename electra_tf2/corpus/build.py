@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.corpus.jobs import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Job, describe_difference
+from electra_tf2.corpus.jobs import DEV_PART, DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Job, describe_difference
 from electra_tf2.corpus.record_metadata import (
     METADATA_FILE,
     UNFINISHED_FILE,
     VOCAB_FILE,
+    RecordMetadata,
     Shard,
     read_metadata,
     unigram_entropy,
 )
 from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
-from electra_tf2.corpus.shards import DEV_PART, UNKNOWN_SHOWN, dev_part, do_job, read_report, report_file
+from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.util.environment import cores, quiet_tensorflow
@@ -38,7 +39,7 @@ from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 _SETTINGS = (  # those that metadata.json tells
     *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
-    *("seed", "dev_fraction", "compat", "packing"),
+    *("seed", "dev_fraction", "compat", "packing", "paper"),
 )
 
 RunJobs = Callable[[BuildPlan, list[Job]], None]
@@ -50,9 +51,9 @@ def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[s
     Raises:
       UserError: the output directory holds something else or cannot be written, or the corpus is unusable.
     """
-    busy = f"another process is building in {str(plan.output)!r}; wait for it or stop it"
     with writing(plan.output):
         plan.output.mkdir(parents=True, exist_ok=True)
+    busy = f"another process is building in {str(plan.output)!r}; wait for it or stop it"
     with lock(plan.output / ".lock", busy):
         metadata = _begin(plan, overwrite)
         if metadata is None:
@@ -74,10 +75,9 @@ def run_local(num_processes: int = 0) -> RunJobs:
         jobs = sorted(jobs, key=lambda job: -job.text_bytes)
         total = sum(job.text_bytes for job in jobs)
         processes = min(num_processes or min(cores(), 1 + total // _WORTH_A_PROCESS), len(jobs))
-        work = functools.partial(do_job, plan)
         with Progress("MB of text", total / 1e6, unit="MB") as progress:
             advice = "run the same command again to go on, with a smaller --num-processes if memory is short"
-            run_on_processes(work, jobs, processes, progress, advice)
+            run_on_processes(functools.partial(do_job, plan), jobs, processes, progress, advice)
 
     return run
 
@@ -108,8 +108,7 @@ def run_beam(options: str = "") -> RunJobs:
 
 def _do_on_beam(number: int, plan: BuildPlan) -> None:
     quiet_tensorflow()
-    for _ in do_job(plan, plan.jobs[number]):
-        pass
+    do_job(plan, plan.jobs[number])
 
 
 def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
@@ -127,25 +126,24 @@ def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
             f"{describe_difference(plan.identity, begun)}. "
             "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
         )
-    if goes_on or (begun is None and not overwrite):
+    if goes_on or not overwrite:
         metadata = read_metadata(folder, unfinished=True)
         if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
             _check_done(plan, metadata)
             return metadata.values
-    if goes_on:
-        return None
-    if old := _record_files(folder):
-        if not overwrite:
-            raise UserError(
-                f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
-                "choose another directory, or pass --overwrite to move them aside"
-            )
-        _move_aside(folder, old)
-    write_json(marker, plan.identity)
+    if not goes_on:
+        if old := _record_files(folder):
+            if not overwrite:
+                raise UserError(
+                    f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
+                    "choose another directory, or pass --overwrite to move them aside"
+                )
+            _move_aside(folder, old)
+        write_json(marker, plan.identity)
     return None
 
 
-def _check_done(plan: BuildPlan, metadata: Any) -> None:
+def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
     """Raises UserError unless the records of a finished build are whole, and of the corpus as it is now."""
     for name in metadata.shards:
         metadata.check_shard(name)
@@ -181,31 +179,38 @@ def _record_files(folder: Path) -> list[Path]:
 def _finish(plan: BuildPlan) -> dict[str, Any]:
     """Joins the held-out records of the jobs to few files and writes the metadata, once all jobs are done."""
     folder, settings = plan.output, plan.settings
-    done = [read_report(plan, job) for job in plan.jobs]
-    if None in done:
-        raise UserError(
-            f"{report_file(plan, plan.jobs[done.index(None)])} cannot be read, though that part of the build is done; "
-            "run the same command again to go on"
-        )
-    reports = [report for report in done if report is not None]
+    reports = []
+    for job in plan.jobs:
+        if (report := read_report(plan, job)) is None:
+            raise UserError(
+                f"{plan.report_file(job)} cannot be read, though that part of the build is done; "
+                "run the same command again to go on"
+            )
+        reports.append(report)
     vocab = load_vocab(settings.vocab_file)
     special = special_ids(vocab)
     written = {name: shard for report in reports for name, shard in report.files.items()}
     train = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
-    dev = {path.name: _join_dev(plan, written, number) for number, path in enumerate(plan.dev_shards())}
+    dev = {}
+    for name, jobs in plan.dev_shards().items():
+        parts = [plan.dev_part(job) for job in jobs]
+        _join(folder / name, parts)
+        dev[name] = Shard.total(written[part.name] for part in parts)
     if not Shard.total([*train.values(), *dev.values()]).examples:
         raise _refusal(plan, f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
     if not Shard.total(train.values()).examples:
         raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
     if dev and not Shard.total(dev.values()).examples:
-        record_format = RecordFormat(settings.max_seq_length, len(vocab))
+        first = next(iter(dev))
         with writing(folder):  # if killed here, the jobs whose shards have been cut are done again
-            files = hold_out_records(train, folder, next(iter(dev)), settings.dev_fraction, record_format)
-        train, dev = {name: files[name] for name in train}, dev | {next(iter(dev)): files[next(iter(dev))]}
-    shards = {
-        name: shard._asdict() | {"sha256": shard.sha256 or sha256_of(folder / name)}
-        for name, shard in (train | dev).items()
-    }
+            hold_out_records(train, folder, first, settings.dev_fraction)
+        record_format = RecordFormat(settings.max_seq_length, len(vocab))
+        counted = {name: _counted(folder / name, record_format) for name in [*train, first]}
+        train, dev = {name: counted[name] for name in train}, dev | {first: counted[first]}
+    files = train | dev
+    shards = {name: shard._asdict() for name, shard in files.items()}
+    for name, shard in shards.items():
+        shard["sha256"] = shard["sha256"] or sha256_of(folder / name)
     counts = np.sum([report.token_counts for report in reports], axis=0)
     unknown = sum((Counter(report.unknown_characters) for report in reports), Counter[str]())
     paper: Any = settings.load_paper()
@@ -217,14 +222,13 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         "vocab_size": len(vocab),
         "builder_version": plan.identity["builder_version"],
         **{name: getattr(settings, name) for name in _SETTINGS},
-        "paper": settings.paper,
         "extra_fields": {name: list(field) for name, field in extra.items()},
         "shards": shards,
         "shards_sha256": json_sha256(shards),
         "corpus_sha256": json_sha256([report.contents for report in reports]),
         "train_examples": Shard.total(train.values()).examples,
         "dev_examples": Shard.total(dev.values()).examples,
-        "tokens": Shard.total([*train.values(), *dev.values()]).tokens,
+        "tokens": Shard.total(files.values()).tokens,
         "unigram_entropy": unigram_entropy(counts, special),
         "unknown_tokens": int(counts[special.unk]),
         "unknown_characters": dict(unknown.most_common(UNKNOWN_SHOWN)),
@@ -237,15 +241,12 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     return metadata
 
 
-def _join_dev(plan: BuildPlan, written: dict[str, Shard], number: int) -> Shard:
-    """Writes a held-out file; TFRecord files can be joined end to end."""
-    jobs, count = plan.jobs, plan.num_dev_shards
-    parts = [dev_part(plan, job) for job in jobs[len(jobs) * number // count : len(jobs) * (number + 1) // count]]
-    with replacing(plan.dev_shards()[number]) as temporary, open(temporary, "wb") as file:
-        for path in parts:
-            with open(path, "rb") as part:
-                shutil.copyfileobj(part, file, 1 << 20)
-    return Shard.total(written[path.name] for path in parts)
+def _join(path: Path, parts: list[Path]) -> None:
+    """Joins TFRecord files end to end."""
+    with replacing(path) as temporary, open(temporary, "wb") as target:
+        for part in parts:
+            with open(part, "rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
 
 
 def _refusal(plan: BuildPlan, message: str) -> UserError:
@@ -259,38 +260,32 @@ def _remove_what_served_the_build(plan: BuildPlan) -> None:
     """Removes the jobs' reports and held-out records, and at last the mark of an unfinished build."""
     marker = plan.output / UNFINISHED_FILE
     if marker.exists():
-        served = [file for job in plan.jobs for file in (report_file(plan, job), dev_part(plan, job))]
+        served = [file for job in plan.jobs for file in (plan.report_file(job), plan.dev_part(job))]
         left = [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # of workers that were killed
         with writing(plan.output):
             for file in [*served, *left, marker]:
                 file.unlink(missing_ok=True)
 
 
-def hold_out_records(
-    train: dict[str, Shard], folder: Path, held_out: str, fraction: float, record_format: RecordFormat
-) -> dict[str, Shard]:
+def hold_out_records(train: dict[str, Shard], folder: Path, held_out: str, fraction: float) -> None:
     """Moves a fraction of the records of all training files, at least one, to the held-out file.
 
-    They are the last ones of each file, whose order is random. Returns what all these files hold afterwards.
+    They are the last ones of each file, whose order is random.
     """
     total = sum(shard.examples for shard in train.values())
     wanted = max(1, round(total * fraction)) if total > 1 else 0
-    taken, seen = {}, 0
+    seen = 0
     with open(folder / held_out, "wb") as target:
         for name, shard in train.items():
             before, seen = seen, seen + shard.examples
-            taken[name] = seen * wanted // total - before * wanted // total
-            ends = itertools.chain([0], record_ends(folder / name))
-            kept_bytes = next(itertools.islice(ends, shard.examples - taken[name], None))
+            kept = shard.examples - (seen * wanted // total - before * wanted // total)
+            end = next(itertools.islice(itertools.chain([0], record_ends(folder / name)), kept, None))
             with open(folder / name, "r+b") as source:
-                source.seek(kept_bytes)
+                source.seek(end)
                 shutil.copyfileobj(source, target)
-                source.truncate(kept_bytes)
-    batches = read_batches(folder / held_out, record_format)
-    lengths = itertools.chain.from_iterable(batch["input_mask"].sum(axis=1).tolist() for batch in batches)
-    files = {}
-    for name, shard in train.items():
-        tokens = sum(itertools.islice(lengths, taken[name]))
-        files[name] = Shard(shard.examples - taken[name], shard.tokens - tokens, (folder / name).stat().st_size)
-    had, has = Shard.total(train.values()), Shard.total(files.values())
-    return files | {held_out: Shard(had.examples - has.examples, had.tokens - has.tokens, had.bytes - has.bytes)}
+                source.truncate(end)
+
+
+def _counted(path: Path, record_format: RecordFormat) -> Shard:
+    lengths = [batch["input_mask"].sum(axis=1) for batch in read_batches(path, record_format)]
+    return Shard(sum(map(len, lengths)), sum(int(of_batch.sum()) for of_batch in lengths), path.stat().st_size)

@@ -7,17 +7,17 @@ of the files, never on the number of processes; so neither do the records. No Te
 """
 
 import dataclasses
+import itertools
 import math
 import os
 import random
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple
 
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
-from electra_tf2.corpus.text_files import Corpus, CorpusFile
+from electra_tf2.corpus.text_files import Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.util.content import is_compressed
 from electra_tf2.util.errors import UserError
@@ -28,6 +28,7 @@ from electra_tf2.util.reading import json_sha256, sha256_of
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
+DEV_PART = "dev_part"  # of the names of jobs' held-out records, until they are joined
 
 _NEWER_SETTINGS = {"packing": ELECTRA, "paper": ""}  # as they were before they could be set; no part of the identity
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
@@ -118,20 +119,26 @@ class BuildPlan:
     def output(self) -> Path:
         return Path(self.settings.output_dir)
 
-    @property
-    def num_dev_shards(self) -> int:
-        fraction = self.settings.dev_fraction
-        return min(len(self.jobs), max(1, round(self.num_shards * fraction))) if fraction else 0
-
     def shards(self, job: Job) -> list[Path]:
         """Files of a job's training records."""
         numbers = range(job.first_shard, job.first_shard + job.num_shards)
         return [self.output / f"{TRAIN_PREFIX}-{number}-of-{self.num_shards}" for number in numbers]
 
-    def dev_shards(self) -> list[Path]:
-        """Files of the held-out records, which are joined of those of the jobs."""
-        dev_shards = self.num_dev_shards
-        return [self.output / f"{DEV_PREFIX}-{number}-of-{dev_shards}" for number in range(dev_shards)]
+    def report_file(self, job: Job) -> Path:
+        """File that says that a job is done, and what it wrote."""
+        return self.output / f"{self.shards(job)[0].name}.json"
+
+    def dev_part(self, job: Job) -> Path:
+        """File of a job's held-out records."""
+        return self.output / f"{DEV_PART}-{job.number}"
+
+    def dev_shards(self) -> dict[str, tuple[Job, ...]]:
+        """Files of the held-out records, and the jobs whose parts are joined in each."""
+        jobs, fraction = self.jobs, self.settings.dev_fraction
+        count = min(len(jobs), max(1, round(self.num_shards * fraction))) if fraction else 0
+        borders = [len(jobs) * number // count for number in range(count + 1)] if count else [0]
+        parts = itertools.starmap(slice, itertools.pairwise(borders))
+        return {f"{DEV_PREFIX}-{number}-of-{count}": jobs[part] for number, part in enumerate(parts)}
 
     def contents(self, job: Job) -> list[str]:
         """The SHA-256 of each of a job's chunks, as they are in the corpus now."""
@@ -199,35 +206,29 @@ def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
 def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int) -> Iterator[Chunk]:
     """The file in chunks of about chunk_bytes, where it can be divided."""
     boundary = corpus.boundary(file.name)
-    if boundary is None or file.size <= chunk_bytes:
+    if not boundary or file.size <= chunk_bytes:
         if file.size:
             yield Chunk(file.name, 0, file.size, text_bytes)
         return
-    start, wanted = 0, chunk_bytes
+    start = 0
     with open(os.path.join(corpus.directory, file.name), "rb") as stream:
         while start < file.size:
-            end = _next_boundary(stream, wanted, boundary) if wanted < file.size else None
-            end = min(end or file.size, file.size)
+            stream.seek((start // chunk_bytes + 1) * chunk_bytes)
+            end = min(_next_boundary(stream, boundary), file.size)
             yield Chunk(file.name, start, end, end - start)
-            start, wanted = end, (end // chunk_bytes + 1) * chunk_bytes
+            start = end
 
 
-def _next_boundary(file: BinaryIO, position: int, boundary: re.Pattern[bytes]) -> int | None:
-    """Finds the start of the text after the first boundary from a position on."""
-    file.seek(position)
-    data = b""
-    while block := file.read(_SCAN_BYTES):
-        data += block
-        match = boundary.search(data)
-        if match:
-            return position + match.end()
-        # A blank line may go on in the next block; what precedes the last line end cannot be part of it.
-        keep = max(data.rfind(b"\n"), 0)
-        if data[keep:].strip(b" \t\r\n\x0b\x0c"):
-            keep = len(data)
-        position += keep
-        data = data[keep:]
-    return None
+def _next_boundary(stream: BinaryIO, boundary: Boundary) -> int:
+    """Moves a file to what follows the next line end or blank line."""
+    blank = False  # the line so far; of one that began before, nobody knows
+    while piece := stream.readline(_SCAN_BYTES):  # a line may be longer than memory
+        blank = blank and not piece.strip()
+        if piece.endswith(b"\n"):
+            if blank or boundary == "line":
+                break
+            blank = True
+    return stream.tell()
 
 
 def _jobs(chunks: list[Chunk], num_shards: int) -> Iterator[Job]:
@@ -238,12 +239,9 @@ def _jobs(chunks: list[Chunk], num_shards: int) -> Iterator[Job]:
     for chunk in chunks:
         group.append(chunk)
         seen += chunk.text_bytes
-        shards = seen * num_shards // total - assigned
-        if shards:
+        if shards := seen * num_shards // total - assigned:
             yield Job(number, tuple(group), assigned, shards)
-            group = []
-            number += 1
-            assigned += shards
+            number, assigned, group = number + 1, assigned + shards, []
 
 
 def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -31,15 +31,17 @@ from electra_tf2.corpus.packing import (
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.worker_pool import Advance
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing, write_json
 from electra_tf2.util.reading import read_json, sha256_of
 
-DEV_PART = "dev_part"  # of the names of jobs' held-out records, until they are joined
 UNKNOWN_SHOWN = 20  # characters without a token that a build names
 _HEAD_BYTES = 64 << 10  # so much of a document decides whether it is held out
 _HELD_BYTES = 128 << 20  # jobs of at most so much text are shuffled as a whole
 _UNKNOWN_TEXT = 1 << 20  # characters of a job's lines with [UNK] that are looked through for the unknown ones
+
+Records = Sequence[tuple[bytes, int]]  # and the number of tokens of each, special ones included
 
 _tokenizer = functools.cache(WordpieceTokenizer)  # one per process: it takes a second to build
 
@@ -75,11 +77,22 @@ class JobReport(NamedTuple):
     unknown_characters: dict[str, int]
 
 
-def do_job(plan: BuildPlan, job: Job) -> Generator[float, None, None]:
-    """Writes a job's shards and its report, which are there when the iterator ends.
+def read_report(plan: BuildPlan, job: Job) -> JobReport | None:
+    """The report of a job that is done, and whose files are there."""
+    try:
+        values = read_json(plan.report_file(job), "report")
+        files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
+        whole = all((plan.output / name).stat().st_size == shard.bytes for name, shard in files.items())
+        return JobReport(files, **values) if whole else None
+    except (UserError, KeyError, TypeError, AttributeError, OSError):  # none there, or of another version
+        return None
 
-    Yields:
-      Megabytes of text that have been built since the last time, by the plan's reckoning.
+
+def do_job(plan: BuildPlan, job: Job, *, advance: Advance = lambda megabytes: None) -> None:
+    """Writes a job's shards and its report.
+
+    Args:
+      advance: told the megabytes of text that have been built since the last time, by the plan's reckoning.
 
     Raises:
       UserError: text that cannot be read, or shards that cannot be written.
@@ -94,64 +107,38 @@ def do_job(plan: BuildPlan, job: Job) -> Generator[float, None, None]:
         splitter = DocumentSplitter(settings.dev_fraction)
         train, dev = _Split("train", settings, job), _Split("dev", settings, job)
         shards = _ShuffledShards(plan.shards(job), random.Random(f"shuffle {settings.seed} unit {job.number}"))
-        with _shard_file(dev_part(plan, job), files) as write_dev:
-            yield 0.0  # the first job of a process has loaded TensorFlow and the vocabulary
+        with _shard_file(plan.dev_part(job), files) as write_dev:
+
+            def add(lines: list[bytes]) -> None:
+                train_lines, dev_lines = splitter.split(lines)
+                shards.add(train.records(train_lines))
+                write_dev(dev.records(dev_lines))
+
+            advance(0.0)  # the first job of a process has loaded TensorFlow and the vocabulary
             for chunk in job.chunks:
                 before, text_per_byte = done, chunk.text_bytes / (chunk.end - chunk.start)
                 contents.append(sha256_of(Path(corpus.directory) / chunk.name, chunk.start, chunk.end))
                 for block in corpus.read(chunk.name, chunk.start, chunk.end):
                     if job.text_bytes > _HELD_BYTES:
-                        shards.advance(done / job.text_bytes)
-                    train_lines, dev_lines = splitter.split(block.lines)
-                    shards.add(*train.records(train_lines))
-                    write_dev(*dev.records(dev_lines))
+                        shards.write_full(done / job.text_bytes)
+                    add(block.lines)
                     text_bytes += block.raw_bytes
                     undecodable_bytes += block.undecodable_bytes
                     done += block.file_bytes * text_per_byte
-                    yield block.file_bytes * text_per_byte / 1e6
-                train_lines, dev_lines = splitter.split([b""])  # no document goes on in another file
-                shards.add(*train.records(train_lines))
-                write_dev(*dev.records(dev_lines))
+                    advance(block.file_bytes * text_per_byte / 1e6)
+                add([b""])  # no document goes on in another file
                 done = before + chunk.text_bytes
-            shards.add(*train.rest())
-            write_dev(*dev.rest())
-        files |= shards.finish()
+            shards.add(train.rest())
+            write_dev(dev.rest())
+        files |= shards.write_rest()
         counts, unknown = train.token_counts.tolist(), train.unknown_characters()
         report = JobReport(files, contents, text_bytes, undecodable_bytes, counts, unknown)
-        write_json(report_file(plan, job), report._asdict() | {"files": {n: s._asdict() for n, s in files.items()}})
-    except UserError:
+        write_json(plan.report_file(job), report._asdict() | {"files": {n: s._asdict() for n, s in files.items()}})
+    except (UserError, InterruptedError):
         raise
     except Exception as error:
         place = f"{Path(corpus.directory) / chunk.name}, bytes {chunk.start} to {chunk.end}"
         raise RuntimeError(f"{place}: {type(error).__name__}: {error}") from error
-
-
-def report_file(plan: BuildPlan, job: Job) -> Path:
-    first = plan.shards(job)[0]
-    return first.with_name(f"{first.name}.json")
-
-
-def dev_part(plan: BuildPlan, job: Job) -> Path:
-    """File of a job's held-out records."""
-    return plan.output / f"{DEV_PART}-{job.number}"
-
-
-def read_report(plan: BuildPlan, job: Job) -> JobReport | None:
-    """The report of a job that is done, and whose files are there."""
-    try:
-        values = read_json(report_file(plan, job), "report")
-        files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
-        whole = all((plan.output / name).stat().st_size == shard.bytes for name, shard in files.items())
-        return JobReport(files, **values) if whole else None
-    except (UserError, KeyError, TypeError, AttributeError, OSError):  # none there, or of another version
-        return None
-
-
-class SplitLines(NamedTuple):
-    """Lines of training and of held-out documents; blank lines end documents."""
-
-    train: list[bytes]
-    dev: list[bytes]
 
 
 class DocumentSplitter:
@@ -167,32 +154,26 @@ class DocumentSplitter:
         self._head_bytes = 0
         self._held_out: bool | None = None
 
-    def split(self, lines: list[bytes]) -> SplitLines:
-        """Lines in their order; those of an undecided document are kept back until a later call."""
+    def split(self, lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Lines of training and of held-out documents; those of an undecided document wait for a later call."""
         if not self._limit:
-            return SplitLines(lines, [])
-        out = SplitLines([], [])
+            return lines, []
+        parts: tuple[list[bytes], list[bytes]] = ([], [])
         for line in lines:
-            if not line:
-                if self._head:
-                    self._decide(out)
-                if self._held_out is not None:
-                    out[self._held_out].append(b"")
-                    self._held_out = None
-            elif self._held_out is not None:
-                out[self._held_out].append(line)
-            else:
+            if line and self._held_out is None:
                 self._head.append(line)
                 self._head_bytes += len(line) + 1
-                if self._head_bytes >= _HEAD_BYTES:
-                    self._decide(out)
-        return out
-
-    def _decide(self, out: SplitLines) -> None:
-        text = b"\n".join(self._head)[:_HEAD_BYTES]
-        self._held_out = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") < self._limit
-        out[self._held_out].extend(self._head)
-        self._head, self._head_bytes = [], 0
+            if self._head and (not line or self._head_bytes >= _HEAD_BYTES):
+                text = b"\n".join(self._head)[:_HEAD_BYTES]
+                self._held_out = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") < self._limit
+                parts[self._held_out].extend(self._head)
+                self._head, self._head_bytes = [], 0
+            elif line and self._held_out is not None:
+                parts[self._held_out].append(line)
+            if not line and self._held_out is not None:
+                parts[self._held_out].append(b"")
+                self._held_out = None
+        return parts
 
 
 class _Split:
@@ -201,35 +182,36 @@ class _Split:
     def __init__(self, name: str, settings: BuildSettings, job: Job):
         self._tokenizer = _tokenizer(settings.vocab_file, settings.do_lower_case, settings.strip_accents)
         self._length, vocab_size = settings.max_seq_length, len(self._tokenizer)
-        special = self._tokenizer.special
         seed = f"{name} {settings.seed} unit {job.number}"
-        self._packer: Packer = SentencePacker(self._length, special.sep if settings.packing == FULL_SENTENCES else None)
         if settings.packing == ELECTRA:
-            self._packer = ExampleBuilder(self._length, random.Random(seed), settings.compat == "original")
+            packer: Packer = ExampleBuilder(self._length, random.Random(seed), settings.compat == "original")
+        else:
+            crosses = settings.packing == FULL_SENTENCES
+            packer = SentencePacker(self._length, self._tokenizer.special.sep if crosses else None)
         paper: Any = settings.load_paper()
-        if paper is not None:
-            self._packer = paper.extend(self._packer, self._length, random.Random(f"others {seed}"))
-        extra = {} if paper is None else paper.extra_fields(self._length, vocab_size)
+        self._packer = paper.extend(packer, self._length, random.Random(f"others {seed}")) if paper else packer
+        extra = paper.extra_fields(self._length, vocab_size) if paper else {}
         self._encoder = RecordEncoder(RecordFormat(self._length, vocab_size, extra))
         self.token_counts = np.zeros([vocab_size], np.int64)
         self._unknown = Counter[str]()
 
-    def records(self, lines: list[bytes]) -> tuple[list[bytes], np.ndarray]:
-        """The records of the examples that these lines complete, and the number of tokens of each, int64."""
+    def records(self, lines: list[bytes]) -> Records:
+        """The records of the examples that these lines complete."""
         tokens, lengths = self._tokenizer.tokenize(lines)
         self._look_for_unknown(lines, tokens, lengths)
         return self._encoded(self._packer.add(tokens, lengths.tolist(), [not line for line in lines]))
 
-    def rest(self) -> tuple[list[bytes], np.ndarray]:
+    def rest(self) -> Records:
         """The same of the text that waits."""
         return self._encoded(self._packer.finish())
 
-    def _encoded(self, spans: Spans) -> tuple[list[bytes], np.ndarray]:
+    def _encoded(self, spans: Spans) -> Records:
         special = self._tokenizer.special
         examples = assemble(spans, self._length, special.cls, special.sep)
         ids = examples.input_ids[examples.input_mask > 0]
         self.token_counts += np.bincount(ids, minlength=len(self.token_counts))
-        return self._encoder.encode(examples, spans.extra), example_lengths(spans)
+        records = self._encoder.encode(examples, spans.extra)
+        return [*zip(records, example_lengths(spans).tolist(), strict=True)]
 
     def _look_for_unknown(self, lines: list[bytes], tokens: np.ndarray, lengths: np.ndarray) -> None:
         """Counts the characters of lines that have an unknown word, until there are enough."""
@@ -245,19 +227,18 @@ class _Split:
 
 
 @contextlib.contextmanager
-def _shard_file(path: Path, files: dict[str, Shard]) -> Iterator[Callable[[list[bytes], np.ndarray], None]]:
-    """A function that writes records, and takes the number of tokens of each, to a file that is entered in `files` when
-    it is whole. Raises UserError."""
+def _shard_file(path: Path, files: dict[str, Shard]) -> Iterator[Callable[[Records], None]]:
+    """A function that writes records to a file, which is entered in `files` when it is whole. Raises UserError."""
     import tensorflow as tf
 
     examples = tokens = 0
 
-    def write(records: list[bytes], lengths: np.ndarray) -> None:
+    def write(records: Records) -> None:
         nonlocal examples, tokens
-        for record in records:
+        for record, length in records:
             writer.write(record)
+            tokens += length
         examples += len(records)
-        tokens += int(lengths.sum())
 
     try:
         with replacing(path) as temporary:
@@ -275,33 +256,26 @@ class _ShuffledShards:
     def __init__(self, paths: list[Path], source: random.Random):
         self._paths, self._source = paths, source
         self._written: dict[str, Shard] = {}
-        self._records: list[bytes] = []
-        self._lengths: list[np.ndarray] = []
+        self._records: list[tuple[bytes, int]] = []
 
-    def add(self, records: list[bytes], lengths: np.ndarray) -> None:
-        self._records.extend(records)
-        self._lengths.append(lengths)
+    def add(self, records: Records) -> None:
+        self._records += records
 
-    def advance(self, fraction: float) -> None:
-        """Writes the shards that should be full when this fraction of the job's text has been read."""
-        due = int(fraction * len(self._paths)) - len(self._written)
-        if due > 0:
-            self._write(min(due, len(self._paths) - len(self._written) - 1))
+    def write_full(self, fraction: float) -> None:
+        """Writes the shards that should be full when this fraction of the job's text has been read, never the last."""
+        self._write(min(int(fraction * len(self._paths)), len(self._paths) - 1) - len(self._written))
 
-    def finish(self) -> dict[str, Shard]:
+    def write_rest(self) -> dict[str, Shard]:
         """Writes the other shards. Returns all by file name."""
         self._write(len(self._paths) - len(self._written))
         return self._written
 
     def _write(self, shards: int) -> None:
         """Divides what has been collected evenly among the next shards."""
-        if not shards:
-            return
-        lengths = np.concatenate([np.zeros([0], np.int64), *self._lengths])
-        order = list(range(len(self._records)))
-        self._source.shuffle(order)
-        for index in range(shards):
-            chosen = order[index * len(order) // shards : (index + 1) * len(order) // shards]
-            with _shard_file(self._paths[len(self._written)], self._written) as write:
-                write([self._records[record] for record in chosen], lengths[chosen])
-        self._records, self._lengths = [], []
+        if shards > 0:
+            self._source.shuffle(self._records)
+            for index in range(shards):
+                first, end = (len(self._records) * number // shards for number in (index, index + 1))
+                with _shard_file(self._paths[len(self._written)], self._written) as write:
+                    write(self._records[first:end])
+            self._records = []

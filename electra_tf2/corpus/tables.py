@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,10 @@ import numpy as np
 from electra_tf2.corpus.record_metadata import read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
-from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.corpus.worker_pool import Advance, run_on_processes
 from electra_tf2.util.environment import cores, quiet_tensorflow
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import replacing
+from electra_tf2.util.files import replacing, writing
 from electra_tf2.util.progress import Progress
 
 PARTS = 64
@@ -33,6 +33,8 @@ BATCH_KEYS = 1 << 22  # of the records that are counted at once, before equal on
 _BATCH_RECORDS = 1024
 _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
 _VOCABULARY, _KIND = "vocab_sha256", "kind"
+
+PartsOf = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class Option(NamedTuple):
@@ -80,22 +82,6 @@ class Counted(NamedTuple):
     totals: np.ndarray
 
 
-class Counting(NamedTuple):
-    """Job of counting, which is sent to the processes.
-
-    count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
-    group: keys with the same key // group come into the same part.
-    folder: for the parts, empty at first.
-    keys_of_record: how many there are in a record, at most, before equal ones are counted together.
-    """
-
-    count_in: Callable[[np.ndarray], Counted]
-    group: int
-    record_format: RecordFormat
-    folder: Path
-    keys_of_record: int
-
-
 def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
     files = record_files(pattern)
@@ -110,17 +96,6 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     return TableInputs(files, record_format, vocab_file, load_vocab(vocab_file))
 
 
-@contextlib.contextmanager
-def counted(
-    inputs: TableInputs, count_in: Callable[[np.ndarray], Counted], group: int, keys_of_record: int
-) -> Iterator[tuple[np.ndarray, Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]]]:
-    """Counts all records: the sum of the totals, and `parts_of` what was counted, as long as the context is open."""
-    with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as folder:
-        counting = Counting(count_in, group, inputs.record_format, Path(folder), keys_of_record)
-        totals = count_records_of(inputs.files, counting, inputs.num_processes)
-        yield totals, partial(parts_of, counting)
-
-
 def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distinct keys in order, and the sums of their counts."""
     order = np.argsort(keys, kind="stable")
@@ -129,68 +104,83 @@ def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return keys[first], np.add.reduceat(counts, first) if len(first) else counts
 
 
-def parts_of(counting: Counting, at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The distinct keys that occur so often, in order, and their counts; one part of the keys after the other."""
-    for part in range(PARTS):
-        found = [np.fromfile(file, _KEY_AND_COUNT) for file in sorted(counting.folder.glob(f"{part}.*"))]
-        together = np.concatenate([*found, np.empty(0, _KEY_AND_COUNT)])
-        keys, counts = summed(together["key"], together["count"])
-        yield keys[counts >= at_least], counts[counts >= at_least]
-
-
-def count_records_of(files: Sequence[str], counting: Counting, processes: int = 0) -> np.ndarray:
-    """Counts the keys of all records into the parts. Returns the sum of the totals.
+@contextlib.contextmanager
+def counted(
+    inputs: TableInputs, count_in: Callable[[np.ndarray], Counted], group: int, keys_of_record: int
+) -> Iterator[tuple[np.ndarray, PartsOf]]:
+    """Counts all records.
 
     Args:
-      processes: 0: one for each core, and no more than files.
+      count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
+      group: keys with the same key // group come into the same part.
+      keys_of_record: how many there are in a record, at most, before equal ones are counted together.
+
+    Yields:
+      The sum of the totals, and a function that reads what was counted, as long as the context is open: distinct keys
+      that occur so often, in order, and their counts, one part of the keys after the other.
 
     Raises:
       UserError: a record is damaged or not of the format; the disk is full.
     """
     quiet_tensorflow()
-    records = sum(count_records(file) for file in files)
+    records = sum(map(count_records, inputs.files))
     if not records:
-        raise UserError(f"the {len(files)} files of records are empty; build the records again")
-    processes = min(processes or cores(), len(files))
-    work = partial(_count_file, counting)
-    with Progress("counting record", records) as progress:
-        advice = "run again with a smaller --num-processes"
-        totals = run_on_processes(work, list(enumerate(files)), processes, progress, advice)
-    return np.sum([total for total in totals if total is not None], axis=0)
+        raise UserError(f"the {len(inputs.files)} files of records are empty; build the records again")
+    processes = min(inputs.num_processes or cores(), len(inputs.files))
+    with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as name:
+        folder = Path(name)
+        batch = max(1, min(_BATCH_RECORDS, BATCH_KEYS // keys_of_record))
+        work = partial(_count_file, inputs.record_format, count_in, group, batch, folder)
+        with Progress("counting record", records) as progress:
+            advice = "run again with a smaller --num-processes"
+            totals = run_on_processes(work, list(enumerate(inputs.files)), processes, progress, advice)
+
+        def parts_of(at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for part in range(PARTS):
+                found = [np.fromfile(file, _KEY_AND_COUNT) for file in sorted(folder.glob(f"{part}.*"))]
+                together = np.concatenate([*found, np.empty(0, _KEY_AND_COUNT)])
+                keys, counts = summed(together["key"], together["count"])
+                yield keys[counts >= at_least], counts[counts >= at_least]
+
+        yield np.sum([total for total in totals if total is not None], axis=0), parts_of
 
 
-def _count_file(counting: Counting, numbered: tuple[int, str]) -> Generator[float, None, np.ndarray | None]:
-    """Counts a file's keys; yields the number of records of each batch. Returns the totals, None without records."""
+def _count_file(
+    record_format: RecordFormat,
+    count_in: Callable[[np.ndarray], Counted],
+    group: int,
+    batch_records: int,
+    folder: Path,
+    numbered: tuple[int, str],
+    *,
+    advance: Advance,
+) -> np.ndarray | None:
+    """Counts a file's keys into a file for each part of them. Returns the totals, None without records."""
     number, file = numbered
     held: list[Counted] = []
     totals: np.ndarray | None = None
-    at_once = max(1, min(_BATCH_RECORDS, BATCH_KEYS // counting.keys_of_record))
-    for batch in read_batches(file, counting.record_format, size=at_once):
-        counted = counting.count_in(batch["input_ids"])
+
+    def write() -> None:
+        keys, counts = summed(*(np.concatenate(column) for column in list(zip(*held, strict=True))[:2]))
+        part_of = (keys // group) % PARTS
+        for part in range(PARTS):
+            chosen = part_of == part
+            written = np.empty(int(chosen.sum()), _KEY_AND_COUNT)
+            written["key"], written["count"] = keys[chosen], counts[chosen]
+            with writing(folder), open(folder / f"{part}.{number}", "ab") as stream:
+                written.tofile(stream)
+        held.clear()
+
+    for batch in read_batches(file, record_format, size=batch_records):
+        counted = count_in(batch["input_ids"])
         held.append(counted)
         totals = counted.totals if totals is None else totals + counted.totals
         if sum(len(one.keys) for one in held) >= HELD_KEYS:
-            _write(held, counting, number)
-            held.clear()
-        yield len(batch["input_ids"])
-    _write(held, counting, number)
+            write()
+        advance(len(batch["input_ids"]))
+    if held:
+        write()
     return totals
-
-
-def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:
-    if not held:
-        return
-    keys, counts = summed(np.concatenate([one.keys for one in held]), np.concatenate([one.counts for one in held]))
-    part_of = (keys // counting.group) % PARTS
-    for part in range(PARTS):
-        chosen = part_of == part
-        written = np.empty(int(chosen.sum()), _KEY_AND_COUNT)
-        written["key"], written["count"] = keys[chosen], counts[chosen]
-        try:
-            with open(counting.folder / f"{part}.{number}", "ab") as stream:
-                written.tofile(stream)
-        except OSError as error:
-            raise UserError(f"cannot write the counts in {counting.folder}: {error}") from None
 
 
 def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:

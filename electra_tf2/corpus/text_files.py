@@ -18,12 +18,11 @@ import io
 import itertools
 import lzma
 import os
-import re
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from electra_tf2.util import tables
 from electra_tf2.util.content import (
@@ -49,13 +48,13 @@ _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _XZ_MARK = b"\xfd7zXZ\0"
-_BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
-_LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
 _MANY_UNDECODABLE = 0.001  # share of bytes that looks like another encoding
+
+Boundary = Literal["", "line", "blank line"]
 
 
 class CorpusFile(NamedTuple):
@@ -97,30 +96,27 @@ class Corpus(NamedTuple):
         root = Path(self.directory)
         named = f"corpus directory {self.directory!r}"
         if not root.is_dir():
-            raise UserError(
-                f"{named} " + ("is a file; give the directory that holds it" if root.exists() else "does not exist")
-            )
-        if self.archives:
-            paths = list(root.glob(_ARCHIVES))
-            wanted = f"{_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains"
-        else:
-            paths = list(_text_files(root, self.recursive))
-            below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
-            wanted = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
+            problem = "is a file; give the directory that holds it" if root.exists() else "does not exist"
+            raise UserError(f"{named} {problem}")
+        paths = list(root.glob(_ARCHIVES) if self.archives else _text_files(root, self.recursive))
+        if not paths and self.archives:
+            raise UserError(f"{named} holds no {_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains")
         if not paths:
-            raise UserError(f"{named} holds no {wanted}")
+            below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
+            forms = ".txt, .jsonl or their .gz, .bz2, .xz, .zst forms"
+            raise UserError(f"{named} holds no text files{below}; put {forms} there")
         files = sorted(CorpusFile(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths)
         if not any(file.size for file in files):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
 
-    def boundary(self, name: str) -> re.Pattern[bytes] | None:
-        """After what a file may be divided, so that no document is; None if it must be read as a whole."""
+    def boundary(self, name: str) -> Boundary:
+        """What a file may be divided after, so that no document is; "" if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":
-            return None
+            return ""
         if says_lines(name):
-            return _LINE_END
-        return _BLANK_LINE if self.blanks_separate_docs else None
+            return "line"
+        return "blank line" if self.blanks_separate_docs else ""
 
     def read(
         self, name: str, start: int = 0, end: int = sys.maxsize, block_bytes: int = _BLOCK_BYTES
@@ -129,37 +125,42 @@ class Corpus(NamedTuple):
 
         Blank lines are the ends of documents. Of a JSON-lines file every document yields the non-blank lines of its
         text_field and then a blank line.
-        start, end: bytes of an uncompressed file at which lines start.
+
+        Args:
+          start, end: bytes of an uncompressed file at which lines start.
+
+        Raises:
+          UserError: the file cannot be read, is damaged or plainly no text, or a document has no such field.
         """
         path = Path(self.directory) / name
         if self.archives:
-            yield from _read_archive(path)
-            return
+            return _read_archive(path)
         if tables.format_by_name(path) == "columnar":
-            yield from _read_table(path, self.text_field)
-            return
-        if is_compressed(name):
-            start, end = 0, sys.maxsize
-        json_lines = says_lines(name)
+            return _read_table(path, self.text_field)
+        whole = is_compressed(name)
+        return self._read_lines(path, 0 if whole else start, sys.maxsize if whole else end, block_bytes)
+
+    def _read_lines(self, path: Path, start: int, end: int, block_bytes: int) -> Iterator[TextBlock]:
+        json_lines = says_lines(path)
         position, line_number = start, 1
         with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
-            chunks = _chunks(stream, block_bytes, end - start)
+            head = stream.read(min(max(block_bytes, LOOK), end - start))
             if not start:
-                chunks = _checked(chunks, path, json_lines)
-            for data in _whole_lines(chunks, MAX_LINE_BYTES if not json_lines else sys.maxsize):
+                _refuse_other_content(head, path, json_lines)
+            rest = _chunks(stream, block_bytes, end - start - len(head))
+            chunks = itertools.chain([head if start else head.removeprefix(_BYTE_ORDER_MARK)], rest)
+            for data in _whole_lines(chunks, sys.maxsize if json_lines else MAX_LINE_BYTES):
                 text = valid_utf8(data)
                 undecodable = len(data) - len(text)
                 # What precedes the last line end; a last line without one is complete too.
                 rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
                 if json_lines:
                     try:
-                        lines, dropped = _json_documents(rows, self.text_field, path, line_number)
+                        lines, dropped = _documents(_json_rows(rows, path, line_number), self.text_field)
                     except UserError:
-                        if not start:
-                            raise
                         before = _line_ends(path, start)  # too slow to be counted where nothing is wrong
-                        lines, dropped = _json_documents(rows, self.text_field, path, line_number + before)
+                        lines, dropped = _documents(_json_rows(rows, path, line_number + before), self.text_field)
                     line_number += len(rows)
                     undecodable += dropped
                 else:
@@ -180,16 +181,15 @@ def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     yield TextBlock([], 0, 0, path.stat().st_size)
 
 
-def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
+def _read_archive(path: Path) -> Iterator[TextBlock]:
     """A compressed tar of text files, one document each, read as a stream: nothing is unpacked to disk."""
     lines: list[bytes] = []
     text_bytes = undecodable = position = 0
     with _opened(path) as raw, _archive(raw) as archive:
         for member in archive:
-            if not member.isfile():
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is None:
                 continue
-            file = archive.extractfile(member)
-            assert file is not None
             for data in itertools.chain(_whole_lines(_chunks(file, _BLOCK_BYTES, member.size), MAX_LINE_BYTES), [b""]):
                 text = valid_utf8(data)
                 undecodable += len(data) - len(text)
@@ -242,7 +242,7 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [name for name in folders if recursive and not name.startswith(".")]
-        for link in (Path(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))):
+        for link in (path for name in folders if (path := Path(folder, name)).is_symlink()):
             if any(above.resolve().is_relative_to(link.resolve()) for above in link.parents if above >= root):
                 raise UserError(f"corpus directory {str(link)!r} is a link to a folder that it lies in; remove it")
         for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in tables.NOT_DATA):
@@ -258,7 +258,7 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
     try:
         with open(path, "rb") as raw:
@@ -271,20 +271,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
         ) from None
 
 
-def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
-    """The next `size` bytes of a stream."""
-    while data := stream.read(min(block_bytes, size)):
-        size -= len(data)
-        yield data
-
-
-def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[bytes]:
-    """The chunks of a file from its start, without a byte order mark. Raises UserError if it is plainly no text."""
-    head = list(itertools.islice(chunks, 1))
-    while chunk := next(chunks, b"") if sum(map(len, head)) < LOOK else b"":
-        head.append(chunk)
-    first = b"".join(head)
-    found, text = no_text(first[:LOOK]), first[:LOOK].decode("utf-8", "ignore")
+def _refuse_other_content(start: bytes, path: Path, json_lines: bool) -> None:
+    """Raises UserError if a file that begins so is plainly no text."""
+    found, text = no_text(start[:LOOK]), start[:LOOK].decode("utf-8", "ignore")
     if not found and not json_lines:
         if is_json(text):
             found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
@@ -294,45 +283,41 @@ def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[
             found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if found:
         raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")
-    yield first.removeprefix(_BYTE_ORDER_MARK)
-    yield from chunks
+
+
+def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
+    """The next `size` bytes of a stream."""
+    while data := stream.read(min(block_bytes, size)):
+        size -= len(data)
+        yield data
 
 
 def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
     """The chunks cut anew, so that all end at a line end (but for the last), where no line is longer than `longest`."""
-    pending: list[bytes] = []  # the start of a line whose end has not been read yet
-    pending_bytes = 0
+    pending = bytearray()
     for data in chunks:
         end = data.rfind(b"\n") + 1
         if end:
-            yield b"".join([*pending, data[:end]])
-            pending, pending_bytes = [], 0
-        if rest := data[end:]:
-            pending.append(rest)
-            pending_bytes += len(rest)
-        if pending_bytes > longest:
-            line = b"".join(pending)
-            while len(line) > longest:
-                cut = _cut(line, longest)
-                yield line[:cut] + b"\n"
-                line = line[cut:]
-            pending, pending_bytes = [line], len(line)
-    if pending_bytes:
-        yield b"".join(pending)
+            yield bytes(pending) + data[:end]
+            pending.clear()
+        pending += data[end:]
+        while len(pending) > longest:
+            # After the last blank before the limit, or between two characters.
+            cut = pending.rfind(b" ", 0, longest) + 1 or longest
+            while cut > longest - 4 and pending[cut] & 0xC0 == 0x80:
+                cut -= 1
+            yield bytes(pending[:cut]) + b"\n"
+            del pending[:cut]
+    if pending:
+        yield bytes(pending)
 
 
-def _cut(line: bytes, limit: int) -> int:
-    """Finds where to cut a line that is too long: after the last space before the limit, or between two characters."""
-    cut = line.rfind(b" ", 0, limit) + 1 or limit
-    while cut > limit - 4 and cut < len(line) and line[cut] & 0xC0 == 0x80:
-        cut -= 1
-    return cut
-
-
-def _json_documents(rows: list[bytes], field: str, path: Path, first_line: int) -> tuple[list[bytes], int]:
-    """`_documents` of JSON lines, the first of which is the file's line of this number."""
-    named = ((row.decode(), f"{str(path)!r}, line {number}") for number, row in enumerate(rows, first_line))
-    return _documents(((parse_json(row, where, half_pairs=True), where) for row, where in named if row.strip()), field)
+def _json_rows(rows: list[bytes], path: Path, first_line: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects of JSON lines, the first of which is the file's line of this number, and where each stands."""
+    for number, row in enumerate(rows, first_line):
+        if row.strip():
+            where = f"{str(path)!r}, line {number}"
+            yield parse_json(row.decode(), where, half_pairs=True), where
 
 
 def _line_ends(path: Path, end: int) -> int:

@@ -190,20 +190,20 @@ def test_jobs_that_are_done_are_not_done_again(corpus, reference, tmp_path, fini
     plan = make_plan(settings(corpus, tmp_path / "records"))
     done, original = list[int](), builder.do_job
 
-    def stop(plan, job):
+    def stop(plan, job, **more):
         if len(done) == finished:
             raise Killed
         done.append(job.number)
-        return original(plan, job)
+        return original(plan, job, **more)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(builder, "do_job", stop)
         build(plan, run_local(1))
 
-    def count(plan, job):
+    def count(plan, job, **more):
         assert job.number not in done
         done.append(job.number)
-        return original(plan, job)
+        return original(plan, job, **more)
 
     monkeypatch.setattr(builder, "do_job", count)
     build(plan, run_local(1))
@@ -287,11 +287,11 @@ def test_a_build_goes_on_with_the_text_that_is_there(tmp_path, monkeypatch):
     plan = make_plan(settings(corpus, output))
     original, built = builder.do_job, list[int]()
 
-    def stop(plan, job):
+    def stop(plan, job, **more):
         if len(built) == len(plan.jobs) - 1:
             raise Killed
         built.append(job.number)
-        return original(plan, job)
+        return original(plan, job, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(builder, "do_job", stop)
@@ -341,7 +341,7 @@ def test_unfinished_build_of_other_flags_or_corpus_is_refused(tmp_path, monkeypa
     corpus = write_corpus(tmp_path / "corpus", 20)
     output = tmp_path / "records"
 
-    def stop(plan, job):
+    def stop(plan, job, **more):
         raise Killed
 
     with monkeypatch.context() as patch:

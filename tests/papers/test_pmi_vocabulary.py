@@ -168,23 +168,25 @@ def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
 def test_counting_leaves_the_gpu_alone(ids, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     pattern = write_corpus(tmp_path / "records", ids[:8], shards=1)
-    counting = tables.Counting(functools.partial(count_ngrams, vocab_file=VOCAB), 1, FORMAT, tmp_path, LENGTH * 5)
-    tables.count_records_of(inputs_of(pattern).files, counting, 1)
+    with tables.counted(inputs_of(pattern), functools.partial(count_ngrams, vocab_file=VOCAB), 1, LENGTH * 5):
+        pass
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BATCH_KEYS", LENGTH * 5 * 8)
-    file = inputs_of(write_corpus(tmp_path / "records", ids)).files[0]
+    inputs = inputs_of(write_corpus(tmp_path / "records", ids))._replace(num_processes=1)
     found = []
-    for keys in (LENGTH * 5, 1 << 30):
-        folder = tmp_path / str(keys)
-        folder.mkdir()
-        count_in = functools.partial(count_ngrams, vocab_file=VOCAB)
-        counting = tables.Counting(count_in, 1, FORMAT, folder, keys)
-        sizes = list(tables._count_file(counting, (0, file)))
-        assert max(sizes) == (8 if keys == LENGTH * 5 else 1)
-        found.append([part for pair in tables.parts_of(counting, 1) for part in pair])
+    for keys, size in ((LENGTH * 5, 8), (1 << 30, 1)):
+        sizes = list[int]()
+
+        def count_in(rows, sizes=sizes):
+            sizes.append(len(rows))
+            return count_ngrams(rows, VOCAB)
+
+        with tables.counted(inputs, count_in, 1, keys) as (_, parts_of):
+            found.append([part for pair in parts_of(1) for part in pair])
+        assert max(sizes) == size
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
 
