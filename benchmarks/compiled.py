@@ -10,6 +10,7 @@ micro-batch, so that one compilation says which to try next; of a large batch a 
 """
 
 import dataclasses
+import functools
 import gc
 import json
 import sys
@@ -41,8 +42,12 @@ class Row(NamedTuple):
     seconds: float
 
 
-class Search:
-    """Looks for settings with which a configuration fits a device.
+MemoryOf = Callable[[PretrainingConfig], tuple[int, int, float]]
+
+
+def search(config: PretrainingConfig, device: Device, memory_of: MemoryOf, show: Callable[[Row], object]) -> list[Row]:
+    """The largest micro-batch of the configuration as it is; if that is not the whole batch, also with every saving
+    alone; if nothing fits, with all savings together.
 
     Args:
       memory_of: compiles a configuration's step. Returns bytes in all, bytes of its arguments (weights, moments and the
@@ -50,56 +55,45 @@ class Search:
       show: called with each row as soon as it is known.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        memory_of: Callable[[PretrainingConfig], tuple[int, int, float]],
-        show: Callable[[Row], object],
-    ) -> None:
-        self.device, self._memory_of, self._show = device, memory_of, show
+    def row_with(changes: dict[str, Any]) -> Row:
+        named = ", ".join(f"{name} {value}" for name, value in changes.items()) or "as configured"
+        return largest_micro_batch(dataclasses.replace(config, **changes), named, device, memory_of, show)
 
-    def run(self, config: PretrainingConfig) -> list[Row]:
-        """The largest micro-batch of the configuration as it is; if that is not the whole batch, also with every saving
-        alone; if nothing fits, with all savings together."""
-        rows = [self.largest_micro_batch(config, "as configured")]
-        if rows[0].fits and rows[0].micro_batch == _micro_batch(config):
-            return rows
-        savings: list[dict[str, Any]] = []
-        if config.precision == "float32":
-            savings.append({"precision": "bfloat16"})
-        if config.recompute == "none":
-            savings.append({"recompute": "layers"})
-        rows += [self._with(config, saving) for saving in savings]
-        if len(savings) > 1 and not any(row.fits for row in rows):
-            rows.append(self._with(config, {name: value for saving in savings for name, value in saving.items()}))
+    rows = [row_with({})]
+    if rows[0].fits and rows[0].micro_batch == _micro_batch(config):
         return rows
+    savings: dict[str, Any] = {"precision": "bfloat16"} if config.precision == "float32" else {}
+    savings |= {"recompute": "layers"} if config.recompute == "none" else {}
+    rows += [row_with({name: value}) for name, value in savings.items()]
+    if len(savings) > 1 and not any(row.fits for row in rows):
+        rows.append(row_with(savings))
+    return rows
 
-    def _with(self, config: PretrainingConfig, changes: dict[str, Any]) -> Row:
-        named = ", ".join(f"{name} {value}" for name, value in changes.items())
-        return self.largest_micro_batch(dataclasses.replace(config, **changes), named)
 
-    def largest_micro_batch(self, config: PretrainingConfig, name: str) -> Row:
-        """Tries micro-batches, from an estimate up and down. Returns the largest that fits, or the smallest of all."""
-        batch, whole, length = config.train_batch_size, _micro_batch(config), config.max_seq_length
-        sizes = [size for size in range(1, whole + 1) if not batch % size]
-        rows: list[Row] = []
-        size = max([size for size in sizes if size * length <= _FIRST] or sizes[:1])
-        for _ in range(_TRIES):
-            part = dataclasses.replace(config, gradient_accumulation_steps=batch // size)
-            memory, arguments, seconds = self._memory_of(part)
-            rows.append(Row(name, size, memory, memory <= self.device.memory, seconds))
-            self._show(rows[-1])
-            # What does not depend on the rows: weights, moments and two copies of the gradients.
-            fixed = arguments * 5 / 3
-            per_row = max(memory - fixed, 0) / size
-            fitting = max((row.micro_batch for row in rows if row.fits), default=0)
-            too_large = min((row.micro_batch for row in rows if not row.fits), default=whole + 1)
-            between = [one for one in sizes if fitting < one < too_large]
-            could = [one for one in between if fixed + per_row * one <= self.device.memory]
-            if not between or (fitting and not could):
-                break
-            size = max(could or between[:1])
-        return max((row for row in rows if row.fits), key=lambda row: row.micro_batch, default=rows[-1])
+def largest_micro_batch(
+    config: PretrainingConfig, name: str, device: Device, memory_of: MemoryOf, show: Callable[[Row], object]
+) -> Row:
+    """Tries micro-batches, from an estimate up and down. Returns the largest that fits, or the smallest of all."""
+    batch, whole, length = config.train_batch_size, _micro_batch(config), config.max_seq_length
+    sizes = [size for size in range(1, whole + 1) if not batch % size]
+    rows: list[Row] = []
+    size = max([size for size in sizes if size * length <= _FIRST] or sizes[:1])
+    for _ in range(_TRIES):
+        part = dataclasses.replace(config, gradient_accumulation_steps=batch // size)
+        memory, arguments, seconds = memory_of(part)
+        rows.append(Row(name, size, memory, memory <= device.memory, seconds))
+        show(rows[-1])
+        # What does not depend on the rows: weights, moments and two copies of the gradients.
+        fixed = arguments * 5 / 3
+        per_row = max(memory - fixed, 0) / size
+        fitting = max((row.micro_batch for row in rows if row.fits), default=0)
+        too_large = min((row.micro_batch for row in rows if not row.fits), default=whole + 1)
+        between = [one for one in sizes if fitting < one < too_large]
+        could = [one for one in between if fixed + per_row * one <= device.memory]
+        if not between or (fitting and not could):
+            break
+        size = max(could or between[:1])
+    return max((row for row in rows if row.fits), key=lambda row: row.micro_batch, default=rows[-1])
 
 
 def _micro_batch(config: PretrainingConfig) -> int:
@@ -157,7 +151,7 @@ def report(recipe: str, devices: list[Device], changes: dict[str, Any]) -> None:
                 f"{recipe} on {device.full_name}: {config.train_batch_size:,} x {config.max_seq_length}, "
                 f"{config.precision}; micro-batch, memory, processor's seconds of the compilation"
             )
-            rows = Search(device, compiled, lambda row, device=device: show(device, row)).run(config)  # type: ignore[misc]
+            rows = search(config, device, compiled, functools.partial(show, device))
             print(f"{recipe} on {device.name}: {verdict(config, rows)}", flush=True)
 
 

@@ -20,14 +20,14 @@ def tf_models_encoder(job: Job, size: Size) -> Any:
     return encoders.EncoderConfig(type="bert", bert=bert)
 
 
-def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any], jit_compile: bool | None = None) -> Any:
+def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Any:
     """The tf.function of a step; `loss_of(training)` is the loss of the batch."""
     import tensorflow as tf
     from official.nlp import optimization
 
     optimizer = optimization.create_optimizer(5e-4, 1_000_000, 10_000)
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function
     def step() -> tf.Tensor:
         if job.what == "evaluation":
             return loss_of(False)
@@ -48,12 +48,6 @@ def tf_models_inputs(job: Job, ids: np.ndarray) -> dict[str, Any]:
 
 
 def tf_models(job: Job) -> Step:
-    step = tf_models_function(job, *tf_models_pretrainer(job))
-    return step
-
-
-def tf_models_pretrainer(job: Job) -> tuple[Any, Callable[[bool], Any]]:
-    """Model and loss of its batch, as `tf_models_function` takes them."""
     import tensorflow as tf
     import tf_keras
     from official.nlp.configs import electra
@@ -76,7 +70,11 @@ def tf_models_pretrainer(job: Job) -> tuple[Any, Callable[[bool], Any]]:
         "masked_lm_ids": tf.constant(data["labels"], tf.int32),
         "masked_lm_weights": tf.ones([job.batch_size, count]),
     }
-    return model, lambda training: task.build_losses(batch, model(batch, training=training), metrics)
+
+    def loss_of(training: bool) -> tf.Tensor:
+        return task.build_losses(batch, model(batch, training=training), metrics)
+
+    return tf_models_function(job, model, loss_of)
 
 
 def tf_models_classifier(job: Job) -> Step:
@@ -91,8 +89,7 @@ def tf_models_classifier(job: Job) -> Step:
         logits = tf.cast(model(inputs, training=training), tf.float32)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
-    step = tf_models_function(job, model, loss_of)
-    return step
+    return tf_models_function(job, model, loss_of)
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:

@@ -14,7 +14,7 @@ from electra_tf2.settings.defaults import default_hparams, pretrained_dir, run_n
 from electra_tf2.settings.own import KINDS, check_names, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
+from electra_tf2.util.hparams import checked, free_hparam, hparam, layered, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +190,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
         layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)
-        config = cls(**checked(cls, layered_by_entry(cls, *layers)))
+        config = cls(**checked(cls, layered(cls, *layers, by_entry=True)))
         config = dataclasses.replace(config, **config._derived())
         problems = config._problems()
         if problems:

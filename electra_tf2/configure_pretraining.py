@@ -19,7 +19,7 @@ from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width,
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered, layered_by_entry
+from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
 from electra_tf2.util.papers import check_owners, load_paper
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
@@ -338,7 +338,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         main = main | model.network | model.generator_hparams
         asked = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
         if hparams.get("stack_layers") and asked and "model_hparam_overrides" in main:
-            main = layered_by_entry(cls, main, {"num_hidden_layers": asked})
+            main = layered(cls, main, {"num_hidden_layers": asked}, by_entry=True)
         start = hparams.get("init_generator_checkpoint") or ""
         generator = find_model(start)
         return main | (cls._implied_by_generator(hparams, main, start, generator) if generator.network else {})

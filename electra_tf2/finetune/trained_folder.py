@@ -26,7 +26,7 @@ from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.hparams import checked, free_on_resume, layered_by_entry, places, shapes_model
+from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
 
@@ -70,7 +70,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
         dropped &= {field.name for field in dataclasses.fields(DeviceHparams)}
         dropped |= places(FinetuningConfig)
     base = checked(FinetuningConfig, {name: saved[name] for name in fields & saved.keys() - dropped})
-    merged = layered_by_entry(FinetuningConfig, base, hparams)
+    merged = layered(FinetuningConfig, base, hparams, by_entry=True)
     changed = [
         f"{name} was {base[name]!r}, is {merged[name]!r}"
         for name in sorted(shapes_model(FinetuningConfig) & base.keys())

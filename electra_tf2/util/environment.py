@@ -18,20 +18,15 @@ if TYPE_CHECKING:
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # XLA's blocks in whole registers, not in halves
-# XLA records kernels into graphs and replays those. One of cuDNN's attention would be replayed with the dropout that it
-# was recorded with, and its gradient with that of another recording.
-_NO_RECORDED_CUDNN = "--xla_gpu_enable_command_buffer=-CUDNN"
 _ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
 
 
 def before_tensorflow(verbosity: int = _FATAL) -> None:
     """Keeps TensorFlow's messages off the screen, and Keras 3, which nothing here uses, from being imported along.
 
-    A program that has imported TensorFlow itself keeps the Keras that it has: `tf.keras`, which looks at the variable
-    when it is first used, would become Keras 2 otherwise. One that has imported Keras 3 alone is told.
-
-    What goes wrong comes as an exception, so messages are noise unless somebody looks for a cause. With
-    TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in Keras 3's place, which is needed anyway: about 3 s less.
+    What goes wrong comes as an exception, so messages are noise unless somebody looks for a cause. TensorFlow imports
+    tf_keras anyway; TF_USE_LEGACY_KERAS spares it Keras 3 as well, 3 s. A program that has imported TensorFlow itself
+    keeps its Keras, since `tf.keras` would become Keras 2 otherwise; one that has imported Keras 3 alone is told.
 
     Args:
       verbosity: the least severe message that is shown, as absl counts them; TF_CPP_MIN_LOG_LEVEL, where it is set,
@@ -49,10 +44,8 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
     flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
     facts = Path("/proc/cpuinfo")  # x86 processors with bfloat16 run vectors of 512 bits without slowing down
     is_wide = facts.exists() and "avx512_bf16" in facts.read_text()
-    if flags[:1] in ("", "-"):
-        wanted = [_NO_RECORDED_CUDNN, *([_WIDE_VECTORS] if is_wide else [])]
-        missing = [flag for flag in wanted if flag.partition("=")[0] not in flags]
-        os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *missing])
+    if is_wide and flags[:1] in ("", "-") and _WIDE_VECTORS.partition("=")[0] not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()
     levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
 

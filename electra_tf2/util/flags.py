@@ -1,21 +1,22 @@
-"""Command lines: absl flags with dashes, every hparam a flag, recipes, and one-line errors.
+"""Command lines: flags of absl in our spelling, every hparam a flag, recipes, help, and one-line errors.
 
 `run(main)` is how every script starts. A configuration is resolved in layers, later ones winning: defaults, the recipe
-(--recipe, or the one named like --model-name), --hparams, single flags.
+(--recipe, or the one named like --model-name), --hparams, single flags. absl keeps the flags and checks their types;
+words are read here (`parse`).
 """
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import shutil
 import sys
 import textwrap
 import typing
-import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
+from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
@@ -35,70 +36,106 @@ from electra_tf2.util.papers import paper_of
 from electra_tf2.util.reading import parse_json, read_json
 from electra_tf2.util.recipes import read_recipe, recipe_names
 
-_headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
-_of_paper: set[str] = set()  # flags of the paper that the command line names
-_configured = weakref.WeakKeyDictionary[flags.FlagValues, type]()  # flags -> the class whose hparams they are
+C = TypeVar("C")  # a dataclass of hparams: PretrainingConfig, FinetuningConfig
+_HELP = {"--help", "-h", "-help", "--helpfull", "--helpshort"}
 
 
-class Config(Protocol):
-    """A dataclass of hparams with a checked constructor."""
-
-    @classmethod
-    def from_dict(cls, hparams: dict[str, Any]) -> Any: ...
-
-    @classmethod
-    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Hparams that follow from files named in other hparams: above a recipe, below --hparams and flags."""
-
-    @classmethod
-    def extended(cls, hparams: Mapping[str, Any]) -> Any:
-        """The class of the paper that these hparams name; itself if they name none."""
-
-    def notes(self) -> list[str]: ...
-
-    @property
-    def model_name(self) -> str: ...
+# Flags of hparams.
 
 
-C = TypeVar("C", bound=Config)
+class _Parser(flags.ArgumentParser):
+    """absl's interface of a function that gives the value of a text, or raises UserError."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.parse = read
 
 
 def define_hparam_flags(config_class: type) -> None:
     """One flag per hparam, unset by default; also --hparams."""
-    flags.DEFINE_string("hparams", None, "JSON object of hparams, or the path of a .json file")
-    _define(all_hparams(config_class))
-    _configured[flags.FLAGS] = config_class
+    flags.DEFINE(_Parser(_hparams_of), "hparams", None, "JSON object of hparams, or the path of a .json file")
+    flags.FLAGS["hparams"].config_class = config_class
+    for declaring_class, field in all_hparams(config_class):
+        _define(declaring_class, field, of_paper=False)
 
 
-def _define(hparams: Iterable[tuple[type, dataclasses.Field]]) -> None:
-    for declaring_class, field in hparams:
-        kind, _ = value_type(declaring_class, field)
-        text = field.metadata["help"]
-        if field.name == "recipe":
-            text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
-        choices = field.metadata["choices"] or ()
-        if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
-            text = f"<{'|'.join(choices)}>: {text}"
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        text += "" if default is dataclasses.MISSING else _shown_default(default)
-        if field.metadata["heading"]:
-            _headings[field.name] = field.metadata["heading"]
-        if kind in (dict, list) and not _holds_words(declaring_class, field):
-            text = f"JSON: {text}"
+def _define(declaring_class: type, field: dataclasses.Field, of_paper: bool) -> None:
+    kind, _ = value_type(declaring_class, field)
+    text = field.metadata["help"]
+    if field.name == "recipe":
+        text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
+    choices = field.metadata["choices"] or ()
+    if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
+        text = f"<{'|'.join(choices)}>: {text}"
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    text += "" if default is dataclasses.MISSING else _shown_default(default)
+    if kind in (dict, list):
+        holds_words = typing.get_type_hints(declaring_class)[field.name] == list[str]  # which need not be JSON
+        text = text if holds_words else f"JSON: {text}"
+        flags.DEFINE(_Parser(functools.partial(_json_or_words, field.name, holds_words)), field.name, None, text)
+    else:
         define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
         define.get(kind, flags.DEFINE_string)(field.name, None, text)
+    flags.FLAGS[field.name].heading, flags.FLAGS[field.name].of_paper = field.metadata["heading"], of_paper
 
 
-def _holds_words(config_class: type, field: dataclasses.Field) -> bool:
-    """True if an hparam is a list of words, which need not be spelled as JSON."""
-    return typing.get_type_hints(config_class)[field.name] == list[str]
+def _json_or_words(name: str, holds_words: bool, text: str) -> Any:
+    if holds_words and not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",")]
+    return parse_json(text, _dashed(name), expect=object)
 
 
-def _shown_default(default: Any) -> str:
-    """ " [value]", or nothing for none."""
-    if isinstance(default, list):
-        default = ", ".join(map(str, default))
-    return f" [{default}]" if default not in (None, "", {}) else ""
+def _hparams_of(text_or_path: str) -> dict[str, Any]:
+    """--hparams: a JSON object, or the path of a file that holds one."""
+    if text_or_path.lstrip().startswith("{"):
+        return parse_json(text_or_path, "--hparams")
+    if text_or_path and not os.path.exists(text_or_path):
+        raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
+    return read_json(text_or_path, "--hparams") if text_or_path else {}
+
+
+def _define_paper_flags(words: Sequence[str]) -> None:
+    """Defines the flags of the paper that the command line or its recipe names, before it is read in earnest."""
+    config_class = getattr(flags.FLAGS["hparams"], "config_class", None) if "hparams" in flags.FLAGS else None
+    if config_class is None:
+        return
+    parse(words, lenient=True)
+    given = given_hparams(config_class)
+    with contextlib.suppress(UserError):  # a wrong name of a recipe is refused when it is needed
+        given = _recipe_of_run(given, bare=False) | given
+    known = {field.name for _, field in all_hparams(config_class)}
+    for declaring_class, field in all_hparams(config_class.extended(given)):
+        if field.name not in known:
+            if field.name in flags.FLAGS:
+                raise UserError(f"paper: an hparam cannot be called {field.name}: the program has such a flag")
+            _define(declaring_class, field, of_paper=True)
+
+
+def given_hparams(config_class: type) -> dict[str, Any]:
+    """Hparams of --hparams and of single flags, unchecked."""
+    values = {field.name: flags.FLAGS[field.name].value for _, field in all_hparams(config_class)}
+    given = {name: value for name, value in values.items() if value is not None}
+    replaced = {entry for name, entries in entries_of_dicts(config_class).items() if name in given for entry in entries}
+    hparams = flags.FLAGS["hparams"].value or {}
+    return {name: value for name, value in hparams.items() if name not in replaced} | given
+
+
+def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
+    """Hparams of the recipe of --recipe, else of the one named like the model, else {}.
+
+    Args:
+      bare: nothing but the name says what to train, so it must be a recipe's, else UserError.
+    """
+    recipe = given.get("recipe") or given.get("model_name", "electra_small")
+    if not given.get("recipe") and recipe not in recipe_names():
+        if bare and isinstance(recipe, str):  # others are refused with all other values
+            raise UserError(
+                f"model_name: there is no recipe {recipe!r}{closest(recipe, recipe_names())}. To give a run a name of "
+                "its own, say what it is by --recipe (--help lists them) or --hparams"
+            )
+        return {}
+    # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
+    layer = read_recipe(recipe)
+    return {"model_name": Path(recipe).stem, "recipe": recipe} | layer
 
 
 def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
@@ -107,142 +144,122 @@ def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
     Args:
       with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
     """
-    config_class, layers, given = _layers(config_class, with_recipe)
-    implied = config_class.implied(layered(config_class, layers, given))
-    config = config_class.from_dict(layered(config_class, layers, implied, given))
-    if with_recipe and not layers:
-        _note(f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
-    for note in config.notes():
-        _note(note)
+    wider, recipe, given = _layers(config_class, with_recipe)
+    implied = wider.implied(layered(wider, recipe, given))
+    config = wider.from_dict(layered(wider, recipe, implied, given))
+    notes = list(config.notes())
+    if with_recipe and not recipe:
+        notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     return config
 
 
-def changed_hparams(config_class: type[C], with_recipe: bool = True) -> dict[str, Any]:
+def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that are neither their recipe's nor a default."""
-    config_class, layers, given = _layers(config_class, with_recipe)
-    fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
-    base = {field.name: field.default for field in fields} | layers
+    wider, recipe, given = _layers(config_class, with_recipe=True)
+    base = {field.name: field.default for field in dataclasses.fields(wider)} | recipe
     return {name: value for name, value in given.items() if value != base.get(name)}
 
 
-def _layers(config_class: type[C], with_recipe: bool) -> tuple[type[C], dict[str, Any], dict[str, Any]]:
+def _layers(config_class: Any, with_recipe: bool) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The class with all hparams that flags can give, what the recipe says, what --hparams and single flags say."""
     given = given_hparams(config_class)
-    layers = _recipe_of_run(given, bare=not flags.FLAGS.hparams) if with_recipe else {}
-    wider = config_class.extended(layered(config_class, layers, given))
-    return wider, layers, given if wider is config_class else given_hparams(wider)
+    recipe = _recipe_of_run(given, bare=not flags.FLAGS["hparams"].value) if with_recipe else {}
+    wider = config_class.extended(layered(config_class, recipe, given))
+    return wider, recipe, given if wider is config_class else given_hparams(wider)
 
 
-def _define_extensions(words: Sequence[str]) -> None:
-    """Flags of the paper that the command line or its recipe names, before it is read in earnest."""
-    config_class = _configured.get(flags.FLAGS)
-    if config_class is not None:
-        flags.FLAGS.set_gnu_getopt(True)  # so that flags after one that is not known yet are seen
-        flags.FLAGS(words, known_only=True)
-        given = given_hparams(config_class)
-        with contextlib.suppress(UserError):  # a wrong name of a recipe is refused when it is needed
-            given = _recipe_of_run(given, bare=False) | given
-        flags.FLAGS.unparse_flags()
-        own = {field.name for _, field in all_hparams(config_class)}
-        wider = config_class.extended(given)  # type: ignore[attr-defined]
-        new = [(declaring, field) for declaring, field in all_hparams(wider) if field.name not in own]
-        for _, field in new:
-            if field.name in flags.FLAGS:
-                raise UserError(f"paper: an hparam cannot be called {field.name}: the program has such a flag")
-        _define(new)
-        _of_paper.update(field.name for _, field in new)
-        flags.FLAGS.set_gnu_getopt(False)
+# Words.
 
 
-def given_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of --hparams and of single flags, unchecked."""
-    values = flags.FLAGS
-    given: dict[str, Any] = {}
-    for declaring_class, field in all_hparams(config_class):
-        value = values[field.name].value
-        if value is not None:
-            kind, _ = value_type(declaring_class, field)
-            if kind is list and _holds_words(declaring_class, field) and not value.lstrip().startswith("["):
-                value = [word.strip() for word in value.split(",")]
-            elif kind in (dict, list):
-                value = parse_json(value, _dashed(field.name), expect=object)
-            given[field.name] = value
-    replaced = {
-        entry for field, entries in entries_of_dicts(config_class).items() if field in given for entry in entries
-    }
-    hparams = {name: value for name, value in _hparams_of(values.hparams).items() if name not in replaced}
-    return hparams | given
+def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
+    """Sets the flags that the words of a command line, without the program's name, give.
+
+    Names may be spelled with dashes or underscores, switches as `--no-do-eval`, `--nodo_eval` and, as in the original,
+    `--no-lower-case` for `--no-do-lower-case`. `--flagfile PATH` stands for the lines of a file.
+
+    Args:
+      lenient: pass over flags that are not defined.
+
+    Returns:
+      The words that belong to no flag.
+
+    Raises:
+      UserError: an unknown flag, a value that is missing or of a wrong type.
+    """
+    try:
+        left = iter(flags.FLAGS.read_flags_from_files(list(words)))
+    except UnicodeDecodeError as error:
+        raise UserError(f"--flagfile is not UTF-8 text: {error}") from None
+    except flags.Error as error:
+        raise UserError(str(error).removeprefix("ERROR:: ")) from None
+    rest: list[str] = []
+    for word in left:
+        if word == "--":
+            return [*rest, *left]
+        if not word.startswith("-"):
+            rest.append(word)
+            continue
+        typed, equals, value = word.partition("=")
+        name = typed.lstrip("-").replace("-", "_")
+        flag, negated = _flag(name)
+        if flag is None and lenient:
+            continue
+        if flag is None:
+            paper = paper_of(name.removeprefix("no_")) if "paper" in flags.FLAGS else ""
+            hint = f"; add --paper {paper}, which has it" if paper else closest(name, map(_dashed, flags.FLAGS))
+            raise UserError(f"unknown flag {_dashed(name)}{hint}; see --help")
+        if negated and equals:
+            raise UserError(f"{typed} takes no value, got {shown(value)}")
+        if flag.boolean:
+            value = value if equals else str(not negated)
+        elif not equals:
+            value = next(left, None)
+            if value is None:
+                raise UserError(f"missing value for flag {_dashed(flag.name)}")
+        _set(flag, value)
+    flags.FLAGS.mark_as_parsed()
+    return rest
 
 
-def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
-    """--hparams: a JSON object, or the path of a file that holds one."""
-    if not text_or_path:
-        return {}
-    if text_or_path.lstrip().startswith("{"):
-        return parse_json(text_or_path, "--hparams")
-    if not os.path.exists(text_or_path):
-        raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
-    return read_json(text_or_path, "--hparams")
+def _flag(name: str) -> tuple[Any, bool]:
+    """absl's flag that a name, with underscores, means, None if there is none; and whether it switches it off."""
+    if name in flags.FLAGS:
+        return flags.FLAGS[name], False
+    for prefix, start in (("no_", ""), ("no", ""), ("no_", "do_")):
+        positive = start + name.removeprefix(prefix)
+        if name.startswith(prefix) and positive in flags.FLAGS and flags.FLAGS[positive].boolean:
+            return flags.FLAGS[positive], True
+    return None, False
 
 
-def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
-    """The recipe that is given, or else the model's name, which must be one's where that is all (`bare`)."""
-    recipe = given.get("recipe")
-    if not recipe:
-        name = given.get("model_name", "electra_small")
-        if not isinstance(name, str):
-            return {}  # refused with all other values
-        recipe = name if name in recipe_names() else None
-        if recipe is None and bare:
+def _set(flag: Any, value: str) -> None:
+    """Gives a flag a value. Raises UserError if it has the wrong type, or is unfit for paths, files or arithmetic."""
+    name = _dashed(flag.name)
+    try:
+        flag.parse(value)
+    except flags.Error as error:
+        if isinstance(error.__context__, UserError):  # of `_Parser`
+            raise error.__context__ from None
+        if choices := getattr(flag.parser, "enum_values", ()):
             raise UserError(
-                f"model_name: there is no recipe {name!r}{closest(name, recipe_names())}. To give a run a name of its "
-                "own, say what it is by --recipe (--help lists them) or --hparams"
-            )
-        if recipe is None:
-            return {}
-    layer = read_recipe(recipe)
-    # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
-    return {"model_name": Path(recipe).stem, "recipe": recipe} | layer
-
-
-def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
+                f"{name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
+            ) from None
+        needed = "true or false" if flag.boolean else flag.parser.syntactic_help.replace("integer >=", "an integer >=")
+        raise UserError(f"{name} must be {needed}, got {shown(value)}; see --help") from None
+    if isinstance(flag.parser, _Parser):  # checked with all hparams, under their names
+        return
+    if problem := value_problem(name, flag.value):
+        raise UserError(problem)
+    flag.value = with_home(flag.value)
 
 
 def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _in_dashes(text: str) -> str:
-    return re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), text)
-
-
-def _command_line() -> list[str]:
-    """The words of the command line, with the lines of `--flagfile PATH` in its place, as absl spells flags."""
-    try:
-        return with_underscores([sys.argv[0], *flags.FLAGS.read_flags_from_files(sys.argv[1:])])
-    except UnicodeDecodeError as error:
-        raise UserError(f"--flagfile is not UTF-8 text: {error}") from None
-
-
-def with_underscores(argv: Sequence[str]) -> list[str]:
-    """`--train-batch-size=4` as `--train_batch_size=4`, `--no-do-eval` as `--nodo_eval`."""
-    result = [argv[0]]
-    for position, word in enumerate(argv[1:], start=1):
-        if word == "--":
-            return result + list(argv[position:])
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            name = name.replace("-", "_")
-            if name.startswith("no_") and name not in flags.FLAGS and name[3:] in flags.FLAGS:
-                name = "no" + name[3:]
-            elif name.startswith("no_") and name not in flags.FLAGS and f"do_{name[3:]}" in flags.FLAGS:
-                name = "nodo_" + name[3:]  # the original's --do-lower-case and --no-lower-case
-            if equals and name.startswith("no") and name not in flags.FLAGS and name[2:] in flags.FLAGS:
-                raise UserError(f"{word.partition('=')[0]} takes no value, got {shown(value)}")
-            word = f"--{name}{equals}{value}"
-        result.append(word)
-    return result
+# Help.
 
 
 def print_help(doc: str, first: Collection[str] = ()) -> None:
@@ -258,27 +275,21 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
         print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
     print("Flags")
-    ours = [
-        flag
-        for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items())
-        if not module.startswith(("absl.", "tensorflow."))
-        for flag in defined
-    ]
+    by_module = sorted(flags.FLAGS.flags_by_module_dict().items())
+    ours = [flag for module, own in by_module if not module.startswith(("absl.", "tensorflow.")) for flag in own]
     heading = ""
     for flag in ours:
-        heading = _headings.get(flag.name, heading)
-        if not first or flag.name in first or flag.name in _of_paper:
-            if heading:
-                print(f"\n{heading}")
-                heading = ""
-            name = flag.name.replace("_", "-")
-            text = _in_dashes(flag.help) + _shown_default(flag.default)
-            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text, width)
+        heading = getattr(flag, "heading", "") or heading
+        if not first or flag.name in first or getattr(flag, "of_paper", False):
+            print(f"\n{heading}\n" if heading else "", end="")
+            heading = ""
+            text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
+            _print_flag(_dashed(f"[no-]{flag.name}" if flag.boolean else flag.name), text, width)
     if first:
         print(f"\n--help all lists all {len(ours)} flags.")
     print("\nMessages")
-    shown = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
-    _print_flag("--verbosity", shown, width)
+    severity = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
+    _print_flag("--verbosity", severity, width)
     _print_flag("--flagfile", "file of flags, one a line", width)
     if "recipe" in flags.FLAGS:
         print("\nRecipes")
@@ -287,12 +298,21 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
 
 def _print_flag(name: str, text: str, width: int) -> None:
     """Prints a flag on one line with its text if the terminal is wide enough, else above it."""
-    column = 37 if width >= 110 else 8
-    lines = textwrap.fill(
-        text, width, initial_indent=" " * column, subsequent_indent=" " * column, break_on_hyphens=False
-    )
+    indent = " " * (37 if width >= 110 else 8)
+    lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     name = f"  {name} "
-    print(name.ljust(column) + lines.lstrip() if len(name) <= column else f"{name.rstrip()}\n{lines}")
+    fits = len(name) <= len(indent)
+    print(name.ljust(len(indent)) + lines.lstrip() if fits else f"{name.rstrip()}\n{lines}")
+
+
+def _shown_default(default: Any) -> str:
+    """ " [value]", or nothing for none."""
+    if isinstance(default, list):
+        default = ", ".join(map(str, default))
+    return f" [{default}]" if default not in (None, "", {}) else ""
+
+
+# Programs.
 
 
 def run(
@@ -305,69 +325,34 @@ def run(
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()
-    if any(map(_asks_for_help, sys.argv[1:])):
-        try:
-            words = [word for word in _command_line() if not _asks_for_help(word)]
-            everything = "all" in words[1:] or "--helpfull" in sys.argv
-            _define_extensions([word for word in words if word != "all"])
-            print_help(doc or "", () if everything else first)
-            sys.stdout.flush()
-        except (flags.Error, UserError) as error:
-            _fail(str(error))
-        except BrokenPipeError:  # "... --help | head"
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    if goes_on:
+    words = [word for word in sys.argv[1:] if word not in _HELP]
+    asks_for_help = len(words) < len(sys.argv) - 1
+    if goes_on and not asks_for_help:
         sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
+    code: int | None = 0
     try:
-        _define_extensions(_command_line())
-        rest = flags.FLAGS(_command_line())
-        if len(rest) > 1:
-            raise UserError(
-                f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
-            )
-        for name in flags.FLAGS:  # beyond their types, which absl checks
-            if problem := value_problem(_dashed(name), flags.FLAGS[name].value):
-                raise UserError(problem)
-            flags.FLAGS[name].value = with_home(flags.FLAGS[name].value)
-        asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
-        before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
-        code = main()
+        _define_paper_flags(words)
+        if asks_for_help:
+            print_help(doc or "", () if "all" in words or "--helpfull" in sys.argv else first)
+        else:
+            if rest := parse(words):
+                raise UserError(
+                    f"unexpected argument {shown(rest[0])}: flags are --name value, switches --name or --no-name"
+                )
+            asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
+            before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
+            code = main()
         sys.stdout.flush()
-    except flags.UnrecognizedFlagError as error:
-        name, hint = _dashed(error.flagname), closest(_dashed(error.flagname), map(_dashed, flags.FLAGS))
-        if "paper" in flags.FLAGS and (paper := paper_of(error.flagname.replace("-", "_").removeprefix("no_"))):
-            hint = f"; add --paper {paper}, which has it"
-        _fail(f"unknown flag {name}{hint}; see --help")
-    except flags.IllegalFlagValueError as error:
-        _fail(f"{_illegal_value(str(error))}; see --help")
-    except flags.Error as error:
-        _fail(_in_dashes(str(error).removeprefix("ERROR:: ")))
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
     except BrokenPipeError:  # "... | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:  # none of the doors (util.reading, util.files) was passed, but it is no bug of ours
+        code = int(not asks_for_help)
+    except OSError as error:  # not told by util.reading or util.files, but no bug of ours
         _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
-
-
-def _asks_for_help(word: str) -> bool:
-    return word in ("--help", "-h", "-help", "--helpfull", "--helpshort")
-
-
-def _illegal_value(message: str) -> str:
-    """absl's message about a value of the wrong type or beyond its bounds, in our words."""
-    match = re.match(r"flag --(\w+)=(.*?): (.*)", message, re.DOTALL)
-    wanted = {"int": "an integer", "float": "a number", "bool": "true or false"}
-    if match is None or match[1] not in flags.FLAGS or flags.FLAGS[match[1]].flag_type() not in wanted:
-        return message
-    bound = re.search(r"is not (an? .+|integer .+)", match[3])  # "4 is not integer >= 16", of a flag with bounds
-    kind = bound[1].replace("integer >=", "an integer >=") if bound else wanted[flags.FLAGS[match[1]].flag_type()]
-    return f"{_dashed(match[1])} must be {kind}, got {shown(match[2])}"
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

@@ -71,12 +71,12 @@ def model_hparam(default: Any, help: str, **limits: Any) -> Any:
 
 def free_on_resume(config_class: type) -> frozenset[str]:
     """Names of the hparams that may differ when a run is resumed."""
-    return _marked(config_class, "free_on_resume")
+    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata["free_on_resume"])
 
 
 def shapes_model(config_class: type) -> frozenset[str]:
     """Names of the hparams that a trained model depends on."""
-    return _marked(config_class, "shapes_model")
+    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata["shapes_model"])
 
 
 def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
@@ -85,59 +85,44 @@ def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
     return frozenset(f.name for f in fields if f.metadata["place"] and kind in (None, f.metadata["place"]))
 
 
-def _marked(config_class: type, mark: str) -> frozenset[str]:
-    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata[mark])
-
-
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
     """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     own = inspect.get_annotations(config_class)
     yield from ((config_class, fields[name]) for name in dict.fromkeys([*own, *fields]) if name in fields)
-    for dict_field in _dicts_of_entries(config_class):
-        entries = dict_field.metadata["entries"]
-        yield from ((entries, field) for field in dataclasses.fields(entries) if field.name not in fields)
-
-
-def _dicts_of_entries(config_class: type) -> list[dataclasses.Field]:
-    """Fields that are dicts whose entries are hparams and flags, too."""
-    fields = (field for field in dataclasses.fields(config_class) if field.metadata["entries"] is not None)
-    return [field for field in fields if field.metadata["flags_for_entries"]]
-
-
-def layered(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Layers of hparams as one, later ones winning, with entries of dicts in their dicts.
-
-    An entry that a layer gives by name replaces that entry of the layers below; a whole dict replaces the whole.
-    """
-    result: dict[str, Any] = {}
-    for layer in layers:
-        result |= layer
-        for field, entries in entries_of_dicts(config_class).items():
-            given = {name: result.pop(name) for name in entries if name in result}
-            if given and isinstance(result.get(field, {}), dict):
-                result[field] = result.get(field, {}) | given
-    return result
+    for name, names in entries_of_dicts(config_class).items():
+        entries = fields[name].metadata["entries"]
+        yield from ((entries, field) for field in dataclasses.fields(entries) if field.name in names)
 
 
 def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
     """The entries that are hparams by their own names, of each field that is a dict of such."""
-    own = {field.name for field in dataclasses.fields(config_class)}
+    fields = dataclasses.fields(config_class)
+    own = {field.name for field in fields}
+    dicts = [field for field in fields if field.metadata["entries"] is not None and field.metadata["flags_for_entries"]]
     return {
         field.name: [entry.name for entry in dataclasses.fields(field.metadata["entries"]) if entry.name not in own]
-        for field in _dicts_of_entries(config_class)
+        for field in dicts
     }
 
 
-def layered_by_entry(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Layers of hparams as one, later ones winning; of dicts of entries only the entries that a layer holds."""
+def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = False) -> dict[str, Any]:
+    """Layers of hparams as one, later ones winning, with entries of dicts in their dicts.
+
+    An entry that a layer gives by name replaces that entry of the layers below.
+
+    Args:
+      by_entry: a whole dict replaces those entries that it holds; else the whole.
+    """
     result: dict[str, Any] = {}
-    for layer in layers:
-        given = layered(config_class, layer)
-        for name in (field.name for field in _dicts_of_entries(config_class)):
-            if isinstance(result.get(name), dict) and isinstance(given.get(name), dict):
-                given[name] = result[name] | given[name]
-        result |= given
+    for layer in map(dict, layers):
+        for name, entries in entries_of_dicts(config_class).items():
+            given = {entry: layer.pop(entry) for entry in entries if entry in layer}
+            below = result.get(name, {}) if by_entry or name not in layer else {}
+            whole = layer.get(name, {})
+            if (given or name in layer) and isinstance(below, dict) and isinstance(whole, dict):
+                layer[name] = below | whole | given
+        result |= layer
     return result
 
 

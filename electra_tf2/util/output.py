@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 
@@ -48,18 +49,18 @@ class OutputWithoutReader:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            self._drop()
-            return len(text)
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
 
     def flush(self) -> None:
-        try:
+        with self._dropping():
             self._stream.flush()
-        except BrokenPipeError:
-            self._drop()
 
-    def _drop(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-        print("note: nobody reads the output any more; the work goes on without it", file=sys.stderr, flush=True)
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            print("note: nobody reads the output any more; the work goes on without it", file=sys.stderr, flush=True)

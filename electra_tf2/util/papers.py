@@ -45,25 +45,19 @@ def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
 
 
 def without_retired(saved: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Saved hparams but for those that an earlier version had in the core and that `known` lacks.
-
-    Args:
-      known: names of today's hparams.
-    """
-    return {name: value for name, value in saved.items() if name in known or name not in _retired()}
+    """Saved hparams but for those that an earlier version had in the core and that today's, `known`, lack."""
+    retired = _retired()
+    return {name: value for name, value in saved.items() if name in known or name not in retired}
 
 
 def check_retired(saved: Mapping[str, Any], known: Collection[str], folder: str) -> None:
-    """Raises UserError if a saved run used hparams that only an earlier version had in the core.
-
-    Without them the run cannot be resumed.
-    """
-    unused = _retired()
-    used = [f"{name} {shown(value)}" for name, value in saved.items() if unused.get(name, "*") not in ("*", value)]
-    if used and not {name.partition(" ")[0] for name in used} <= set(known):
+    """Raises UserError if a saved run cannot be resumed: it used hparams that only an earlier version's core had."""
+    retired = _retired()
+    used = {name: value for name, value in saved.items() if retired.get(name, "*") not in ("*", value)}
+    if not used.keys() <= set(known):
         raise UserError(
             f"{folder} holds a run of an earlier version, with hparams that are a paper's now (--paper), or gone: "
-            f"{', '.join(used)}"
+            f"{', '.join(f'{name} {shown(value)}' for name, value in used.items())}"
         )
 
 
@@ -87,11 +81,11 @@ def load_paper(name: str, part: str = "") -> ModuleType:
       UserError: there is no such paper, or it cannot be imported.
     """
     is_ours = name in paper_names()
-    if not is_ours and not all(word.isidentifier() for word in name.split(".")):
-        raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
-    if not is_ours and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     if not is_ours:
+        if not all(word.isidentifier() for word in name.split(".")):
+            raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
         before_tensorflow()  # which a paper in one module imports
     module_name = f"{_PACKAGE}.{name}" if is_ours else name
     try:

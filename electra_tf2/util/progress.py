@@ -27,10 +27,9 @@ T = TypeVar("T")
 class Progress:
     """Reports progress; a context manager, or `close` it.
 
-    The rate is that since the last report with values, without what was paused for (saving, evaluating). The first
-    report waited for tracing, compilation or imports: it shows no rate if it has no values, and later rates are of what
-    came after it. The time left is that at the pace of the later half of what came after it, pauses included, and is
-    not shown in the first seconds.
+    The rate is that since the last report with values, without pauses (saving, evaluating). The first report waited for
+    tracing, compilation or imports: without values it shows no rate, and later rates are of what came after it. The
+    time left is that at the pace of the later half of what came after it, pauses included; not in the first seconds.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -53,14 +52,14 @@ class Progress:
     ) -> None:
         self._title, self._total, self._unit, self._per = title, total, unit, per
         self._file = file or sys.stdout
-        self._last = (done, time.monotonic())  # the last report: done, time
-        self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and some later ones
-        self._paused = 0.0
-        self._values: Mapping[str, float] = {}
         self._written = time.monotonic()
+        self._since = (done, self._written)  # done, time: where the rate's span begins
+        self._paused = 0.0  # seconds of that span
+        self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and some later ones
+        self._values: Mapping[str, float] = {}
         self._live: Any = _live(self._file) if self._file.isatty() else None
         if self._live is not None:
-            self._draw(done, "", "")
+            self._draw(done, [self._count(done)])
             self._live.start()
 
     def __enter__(self) -> "Progress":
@@ -93,34 +92,31 @@ class Progress:
             it has had none for `QUIET_SECONDS`.
 
         Returns:
-          Units per second since the last report.
+          Units per second in the rate's span.
         """
         now = time.monotonic()
-        # Without values, the rate of all but the first report, which waited for imports and the like.
-        last_done, last_time = self._last if self._values or values or not self._reports else self._reports[0]
-        rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
-        speed = f"{_number(rate)} {self._unit}/s" if self._unit and (self._reports or values is not None) else ""
-        if values is not None or not self._reports:
-            self._last, self._paused = (done, now), 0.0
-        self._values = self._values if values is None else values
-        if not self._reports or now > self._reports[-1][1] + 1:
+        first = not self._reports
+        rate = (done - self._since[0]) * self._per / max(now - self._since[1] - self._paused, 1e-9)
+        speed = f"{_number(rate)} {self._unit}/s" if self._unit and (values is not None or not first) else ""
+        if values is not None or first:
+            self._since, self._paused = (done, now), 0.0
+        if first or now > self._reports[-1][1] + 1:
             self._reports.append((done, now))
             if len(self._reports) > 256:
                 del self._reports[1:-1:2]
-        quiet = now - self._written
-        if values is not None or quiet >= (QUIET_SECONDS if self._live is None else _REDRAW_SECONDS):
-            self._written = now
-            left = self._left(done, now)
-            if self._live is not None:
-                self._draw(done, speed, left)
-                self._live.refresh()
-            else:
-                head, shown = [self._count(done), speed], ", ".join(_shown(values or {}))
-                line = "  ".join(part for part in (*head, shown, left) if part)
-                if len(line) > _LINE:
-                    line = "  ".join(part for part in (*head, left) if part) + f"\n  {shown}"
-                if speed or shown or left or not self._total:  # a place alone says nothing
-                    print(line, file=self._file, flush=True)
+        quiet = QUIET_SECONDS if self._live is None else _REDRAW_SECONDS
+        if values is None and now - self._written < quiet:
+            return rate
+        self._written, self._values = now, self._values if values is None else values
+        head = [part for part in (self._count(done), speed, self._left(done, now)) if part]
+        if self._live is not None:
+            self._draw(done, head)
+            self._live.refresh()
+        elif values or len(head) > 1 or not self._total:  # a place alone says nothing
+            shown = ", ".join(_shown(values or {}))
+            place = 2 if speed else 1
+            line = "  ".join([*head[:place], *([shown] if shown else []), *head[place:]])
+            print(line if len(line) <= _LINE else "  ".join(head) + f"\n  {shown}", file=self._file, flush=True)
         return rate
 
     def _left(self, done: float, now: float) -> str:
@@ -148,18 +144,17 @@ class Progress:
     def _count(self, done: float) -> str:
         return f"{self._title} {_number(done)}" + (f"/{_number(self._total)}" if self._total is not None else "")
 
-    def _draw(self, done: float, speed: str, left: str) -> None:
+    def _draw(self, done: float, head: list[str]) -> None:
         from rich.columns import Columns
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        head = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        head.add_column()
-        head.add_column(ratio=1)
-        text = "  ".join(part for part in (self._count(done), speed, left) if part)
-        head.add_row(text, ProgressBar(self._total, done, pulse=False) if self._total else "")
-        self._live.update(Group(head, Columns(_shown(self._values), padding=(0, 2))))
+        row = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        row.add_column()
+        row.add_column(ratio=1)
+        row.add_row("  ".join(head), ProgressBar(self._total, done, pulse=False) if self._total else "")
+        self._live.update(Group(row, Columns(_shown(self._values), padding=(0, 2))))
 
 
 def track(items: Iterable[T], title: str, total: float | None = None, unit: str = "") -> Iterator[T]:
@@ -187,7 +182,7 @@ def say(text: str, indent: int = 0, broken: bool = False) -> None:
 
 
 def _live(file: TextIO) -> Any:
-    """rich's display, redrawn by us alone; None where the terminal cannot rewrite what it shows."""
+    """rich's display, redrawn by us alone; None on a terminal that cannot rewrite what it shows."""
     from rich.console import Console
     from rich.live import Live
 

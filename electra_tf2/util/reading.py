@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from electra_tf2.util.content import DAMAGED, opened
 from electra_tf2.util.errors import UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20
@@ -26,7 +27,7 @@ _Kind = TypeVar("_Kind", dict, list, str, int)
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
+def read_text(path: str | os.PathLike[str], what: str, encoding: str = "utf-8") -> str:
     """The text of a file, without the byte order mark that some editors put before it.
 
     Args:
@@ -35,11 +36,7 @@ def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
     Raises:
       UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
     """
-    return decoded(read_bytes(path, what), path, what, encoding)
-
-
-def decoded(data: bytes, path: str | os.PathLike[str], what: str, encoding: str = "utf-8") -> str:
-    """The text that a file's bytes are. Raises UserError as `read_text`."""
+    data = read_bytes(path, what)
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -61,15 +58,16 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a file. Raises UserError as `read_text`."""
+    """The bytes of a file, decompressed if its name says so. Raises UserError as `read_text`."""
     try:
         kind = os.stat(path).st_mode
         if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):  # reading one may never end
             raise UserError(f"{what}: {path} is a device, not a file")
-        return Path(path).read_bytes()
+        with opened(path) as file:
+            return file.read()
     except FileNotFoundError:
         raise UserError(f"{what}: there is no file {path}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+    except (*DAMAGED, ValueError) as error:  # ValueError: a NUL in the path
         raise UserError(f"{what}: cannot read {shown(str(path))}: {reason(error)}") from None
 
 
@@ -173,8 +171,8 @@ def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bo
         raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep") from None
     if expect is not object and (not isinstance(value, expect) or (expect in (int, float) and value is True)):
         raise UserError(f"{what}: {_KINDS[expect]} is needed, got {shown(value)}")
-    opened = (b"[", b"{", b"\\u") if isinstance(text, bytes) else ("[", "{", "\\u")
-    lists, objects, escapes = (text.count(sign) for sign in opened)  # type: ignore[arg-type]
+    signs = (b"[", b"{", b"\\u") if isinstance(text, bytes) else ("[", "{", "\\u")
+    lists, objects, escapes = (text.count(sign) for sign in signs)  # type: ignore[arg-type]
     if lists + objects > _MAX_DEPTH or (escapes and not half_pairs):
         _check_depth_and_strings(value, what, half_pairs)
     return value

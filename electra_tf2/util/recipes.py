@@ -12,8 +12,8 @@ from electra_tf2.util.hparams import closest, with_home
 from electra_tf2.util.reading import is_file, read_json
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-_RECIPE_NOTES = ("description", "source")
-_SECTIONS = ("finetuning",)
+_NOTES = ("description", "source")
+_SECTIONS = ("finetuning",)  # for other programs than pre-training
 
 
 def recipe_names() -> list[str]:
@@ -39,13 +39,13 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
     path = _recipe_path(name, "--recipe")
     hparams = _with_base(path)
     if section is None:
-        return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
+        return {key: value for key, value in hparams.items() if key not in (*_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
     said = hparams[section]
     if not isinstance(said, dict):
         raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(said)}")
-    return {key: value for key, value in said.items() if key not in _RECIPE_NOTES}
+    return {key: value for key, value in said.items() if key not in _NOTES}
 
 
 def _recipe_path(name: Any, what: str) -> Path:
@@ -72,18 +72,15 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base_path in (seen := (*extending, path.resolve())):
         raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
     whole = _with_base(base_path, seen)
-    return (
-        whole
-        | recipe
-        | {name: _over(whole[name], recipe[name]) for name in _SECTIONS if name in whole and name in recipe}
-    )
+    for name in _SECTIONS:
+        if name in whole and name in recipe:
+            recipe[name] = _over(whole[name], recipe[name])
+    return whole | recipe
 
 
 def _over(base: Any, section: Any) -> Any:
     """A section of a recipe over the one that it extends: what it says of a task is all that counts for that."""
     if not isinstance(base, dict) or not isinstance(section, dict):
         return section
-    found = base | section
-    if isinstance(base.get("per_task"), dict) and isinstance(section.get("per_task"), dict):
-        found["per_task"] = base["per_task"] | section["per_task"]
-    return found
+    per_task = [part["per_task"] for part in (base, section) if isinstance(part.get("per_task"), dict)]
+    return base | section | ({"per_task": per_task[0] | per_task[1]} if len(per_task) == 2 else {})

@@ -10,7 +10,6 @@ inside. A folder is a table in parts, as `datasets` saves it or as it lies in a 
 prediction and corpora read their tables here.
 """
 
-import contextlib
 import csv
 import io
 import itertools
@@ -21,24 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from electra_tf2.util.content import (
-    DAMAGED,
-    LOOK,
-    is_compressed,
-    is_json,
-    is_markup,
-    is_object,
-    no_text,
-    opened,
-    plain_name,
-)
+from electra_tf2.util.content import DAMAGED, LOOK, is_json, is_markup, is_object, no_text, opened, plain_name
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import decoded, parse_json, read_bytes
+from electra_tf2.util.reading import parse_json, read_text
 
 Format = Literal["delimited", "json", "columnar", "text"]
 Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there
+_Cells = tuple[int, list[str]]  # 1-based number of the first line of a row, and its cells
 SPLITS = ("train", "dev", "test")
 
 _FORMATS: dict[Format, tuple[str, ...]] = {
@@ -62,24 +52,14 @@ _BATCH = 1000  # rows of columnar files that are Python objects at a time
 # Files.
 
 
-def read_content(path: str | os.PathLike[str], what: str = "task") -> str:
-    """The text of a file, decompressed. Raises UserError as util.reading.read_text."""
-    if not is_compressed(path):
-        return decoded(read_bytes(path, what), path, what)
-    with _reading(path), opened(path) as file:
-        return decoded(file.read(), path, what)
-
-
 def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
     """The lines of a file, decompressed, one at a time, with their ends. Raises UserError."""
-    with _reading(path), opened(path) as file:
-        yield from (decoded(line, path, "task") for line in file)
-
-
-@contextlib.contextmanager
-def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
-        yield
+        with opened(path) as file:
+            for number, line in enumerate(file, start=1):
+                yield line.decode().removeprefix("\ufeff" if number == 1 else "")
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, line {number}: this is not UTF-8 text: save or convert it as UTF-8") from None
     except DAMAGED as error:
         raise UserError(f"{path} cannot be read: {reason(error)}") from None
 
@@ -130,6 +110,15 @@ def split_of_name(name: str) -> str:
     return next((split for split, names in _NAMES_OF_SPLITS.items() if {*names} & {*words}), "")
 
 
+def _listed(folder: Path) -> list[str] | None:
+    """The files of a table that `datasets` saved, as its state.json lists them; None without one."""
+    state = folder / "state.json"
+    if not state.is_file():
+        return None
+    files = parse_json(read_text(state, "task"), str(state)).get("_data_files", [])
+    return [str(file["filename"]) for file in files if isinstance(file, dict) and "filename" in file] or None
+
+
 def is_left_over(path: Path) -> bool:
     """Tells whether an Arrow file is none of the table in its folder: what `map` or `shuffle` keeps beside it."""
     if path.suffix.lower() != ".arrow":
@@ -138,47 +127,28 @@ def is_left_over(path: Path) -> bool:
     return path.name.startswith("cache-") if listed is None else path.name not in listed
 
 
-def _listed(folder: Path) -> list[str] | None:
-    """The files of a table that `datasets` saved, as its state.json lists them; None without one."""
-    state = folder / "state.json"
-    if not state.is_file():
-        return None
-    files = parse_json(read_content(state), str(state)).get("_data_files", [])
-    return [str(file["filename"]) for file in files if isinstance(file, dict) and "filename" in file] or None
-
-
 def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     """The files of tables in a folder, by the split that their names or folders say; {} for anything else.
 
     "" has those that say none. Files come first; without any, folders named by splits or "data" count.
     """
     path = Path(folder)
-    if not _is_folder(path):
+    if not os.path.isdir(path):
         return {}
-    listed = _listed(path)
-    if listed is not None:
+    if listed := _listed(path):
         return {"": [path / name for name in listed]}
-    inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    files = [one for one in inside if one.is_file() and format_by_name(one) and one.name not in NOT_DATA]
+    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     found: dict[str, list[Path]] = {}
-    for file in files:
-        if not is_left_over(file):
+    for file in inside:
+        if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
             found.setdefault(split_of_name(file.name), []).append(file)
     if found:
         return found
-    for one in inside:
-        if one.is_dir() and (split := split_of_name(one.name)):
-            found.setdefault(split, []).extend(file for files in splits_of(one).values() for file in files)
-    if not any(found.values()) and (path / "data").is_dir():
-        return splits_of(path / "data")
-    return {split: files for split, files in found.items() if files}
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
+    for below in inside:
+        if below.is_dir() and (split := split_of_name(below.name)):
+            found.setdefault(split, []).extend(itertools.chain(*splits_of(below).values()))
+    found = {split: files for split, files in found.items() if files}
+    return found or (splits_of(path / "data") if path.name != "data" else {})
 
 
 def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
@@ -190,7 +160,7 @@ def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Pat
     Raises:
       UserError: a folder without tables; one with several splits, none of which is the one that is meant.
     """
-    if not _is_folder(Path(path)):
+    if not os.path.isdir(path):
         return [Path(path)]
     found = splits_of(path)
     if not found:
@@ -199,7 +169,7 @@ def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Pat
         return next(iter(found.values()))
     if split in found:
         return found[split]
-    listed = ", ".join(found[name][0].name for name in found)
+    listed = ", ".join(files[0].name for files in found.values())
     raise UserError(f"{path} holds tables of several splits ({listed}, ...): name the file of the one that is meant")
 
 
@@ -268,34 +238,44 @@ def open_table(
       UserError: it cannot be read; says where.
     """
     if content is None and format_by_name(path) != "columnar" and not os.path.isfile(path):
-        content = read_content(path, what)
+        content = read_text(path, what)
     name, format = str(path), format_of(path, content)
     if format == "columnar":
-        rows = (Row(number, row) for number, row in enumerate(read_columnar(path), start=1))
-        return Table(name, "row", rows)
-    text = read_content(path, what) if content is None else content
+        return Table(name, "row", (Row(number, row) for number, row in enumerate(read_columnar(path), start=1)))
+    text = read_text(path, what) if content is None else content
     if format == "json" and re.match(r"\s*\[\s*[{\]]", text):
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
         return Table(name, "line", _json_rows(text, name))
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
-        numbered = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
-        return Table(name, "line", (Row(number, of_line(line)) for number, line in numbered if line.strip()))
-    comma = Path(plain_name(path)).suffix == ".csv"
-    return _delimited(text, name, comma, header, delimiter, quoted)
+        return Table(name, "line", (Row(number, of_line(line)) for number, line in _lines(text) if line.strip()))
+    is_csv = Path(plain_name(path)).suffix == ".csv"
+    if is_csv if quoted is None else quoted:
+        rows = _quoted_rows(text, delimiter or (_delimiter_of(text) if is_csv else "\t"), name)
+    else:
+        delimiter = delimiter or ("," if is_csv else "\t")
+        if quoted is None and _looks_quoted(text, delimiter):
+            say(f'WARNING: {name}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
+        rows = ((number, line.split(delimiter)) for number, line in _lines(text) if line)
+    return _delimited(rows, name, header)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """(1-based number, line) of a text."""
+    return ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
     for number, value in enumerate(values, start=1):
-        problem = (
-            "" if isinstance(value, dict) else f"{name}, row {number}: a JSON object is needed, got {shown(value)}"
-        )
-        yield Row(number, value if not problem else {}, problem)
+        if isinstance(value, dict):
+            yield Row(number, value)
+        else:
+            yield Row(number, {}, f"{name}, row {number}: a JSON object is needed, got {shown(value)}")
 
 
 def _json_rows(text: str, name: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in _lines(text):
         if not line.strip():
             continue
         try:
@@ -314,76 +294,57 @@ def _refuse_table(text: str, name: str) -> None:
         raise UserError(f"{name} is a table by its tabs, not text: call it .tsv")
 
 
-def _delimited(
-    text: str, name: str, comma: bool, header: bool | Callable[[list[str]], bool], delimiter: str, quoted: bool | None
-) -> Table:
-    lines = table_lines(text, comma, name, delimiter, quoted)
+def _delimited(lines: Iterator[_Cells], name: str, header: bool | Callable[[list[str]], bool]) -> Table:
+    """The table of numbered lines of cells."""
     first = next(lines, None)
     if first is None:
         return Table(name, "line", iter(()))
     named = header if isinstance(header, bool) else header(first[1])
-    columns, doubled = _unlike(first[1]) if named else (list(map(str, range(len(first[1])))), frozenset[str]())
+    columns = _unlike(first[1]) if named else list(map(str, range(len(first[1]))))
+    doubled = frozenset(column for column in first[1] if named and first[1].count(column) > 1)
 
     def rows() -> Iterator[Row]:
         for number, cells in lines if named else itertools.chain([first], lines):
-            problem = ""
-            if len(cells) != len(columns):
-                problem = f"{name}, line {number}: {len(cells)} columns, but {len(columns)} are expected: "
-                problem += shown(cells[:4])
-            yield Row(number, {} if problem else dict(zip(columns, cells, strict=True)), problem)
+            if len(cells) == len(columns):
+                yield Row(number, dict(zip(columns, cells, strict=True)))
+            else:
+                counts = f"{len(cells)} columns, but {len(columns)} are expected"
+                yield Row(number, {}, f"{name}, line {number}: {counts}: {shown(cells[:4])}")
 
     return Table(name, "line", rows(), columns, named, doubled)
 
 
-def _unlike(names: Sequence[str]) -> tuple[list[str], frozenset[str]]:
-    """The names of columns, made different, and those that were not."""
+def _unlike(names: Sequence[str]) -> list[str]:
+    """The names of columns, made different."""
     found: list[str] = []
     for name in names:
-        number, own = 2, name
-        while own in found or (own != name and own in names):
-            own, number = f"{name}_{number}", number + 1
-        found.append(own)
-    return found, frozenset(name for name in names if names.count(name) > 1)
+        candidates = itertools.chain([name], (new for n in itertools.count(2) if (new := f"{name}_{n}") not in names))
+        found.append(next(new for new in candidates if new not in found))
+    return found
 
 
-def table_lines(
-    text: str, comma: bool, where: str, delimiter: str = "", quoted: bool | None = None
-) -> Iterator[tuple[int, list[str]]]:
-    """(1-based number of the first line, cells) of the rows of a delimited text; blank lines are left out.
-
-    Args:
-      comma: csv, whose quoted cells may hold delimiters and line ends; else tab-separated without quoting, as GLUE's
-        files.
-      where: the file, for error messages.
-      delimiter, quoted: as of `open_table`.
-
-    Raises:
-      UserError: what the csv parser refuses.
-    """
-    if not (comma if quoted is None else quoted):
-        delimiter = delimiter or ("," if comma else "\t")
-        if quoted is None and _looks_quoted(text, delimiter):
-            say(f'WARNING: {where}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.rstrip("\r"):
-                yield number, line.rstrip("\r").split(delimiter)
-        return
+def _quoted_rows(text: str, delimiter: str, where: str) -> Iterator[_Cells]:
+    """Rows of a text whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses."""
     csv.field_size_limit(_LONGEST_CELL)
-    delimiter = delimiter or (_delimiter_of(text) if comma else "\t")
     reader, last = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 0
     while True:
         number = reader.line_num + 1
         try:
-            cells = next(reader, None)
+            cells = next(reader)
+        except StopIteration:
+            break
         except csv.Error as error:
             raise UserError(f"{where}, line {number}: {error}") from None
-        if cells is None:
-            if last:
-                _refuse_open_quote(text, last, delimiter, where)
-            return
         last = number if any("\n" in cell for cell in cells) else 0
         if cells:
             yield number, cells
+    if last:  # does the last row end within quotes?
+        rest = itertools.islice(io.StringIO(text, newline=""), last - 1, None)
+        try:
+            list(csv.reader(rest, delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                raise UserError(f"{where}, line {last}: a cell in quotes does not end: double the quote") from None
 
 
 def _looks_quoted(text: str, delimiter: str) -> bool:
@@ -392,16 +353,6 @@ def _looks_quoted(text: str, delimiter: str) -> bool:
     quoted = [any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in row) for row in rows]
     alone = any('"' in cell.strip('"').replace('""', "") for row in rows for cell in row)
     return len(rows) > 2 and sum(quoted) > 0.9 * len(rows) and not alone
-
-
-def _refuse_open_quote(text: str, number: int, delimiter: str, where: str) -> None:
-    """Raises UserError if the last row of a csv text, which begins in this line, ends within quotes."""
-    rest = itertools.islice(io.StringIO(text, newline=""), number - 1, None)
-    try:
-        list(csv.reader(rest, delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        if "unexpected end" in str(error):
-            raise UserError(f"{where}, line {number}: a cell in quotes does not end: double the quote") from None
 
 
 def _delimiter_of(text: str) -> str:
@@ -443,34 +394,32 @@ def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = 
         return None
     header = table.columns if table.header else []
     by_name = any(name in header for column in columns for name in alternatives(column))
-    found = [_place(table, column, header, by_name) for column in columns]
+    found = [_place(table, table.columns, column, by_name) for column in columns]
     for column in optional:
         try:
-            found.append(_place(table, column, header, by_name))
+            found.append(_place(table, table.columns, column, by_name))
         except UserError:
             found.append("")
     return found
 
 
-def _place(table: Table, column: Column, header: list[str], by_name: bool) -> str:
+def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> str:
     names = [name for name in alternatives(column) if isinstance(name, str)]
     numbers = [number for number in alternatives(column) if isinstance(number, int)]
-    assert table.columns is not None
-    width = len(table.columns)
-    name = next((name for name in names if name in header), None)
+    name = next((name for name in names if table.header and name in columns), None)
     if name in table.doubled:
         raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
     if name is not None:
         return name
     if numbers and not (by_name and names):
-        if not -width <= numbers[0] < width:
-            raise UserError(f"{table.name}, line 1: {width} columns, but column {numbers[0]} is needed")
-        return table.columns[numbers[0]]
+        if not -len(columns) <= numbers[0] < len(columns):
+            raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {numbers[0]} is needed")
+        return columns[numbers[0]]
     listed = " or ".join(map(repr, names))
     if not table.header:
         raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
     raise UserError(
-        f"{table.name} has no column {listed}{closest(names[0], header)}: its first line is {shown(header)}. If that "
+        f"{table.name} has no column {listed}{closest(names[0], columns)}: its first line is {shown(columns)}. If that "
         'is no header, give the numbers of the columns and "header": false'
     )
 

@@ -7,6 +7,7 @@ says something other than one `error:` line, or if it takes 20 seconds of the pr
 """
 
 import argparse
+import collections
 import contextlib
 import copy
 import dataclasses
@@ -26,20 +27,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from electra_tf2.util.environment import before_tensorflow
-
-before_tensorflow()
-
-from electra_tf2.configure_finetuning import FinetuningConfig  # noqa: E402
-from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
-from electra_tf2.convert.own_folder import write_folder  # noqa: E402
-from electra_tf2.finetune.tasks import make_tasks  # noqa: E402
-from electra_tf2.formats.readers import read_model  # noqa: E402
-from electra_tf2.model.architecture import Architecture  # noqa: E402
-from electra_tf2.util.errors import UserError  # noqa: E402
-from electra_tf2.util.hparams import value_type  # noqa: E402
-from tests.support import finetuning, golden, stored_models  # noqa: E402
-from tests.support.programs import PACKAGE, flags_of_its_own, run_program  # noqa: E402
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert.own_folder import write_folder
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.formats.readers import read_model
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import value_type
+from tests.support import finetuning, golden, stored_models
+from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 
 LIMIT = 20.0  # seconds of the processor
 Case = Callable[[random.Random], None]
@@ -130,19 +127,14 @@ def damaged_copy(rng: random.Random, source: Path, target: Path) -> Path:
     return target
 
 
-def flags_of(script: str) -> dict[str, Any]:
-    """The flags of a program: name -> absl's flag."""
-    with flags_of_its_own() as values:
-        define = runpy.run_path(str(PACKAGE / script), run_name="flags").get("define_flags")
-        if callable(define):
-            define()
-        return {name: values[name] for name in values}
-
-
 def command_lines(folder: Path) -> Case:
     """Programs in a folder with a vocabulary, a corpus and files of hparams, stopped before they compute."""
-    programs = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())
-    known = {script: flags_of(script) for script in programs}
+    known = {}
+    for path in sorted(PACKAGE.glob("*.py")):
+        if "run(main, __doc__" in path.read_text():
+            with flags_of_its_own() as values:
+                runpy.run_path(str(path), run_name="flags").get("define_flags", lambda: None)()
+                known[path.name] = {name: values[name] for name in values}
     seed = folder / "seed"
     finetuning.write_lines(seed / "corpus" / "a.txt", *["the file is open", "", "it is read"] * 20)
     shutil.copy(golden.CHECKPOINT / "vocab.txt", seed / "vocab.txt")
@@ -150,24 +142,20 @@ def command_lines(folder: Path) -> Case:
     (seed / "hparams.json").write_text(json.dumps(hparams))
     (seed / "recipe.json").write_text(json.dumps({"extends": "electra_small", "finetuning": {}, **hparams}))
 
-    def value(rng: random.Random, flag: Any) -> str:
-        draw = rng.random()
-        if getattr(flag.parser, "enum_values", None) and draw < 0.7:
-            return rng.choice(flag.parser.enum_values)
-        if flag.help.startswith("JSON") and draw < 0.5:
-            return json.dumps(some_value(rng, hparams))
-        return rng.choice(WORDS)
+    def word(rng: random.Random, name: str, flag: Any) -> str:
+        spelled, choices = rng.choice([name, name.replace("_", "-")]), getattr(flag.parser, "enum_values", None)
+        if flag.boolean and rng.random() < 0.9:
+            return rng.choice(["--", "--no-", "--no"]) + spelled
+        if flag.help.startswith("JSON") and rng.random() < 0.5:
+            return f"--{spelled}={json.dumps(some_value(rng, hparams))}"
+        return f"--{spelled}={rng.choice(choices if choices and rng.random() < 0.7 else WORDS)}"
 
     def case(rng: random.Random) -> None:
         os.chdir((fresh_copy if rng.random() < 0.5 else functools.partial(damaged_copy, rng))(seed, folder / "work"))
-        script = rng.choice(programs)
+        script = rng.choice(sorted(known))
         words = ["--recipe", "recipe.json"] if script.startswith("run_") and rng.random() < 0.3 else []
-        for name in rng.sample(sorted(known[script]), min(len(known[script]), rng.choice([1, 1, 2, 3, 6]))):
-            flag, spelled = known[script][name], rng.choice([name, name.replace("_", "-")])
-            if flag.boolean and rng.random() < 0.9:
-                words.append(rng.choice(["--", "--no-", "--no"]) + spelled)
-            else:
-                words.append(f"--{spelled}={value(rng, flag)}")
+        names = rng.sample(sorted(known[script]), min(len(known[script]), rng.choice([1, 1, 2, 3, 6])))
+        words += [word(rng, name, known[script][name]) for name in names]
         if rng.random() < 0.05:
             words.insert(rng.randrange(len(words) + 1), rng.choice([*WORDS, "--help", "--flagfile"]))
         with (
@@ -247,7 +235,7 @@ KINDS: dict[str, Callable[[Path], Case]] = {of.__name__: of for of in (command_l
 
 
 def problem_of(case: Case, rng: random.Random) -> str | None:
-    """What is wrong with how a case ended; "" if it was taken, None if it was refused well."""
+    """The error in how a case ended; "" if it was taken, None if it was refused well."""
 
     def ring(*_: object) -> None:
         raise KeyboardInterrupt(f"more than {LIMIT:g} s")
@@ -273,20 +261,19 @@ def main() -> int:
     for name, default in (("cases", 1000), ("first", 0), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    failed, here = False, os.getcwd()
+    wrong, here = 0, os.getcwd()
     for kind in given.kind or KINDS:
-        ends = {"taken": 0, "refused": 0, "wrong": 0}
         with tempfile.TemporaryDirectory() as folder:
-            case = KINDS[kind](Path(folder))
+            case, ends = KINDS[kind](Path(folder)), collections.Counter[str]()
             for number in range(given.first, given.first + given.cases):
                 problem = problem_of(case, random.Random(f"{kind} {given.seed} {number}"))
                 os.chdir(here)
                 ends["refused" if problem is None else "wrong" if problem else "taken"] += 1
                 if problem:
                     print(f"WRONG {kind} {number}: {problem[-1500:]}", flush=True)
-        print(f"{kind}: {ends}", flush=True)
-        failed |= ends["wrong"] > 0
-    return int(failed)
+        print(f"{kind}: {dict(ends)}", flush=True)
+        wrong += ends["wrong"]
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Finished(NamedTuple):
 def flags_of_its_own():
     """absl's flags are global: in here they are those that are defined in here."""
     values = flags.FlagValues()
-    defines = [name for name in dir(flags) if name.startswith("DEFINE_")]
+    defines = [name for name in dir(flags) if name.startswith("DEFINE")]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(flags, "FLAGS", values))
         for name in defines:
@@ -51,10 +51,10 @@ def flags_of_its_own():
 
 
 def configured(*words: str) -> PretrainingConfig:
-    """What the words of run_pretraining.py's command line mean."""
-    with flags_of_its_own() as values:
+    """The configuration that words of run_pretraining.py's command line mean."""
+    with flags_of_its_own():
         util_flags.define_hparam_flags(PretrainingConfig)
-        values(util_flags.with_underscores(["run_pretraining.py", *words]))
+        util_flags.parse(words)
         return util_flags.config_from_flags(PretrainingConfig)
 
 

@@ -71,8 +71,8 @@ def test_the_search_finds_the_largest_micro_batch(
         share = (0.5 if config.precision == "bfloat16" else 1.0) * {"none": 1.0, "layers": 0.125}[config.recompute]
         return int((fixed + share * rows * per_row) * GB), 0, 1.0
 
-    search = compiled.Search(H100._replace(memory=81 * GB), memory_of, lambda row: None)
-    assert answer in compiled.verdict(config, search.run(config))
+    rows = compiled.search(config, H100._replace(memory=81 * GB), memory_of, lambda row: None)
+    assert answer in compiled.verdict(config, rows)
     assert len(tried) <= 20 and tried[0] == (64 if first > 8 * 128 else 8)
 
 

@@ -1,6 +1,7 @@
-"""Damaged values that random damage to files has found (tests.support.fuzzing)."""
+"""Damaged values that random damage to files has found, and random configurations (tests.support.fuzzing)."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from electra_tf2.formats.readers import best_or_newest
 from electra_tf2.run_analysis import Request, curves
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as tuning
+from tests.support.fuzzing import configurations, problem_of
 
 _KERNEL = "electra/encoder/layer_0/intermediate/dense/kernel"
 _POSITIONS = "electra/embeddings/position_embeddings"
@@ -70,3 +72,10 @@ def test_columns_before_the_first_one(tmp_path: Path) -> None:
     assert task.located(table)(row.values) == {"0": "a", "1": "b", "2": "c", "-3": "a"}
     with pytest.raises(UserError, match="2 columns, but column -3 is needed"):
         task.located(task.opened(tuning.write_lines(tmp_path / "b.tsv", "a\tb"), "--predict"))
+
+
+def test_configurations_are_taken_or_refused_in_one_line(tmp_path: Path) -> None:
+    case = configurations(tmp_path)
+    problems = [problem_of(case, random.Random(f"configuration {number}")) for number in range(1000)]
+    assert [(number, problem) for number, problem in enumerate(problems) if problem] == []
+    assert 100 < problems.count("") < 900

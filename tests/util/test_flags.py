@@ -36,7 +36,7 @@ def parse(own_flags: flags.FlagValues) -> Any:
     util_flags.define_hparam_flags(PretrainingConfig)
 
     def run(*words: str) -> PretrainingConfig:
-        own_flags(util_flags.with_underscores(["run_pretraining.py", *words]))
+        util_flags.parse(words)
         return util_flags.config_from_flags(PretrainingConfig)
 
     return run
@@ -105,12 +105,6 @@ def test_vocab_size_is_the_vocabularys_where_nobody_set_another(parse: Any, tmp_
     assert parse(*here, "--vocab-size", "9").vocab_size == 9  # which is refused when a run begins
 
 
-def test_hparams_may_be_a_file(parse: Any, tmp_path: Path) -> None:
-    path = tmp_path / "hparams.json"
-    path.write_text('{"train_batch_size": 16}')
-    assert parse("--hparams", str(path)).train_batch_size == 16
-
-
 def test_a_tilde_is_the_home_folder_wherever_a_path_is_written(
     parse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,8 +139,6 @@ def test_spellings_of_a_switch(parse: Any, word: str, expected: bool) -> None:
     ("words", "message"),
     [
         (["--mask-rates", "0.8,0.1"], "--mask-rates: not valid JSON"),
-        (["--hparams", "{broken"], "--hparams: not valid JSON"),
-        (["--hparams", "[1]"], "neither a JSON object nor a readable file"),
         (["--hparams", "none.json"], "'none.json' is neither a JSON object nor a readable file"),
         (["--hparams", '{"learning_rat": 1}'], "did you mean 'learning_rate'?"),
         (["--recipe", "electra_bse"], "did you mean 'electra_base'?"),

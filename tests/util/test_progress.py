@@ -51,15 +51,6 @@ def test_the_time_left_is_that_at_the_pace_of_late(clock, capsys):
     assert lines[-1] == "step 100/1,000  loss 1  3 min 36 s left"
 
 
-def test_few_of_many_reports_tell_the_pace(clock, capsys):
-    progress = Progress("step", 3000)
-    for step in range(1, 2001):
-        clock[0] += 2
-        progress.update(step, {})
-    assert capsys.readouterr().out.splitlines()[-1] == "step 2,000/3,000  33 min 20 s left"
-    assert len(progress._reports) <= 256
-
-
 def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
     for number in track(range(45), "evaluation batch", 45):
         clock[0] = number + 1.0

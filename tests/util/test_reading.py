@@ -1,4 +1,4 @@
-"""The doors for files: whatever is wrong with one is a UserError that names it."""
+"""Files in and out, and columns of tables: whatever is wrong with one is a UserError that names it."""
 
 import json
 import os
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_atomically, write_json
 from electra_tf2.util.reading import parse_json, read_json, read_json_lines, read_text
+from tests.support.finetuning import write_lines
 
 
 @pytest.mark.parametrize(
@@ -136,3 +138,31 @@ def test_what_a_killed_writer_left_goes_with_the_next_write_and_what_others_writ
     write_json(path, {"accuracy": 0.5})
     assert {one.name for one in tmp_path.iterdir()} == kept
     assert json.loads(path.read_text()) == {"accuracy": 0.5}
+
+
+def test_every_column_keeps_a_name_of_its_own(tmp_path: Path) -> None:
+    (row,) = tables.open_table(write_lines(tmp_path / "a.csv", "a,a,a_2", "1,2,3")).rows
+    assert list(row.values.values()) == ["1", "2", "3"] and row.values["a_2"] == "3"  # the file's own a_2
+
+
+@pytest.mark.parametrize(("column", "found"), [(0, "1"), (-1, "3"), (-3, "1"), (3, None), (-4, None)])
+def test_columns_are_counted_from_either_end(tmp_path: Path, column: int, found: str | None) -> None:
+    table = tables.open_table(write_lines(tmp_path / "a.csv", "1,2,3"), header=False)
+    if found is None:
+        with pytest.raises(UserError, match=f"3 columns, but column {column} is needed"):
+            tables.place(table, [column])
+    else:
+        names = tables.place(table, [column])
+        assert names is not None and [row.values[names[0]] for row in table.rows] == [found]
+
+
+@pytest.mark.parametrize("tabs", [1, 2])
+def test_lines_with_one_tab_are_text_and_with_more_a_table(tmp_path: Path, tabs: int) -> None:
+    lines = ["\t".join([word] * (tabs + 1)) for word in ("word", "other")]
+    path = write_lines(tmp_path / "a.txt", *lines)
+    if tabs == 1:
+        table = tables.open_table(path, of_line=lambda line: {"text": line})
+        assert [row.values["text"] for row in table.rows] == lines
+    else:
+        with pytest.raises(UserError, match="is a table by its tabs"):
+            tables.open_table(path, of_line=lambda line: {"text": line})

@@ -10,7 +10,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.tables import format_of, open_table, read_content
+from electra_tf2.util.reading import read_text
+from electra_tf2.util.tables import format_of, open_table
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
@@ -64,7 +65,7 @@ def read_sentences(
     if format_of(path) in ("json", "columnar"):
         sentences = list(_of_table(path, tagged, columns, labels))
     else:
-        lines = read_content(path).split("\n")
+        lines = read_text(path, "task").split("\n")
         if unended:
             lines.append("")
         elif lines[-1] == "":  # what follows the last line end is no line
