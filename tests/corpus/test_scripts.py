@@ -82,7 +82,7 @@ def test_programs_say_what_comes_of_it(program, text, tmp_path):
         assert ("--limit-alphabet 6000" in said) == (text != THAI)
 
 
-SMALLER = shlex.split("--hidden-size 32 --num-hidden-layers 1 --num-attention-heads 2 --train-batch-size 8")
+SMALLER = shlex.split("--hidden-size 32 --num-hidden-layers 2 --num-attention-heads 2 --train-batch-size 8")
 
 
 def test_the_chinese_walk_through_runs(tmp_path, monkeypatch):
