@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from demo.make_task import bag_of_words
+from demo.make_data import bag_of_words
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.util.recipes import read_recipe
 
@@ -24,7 +24,6 @@ MODELS = DATA / "models"
 RECIPE = "electra_tiny"  # trained by the demo
 RELEASED = "electra_deep"  # comes with this repository
 TASK = "punctuation"
-VOCAB, RECORDS, CORPUS = DATA / "vocab.txt", DATA / "pretrain_tfrecords", DATA / "corpus"
 FINETUNING = {
     "task_names": [TASK],
     "tasks": {TASK: {"type": "tagging"}},
@@ -53,25 +52,14 @@ def results(model: str, folder: str, name: str) -> dict[str, Any]:
     return json.loads((MODELS / model / folder / f"{name}_results.json").read_text(encoding="utf-8"))
 
 
-def score(model: str, folder: str = "results") -> float:
-    """F1 of the task, in percent."""
-    return results(model, folder, TASK)["trials"][0]["scores"][TASK]["dev"]["f1"]
-
-
-def show_scores(rows: dict[str, float]) -> None:
+def show_scores(models: dict[str, tuple[str, str]]) -> None:
+    """F1 of the task: of the baseline, and of (model, folder of results) by their descriptions."""
+    rows = {"a bag of neighbouring words": bag_of_words(DATA / "finetuning_data" / TASK)}
+    for name, (model, folder) in models.items():
+        rows[name] = results(model, folder, TASK)["trials"][0]["scores"][TASK]["dev"]["f1"]
     print("\nWhere do commas and full stops belong? F1 of the marks, in percent:\n")
     for name, value in rows.items():
         print(f"  {name:48}{value:5.1f}  {'#' * round(value / 2)}")
-
-
-def marked(words: list[str], tags: list[str]) -> str:
-    return " ".join(word + MARKS.get(tag, "") for word, tag in zip(words, tags, strict=True))
-
-
-def extract() -> None:
-    run("--output-dir", str(CORPUS), module="demo.extract_corpus")
-    task = str(DATA / "finetuning_data" / TASK)
-    run("--corpus-dir", str(CORPUS), "--output-dir", task, module="demo.make_task")
 
 
 def finetune(model: str, *options: str, **hparams: Any) -> None:
@@ -83,42 +71,39 @@ def finetune_released() -> None:
     finetune(RELEASED, optimizer="muon", learning_rate=1e-3)
     (predicted, *_) = read_sentences(MODELS / RELEASED / "results" / f"{TASK}_outputs" / f"{TASK}_dev.txt")
     (truth, *_) = read_sentences(DATA / "finetuning_data" / TASK / "dev.txt")
-    print(f"\nread:     {' '.join(truth.words)}\nmodel:    {marked(predicted.words, predicted.tags)}")
-    print(f"original: {marked(truth.words, truth.tags)}")
-    rows = {"a bag of neighbouring words": bag_of_words(DATA / "finetuning_data" / TASK)}
-    show_scores(rows | {f"{RELEASED}, which comes along": score(RELEASED)})
+    print()
+    for name, tags in (("read", ["O"] * len(truth.words)), ("model", predicted.tags), ("original", truth.tags)):
+        marked = (word + MARKS.get(tag, "") for word, tag in zip(truth.words, tags, strict=True))
+        print(f"{name + ':':10}{' '.join(marked)}")
+    show_scores({f"{RELEASED}, which comes along": (RELEASED, "results")})
 
 
 def build() -> None:
     recipe = read_recipe(RECIPE)
-    words = ("--corpus-dir", str(CORPUS), "--vocab-file", str(VOCAB))
-    if not VOCAB.exists():
+    words = ("--corpus-dir", str(DATA / "corpus"), "--vocab-file", str(DATA / "vocab.txt"))
+    if not (DATA / "vocab.txt").exists():
         run("build-vocab", *words, "--vocab-size", str(recipe["vocab_size"]))
     run(
-        *("build-data", *words, "--output-dir", str(RECORDS)),
+        *("build-data", *words, "--output-dir", str(DATA / "pretrain_tfrecords")),
         *("--max-seq-length", str(recipe["max_seq_length"]), "--dev-fraction", "0.05", "--num-processes", "2"),
     )
 
 
 def pretrain(name: str, *options: str) -> None:
-    run(*("pretrain", "--data-dir", str(DATA), "--recipe", RECIPE, "--model-name", name), *options)
+    run(*("pretrain", "--data-dir", str(DATA), "--recipe", RECIPE, "--model-name", name, "--do-eval"), *options)
 
 
 def evaluate_untrained() -> None:
-    pretrain(f"{RECIPE}_untrained", "--do-eval", "--no-do-train", "--results-dir", str(MODELS / RECIPE / BEFORE))
+    pretrain(f"{RECIPE}_untrained", "--no-do-train", "--results-dir", str(MODELS / RECIPE / BEFORE))
 
 
-def show_pretraining() -> None:
+def pretrain_tiny() -> None:
+    pretrain(RECIPE)
     before, after = results(RECIPE, BEFORE, "unsup"), results(RECIPE, "results", "unsup")
     print(f"\n{RECIPE} on records that it has not seen:\n\n  {'':48}{'before':>8}{'after':>8}")
     for name in METRICS:
         print(f"  {name:48}{before[name]:8.3f}{after[name]:8.3f}")
     print(f"  {'a model of token frequencies: masked_lm_loss':48}{after['unigram_entropy']:16.3f}")
-
-
-def pretrain_tiny() -> None:
-    pretrain(RECIPE, "--do-eval")
-    show_pretraining()
 
 
 def finetune_random() -> None:
@@ -128,7 +113,11 @@ def finetune_random() -> None:
 
 # What they do, the seconds that they take on two quiet cores of an AMD EPYC (Zen 5), and how.
 STAGES: tuple[tuple[str, int, Callable[[], None]], ...] = (
-    ("text and a task from the docstrings of this Python installation", 25, extract),
+    (
+        "text and a task from the docstrings of this Python installation",
+        25,
+        lambda: run("--data-dir", str(DATA), module="demo.make_data"),
+    ),
     (f"the shipped model {RELEASED} learns the task", 45, finetune_released),
     ("a vocabulary and records to pre-train on", 10, build),
     (f"{RECIPE} before its training", 10, evaluate_untrained),
@@ -149,13 +138,11 @@ def main() -> None:
         print(f"\n== {number}/{len(STAGES)} {title} ({expected}) ==\n", flush=True)
         run_stage()
         done += seconds
-    show_pretraining()
     show_scores(
         {
-            f"{RELEASED}'s network from random weights": score(RELEASED, BEFORE),
-            "a bag of neighbouring words": bag_of_words(DATA / "finetuning_data" / TASK),
-            f"{RECIPE}, pre-trained just now": score(RECIPE),
-            f"{RELEASED}, which comes along": score(RELEASED),
+            f"{RELEASED}'s network from random weights": (RELEASED, BEFORE),
+            f"{RECIPE}, pre-trained just now": (RECIPE, "results"),
+            f"{RELEASED}, which comes along": (RELEASED, "results"),
         }
     )
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/; try:\n")

@@ -14,7 +14,6 @@ The same command goes on with a build that was stopped. Nothing is deleted witho
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -22,6 +21,7 @@ from absl import flags
 from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
+from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
@@ -78,15 +78,6 @@ def define_flags() -> None:
     define_common_flags()
 
 
-def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
-    """`--name False` as `--name=False`: the original's flag takes a value, and so may ours."""
-    words = list(argv)
-    for index in range(len(words) - 1, 0, -1):
-        if words[index - 1].replace("_", "-") == f"--{name}" and words[index].lower() in ("true", "false", "0", "1"):
-            words[index - 1 : index + 1] = [f"{words[index - 1]}={words[index]}"]
-    return words
-
-
 def run_build(**more: Any) -> None:
     """Builds what the flags say, and the settings given here in their place, then looks at it; prints a summary."""
     values = flags.FLAGS
@@ -101,8 +92,9 @@ def run_build(**more: Any) -> None:
     quiet_tensorflow()
     run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)
-    examples = metadata["train_examples"] + metadata["dev_examples"]
-    padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
+    padding = 1 - metadata["tokens"] / (
+        (metadata["train_examples"] + metadata["dev_examples"]) * settings.max_seq_length
+    )
     held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
     say(
         f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
@@ -119,15 +111,11 @@ def run_build(**more: Any) -> None:
 
 def look(output_dir: str, vocab_file: str | None) -> None:
     """--verify and --inspect on records that are there."""
-    from electra_tf2.corpus.record_metadata import inspect, verify
-
-    values = flags.FLAGS
     quiet_tensorflow()
-    if values.verify:
+    if flags.FLAGS.verify:
         print(f"verified {verify(output_dir, vocab_file):,} examples")
-    if values.inspect:
-        for line in inspect(output_dir, vocab_file, values.inspect):
-            print(line)
+    for line in inspect(output_dir, vocab_file, flags.FLAGS.inspect) if flags.FLAGS.inspect else ():
+        print(line)
 
 
 def main() -> None:
@@ -144,7 +132,10 @@ def main() -> None:
 
 def command() -> None:
     define_flags()
-    sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
+    for place in range(len(sys.argv) - 2, 0, -1):  # the original's flag takes a value after a blank, and so may ours
+        flag, value = sys.argv[place : place + 2]
+        if flag.replace("_", "-") == "--blanks-separate-docs" and value.lower() in ("true", "false", "0", "1"):
+            sys.argv[place : place + 2] = [f"{flag}={value}"]
     util_flags.run(main, __doc__, goes_on=True)
 
 

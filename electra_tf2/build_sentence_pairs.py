@@ -11,48 +11,71 @@ words.
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from absl import flags
 
-from electra_tf2.corpus import sentence_pairs
+from electra_tf2.corpus.scripts import sentences, words
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically
 from electra_tf2.util.flags import run
 from electra_tf2.util.progress import say
 
+KINDS = ("cropped", "adjacent", "single")
+_KEPT = (0.6, 0.95)  # share of a cropped sentence's words that stay, drawn for each
 _SAME = ("1", "entailment")
+_Row = TypeVar("_Row")
 
 
-def main() -> int:
-    values = flags.FLAGS
-    if not values.corpus_dir and not values.tasks:
-        raise UserError("--corpus-dir or --tasks is needed")
-    unknown = [kind for kind in values.kinds if kind not in sentence_pairs.KINDS]
-    if unknown:
-        raise UserError(f"--kinds: {unknown[0]!r} is none of {', '.join(sentence_pairs.KINDS)}")
-    output = Path(values.output or Path(values.data_dir, "finetuning_data", "sentence_embedding", "train.jsonl"))
-    if output.exists() and not values.overwrite:
-        raise UserError(f"--output: {str(output)!r} exists; pass --overwrite to replace it, or name another file")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
-    random = np.random.default_rng(values.seed)
-    rows = labelled_pairs(values.tasks, values.data_dir)
-    if values.corpus_dir:
-        corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-        found = sentence_pairs.paragraphs(corpus, values.min_words, values.max_words)
-        pairs = (sentence_pairs.pairs_of(sentences, kind, random) for sentences in found for kind in values.kinds)
-        rows += sentence_pairs.chosen(itertools.chain.from_iterable(pairs), values.num_pairs, random)
-    if not rows:
-        raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences of these lengths")
-    if values.negatives:
-        add_negatives(rows, values.negatives, values.replaced_share, values.seed)
-    lines = [json.dumps(rows[place], ensure_ascii=False) for place in random.permutation(len(rows))]
-    write_atomically(output, "".join(f"{line}\n" for line in lines))
-    say(f"wrote {output}: {len(lines):,} lines")
-    return 0
+def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[str]]:
+    """Runs of sentences that follow each other in a line of a corpus; one of another length ends a run.
+
+    Where no blanks divide words, letters count.
+    """
+    for file in corpus.files():
+        for block in corpus.read(file.name):
+            for line in block.lines:
+                found = sentences(line.decode("utf-8", "ignore"))
+                for fits, group in itertools.groupby(found, lambda one: min_words <= len(words(one)) <= max_words):
+                    if fits:
+                        yield list(group)
+
+
+def cropped(text: str, random: np.random.Generator) -> str:
+    """The text with some of its words left out, at random; one word at least."""
+    parts = words(text)
+    stays = random.random(len(parts)) < random.uniform(*_KEPT)
+    stays[random.integers(len(parts))] = True
+    return " ".join("".join(part for part, here in zip(parts, stays, strict=True) if here).split())
+
+
+def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:
+    """Rows of a training file from sentences that follow each other.
+
+    Args:
+      kind: one of `KINDS`: a sentence and itself with words left out; a sentence and the next one; a sentence alone,
+        which dropout makes two of (SimCSE, section 3).
+    """
+    if kind == "adjacent":
+        return [{"text": one, "positive": other} for one, other in itertools.pairwise(sentences)]
+    if kind == "single":
+        return [{"text": sentence} for sentence in sentences]
+    return [{"text": sentence, "positive": cropped(sentence, random)} for sentence in sentences]
+
+
+def chosen(rows: Iterator[_Row], number: int, random: np.random.Generator) -> list[_Row]:
+    """So many rows at random, all of them equally likely (Vitter 1985, algorithm R), in a random order."""
+    kept: list[_Row] = []
+    for seen, row in enumerate(rows):
+        if seen < number:
+            kept.append(row)
+        elif (place := int(random.integers(seen + 1))) < number:
+            kept[place] = row
+    return [kept[place] for place in random.permutation(len(kept))]
 
 
 def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
@@ -86,25 +109,51 @@ def add_negatives(rows: list[dict[str, str]], model: str, share: float, seed: in
         row["negative"] = text
 
 
-flags.DEFINE_string("corpus_dir", None, "folder of text, as the other builders read it")
-flags.DEFINE_string("text_field", "text", "field of JSON lines that holds a document's text")
-flags.DEFINE_bool("overwrite", False, "replace the file if it exists")
-flags.DEFINE_bool("recursive", False, "read the folders below, too")
-flags.DEFINE_list("kinds", ["cropped"], f"what a sentence is paired with: {', '.join(sentence_pairs.KINDS)}")
-flags.DEFINE_integer("num_pairs", 100_000, "pairs of the corpus, drawn at random", lower_bound=1)
-flags.DEFINE_integer(
-    "min_words", 6, "words of a sentence, at least; letters where no blanks divide words", lower_bound=1
-)
-flags.DEFINE_integer("max_words", 25, "words of a sentence, at most", lower_bound=1)
-flags.DEFINE_list("tasks", [], "labelled tasks whose pairs are taken: qqp, mrpc, mnli, rte, qnli, or one's own name")
-flags.DEFINE_string("negatives", None, "model whose generator makes negatives of the texts, such as electra_mini")
-flags.DEFINE_float("replaced_share", 0.2, "share of a text's wordpieces that a negative replaces, at most", 0, 1)
-flags.DEFINE_string("data_dir", "data", "folder of finetuning_data")
-flags.DEFINE_string("output", None, "file to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]")
-flags.DEFINE_integer("seed", 0, "seed of what is drawn")
+def main() -> int:
+    values = flags.FLAGS
+    if not values.corpus_dir and not values.tasks:
+        raise UserError("--corpus-dir or --tasks is needed")
+    if unknown := [kind for kind in values.kinds if kind not in KINDS]:
+        raise UserError(f"--kinds: {unknown[0]!r} is none of {', '.join(KINDS)}")
+    output = Path(values.output or Path(values.data_dir, "finetuning_data", "sentence_embedding", "train.jsonl"))
+    if output.exists() and not values.overwrite:
+        raise UserError(f"--output: {str(output)!r} exists; pass --overwrite to replace it, or name another file")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(output)
+    random = np.random.default_rng(values.seed)
+    rows = labelled_pairs(values.tasks, values.data_dir)
+    if values.corpus_dir:
+        corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+        found = paragraphs(corpus, values.min_words, values.max_words)
+        pairs = (pairs_of(group, kind, random) for group in found for kind in values.kinds)
+        rows += chosen(itertools.chain.from_iterable(pairs), values.num_pairs, random)
+    if not rows:
+        raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences of these lengths")
+    if values.negatives:
+        add_negatives(rows, values.negatives, values.replaced_share, values.seed)
+    lines = [json.dumps(rows[place], ensure_ascii=False) for place in random.permutation(len(rows))]
+    write_atomically(output, "".join(f"{line}\n" for line in lines))
+    say(f"wrote {output}: {len(lines):,} lines")
+    return 0
 
 
 def command() -> None:
+    flags.DEFINE_string("corpus_dir", None, "folder of text, as the other builders read it")
+    flags.DEFINE_string("text_field", "text", "field of JSON lines that holds a document's text")
+    flags.DEFINE_bool("overwrite", False, "replace the file if it exists")
+    flags.DEFINE_bool("recursive", False, "read the folders below, too")
+    flags.DEFINE_list("kinds", ["cropped"], f"what a sentence is paired with: {', '.join(KINDS)}")
+    flags.DEFINE_integer("num_pairs", 100_000, "pairs of the corpus, drawn at random", lower_bound=1)
+    flags.DEFINE_integer("min_words", 6, "words of a sentence, at least; letters where no blanks divide words", 1)
+    flags.DEFINE_integer("max_words", 25, "words of a sentence, at most", lower_bound=1)
+    flags.DEFINE_list(
+        "tasks", [], "labelled tasks whose pairs are taken: qqp, mrpc, mnli, rte, qnli, or one's own name"
+    )
+    flags.DEFINE_string("negatives", None, "model whose generator makes negatives of the texts, such as electra_mini")
+    flags.DEFINE_float("replaced_share", 0.2, "share of a text's wordpieces that a negative replaces, at most", 0, 1)
+    flags.DEFINE_string("data_dir", "data", "folder of finetuning_data")
+    flags.DEFINE_string("output", None, "file to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]")
+    flags.DEFINE_integer("seed", 0, "seed of what is drawn")
     run(main, __doc__)
 
 

@@ -37,21 +37,17 @@ class VocabularyOptions(NamedTuple):
     min_frequency: int = 2
     num_unused: int = 0
     limit_alphabet: int = 1000
-    round_to_multiple_of_8: bool = False
 
 
 def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     """The vocabulary of the corpus: special tokens, [unusedN], characters, then pieces from frequent to rare."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    size = options.vocab_size
-    if options.round_to_multiple_of_8:
-        size += -size % 8
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
     for warning in warnings_of(sample(corpus), options.do_lower_case and options.strip_accents):
         say(f"WARNING: {warning}")
     counts = _count_characters(corpus, options)
-    first, continuing = choose_alphabet(counts, options.limit_alphabet, size - len(reserved))
+    first, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
     if left_out := _left_out(counts[0], first):
         say(f"WARNING: {left_out}")
     # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
@@ -59,7 +55,7 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
+        vocab_size=options.vocab_size,
         min_frequency=options.min_frequency,
         special_tokens=fixed,
         initial_alphabet=first,
@@ -70,8 +66,6 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     tokenizer.train_from_iterator((block.decode("utf-8").split("\n") for block in blocks), trainer)
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)
-    if options.round_to_multiple_of_8:  # the corpus may have too few pieces for the size asked for
-        vocab += [f"[unused{options.num_unused + number}]" for number in range(-len(vocab) % 8)]
     check_vocab(vocab, "being built")
     return vocab
 
@@ -151,7 +145,6 @@ def _define_flags() -> None:
     flags.DEFINE_integer("min_frequency", 2, "Least number of times that a pair which is merged occurs.", lower_bound=1)
     flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] tokens to reserve.", lower_bound=0)
     flags.DEFINE_integer("limit_alphabet", 1000, "Characters to keep; more for Chinese or Japanese.", lower_bound=1)
-    flags.DEFINE_boolean("round_to_multiple_of_8", False, "Make the size a multiple of 8 (faster on GPU and TPU).")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
     flags.DEFINE_boolean("recursive", False, "Read the directories below --corpus-dir too.")
     flags.DEFINE_boolean("overwrite", False, "Replace the vocabulary if it exists.")

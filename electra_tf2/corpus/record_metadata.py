@@ -81,11 +81,6 @@ class RecordMetadata(NamedTuple):
     values: dict[str, Any]
 
     @property
-    def vocab_file(self) -> Path:
-        """The vocabulary that the builder left beside the records; those of older builders have none."""
-        return self.path.with_name(VOCAB_FILE)
-
-    @property
     def extra_fields(self) -> dict[str, ExtraField]:
         """The fields that a paper added to the records (electra build-data --paper)."""
         fields = self.values.get("extra_fields", {})
@@ -167,27 +162,25 @@ def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -
             raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
         return value
 
-    shards = typed("shards", dict)
-    if elsewhere := [name for name in shards if os.path.basename(name) != name or name in ("", ".", "..")]:
-        raise UserError(f"{path}: 'shards' names {shown(elsewhere[0])}, but only files of its own folder are read")
-    listed = {
-        name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields[:3])) for name in shards
-    }
-    checked = any(shards[name].get("sha256") for name in shards)
-    if checked:
-        listed = {name: shard._replace(sha256=typed("sha256", str, shards[name])) for name, shard in listed.items()}
-    if checked and values.get("shards_sha256") != json_sha256(shards):
+    shards, listed = typed("shards", dict), {}
+    for name in shards:
+        if os.path.basename(name) != name or name in ("", ".", ".."):
+            raise UserError(f"{path}: 'shards' names {shown(name)}, but only files of its own folder are read")
+        shard = typed(name, dict, shards)
+        counts = {field: typed(field, int, shard) for field in Shard._fields[:3]}
+        listed[name] = Shard(**counts, sha256=typed("sha256", str, shard) if "sha256" in shard else "")
+    if any(shard.sha256 for shard in listed.values()) and values.get("shards_sha256") != json_sha256(shards):
         raise UserError(f"{path}: 'shards' has been changed since the builder wrote it. {_AGAIN}")
     return RecordMetadata(
-        path=path,
-        vocab_sha256=typed("vocab_sha256", str),
-        vocab_size=typed("vocab_size", int),
-        max_seq_length=typed("max_seq_length", int),
-        do_lower_case=typed("do_lower_case", bool),
-        strip_accents=typed("strip_accents", bool) if "strip_accents" in values else True,
-        shards=listed,
-        unigram_entropy=typed("unigram_entropy", (int, float)) if "unigram_entropy" in values else None,
-        values=values,
+        path,
+        typed("vocab_sha256", str),
+        typed("vocab_size", int),
+        typed("max_seq_length", int),
+        typed("do_lower_case", bool),
+        typed("strip_accents", bool) if "strip_accents" in values else True,
+        listed,
+        typed("unigram_entropy", (int, float)) if "unigram_entropy" in values else None,
+        values,
     )
 
 
@@ -241,31 +234,29 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
     """The first examples of every few shards as lines of text, `count` in all."""
     metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
-    shown = 0
-    for number_of_shard, (name, shard) in enumerate(metadata.shards.items()):
-        wanted = min(shard.examples, -(-(count - shown) // (len(metadata.shards) - number_of_shard)))
-        shown += wanted
+
+    def text(ids: np.ndarray) -> str:
+        words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
+        return " ".join(words).replace(" ##", "")
+
+    left = count
+    for files_left, (name, shard) in zip(range(len(metadata.shards), 0, -1), metadata.shards.items(), strict=True):
+        wanted = min(shard.examples, -(-left // files_left))
+        left -= wanted
         if wanted > 0:
             metadata.check_shard(name)
             batches = read_batches(metadata.path.with_name(name), metadata.record_format)
-            rows = ((batch, row) for batch in batches for row in range(len(batch[FIELDS[0]])))
-            for number, (batch, row) in enumerate(itertools.islice(rows, wanted), start=1):
-                record = {field: values[row] for field, values in batch.items()}
-                real = int(record["input_mask"].sum())
-                yield f"{name}, example {number}: {real} tokens of {metadata.max_seq_length}"
+            rows = ({field: of_field[row] for field, of_field in batch.items()}
+                    for batch in batches for row in range(len(batch[FIELDS[0]])))  # fmt: skip
+            for number, record in enumerate(itertools.islice(rows, wanted), start=1):
                 ids, mask, segments = (record[field] for field in FIELDS)
+                yield f"{name}, example {number}: {mask.sum()} tokens of {metadata.max_seq_length}"
                 for segment in (0, 1):
                     if len(kept := ids[(mask == 1) & (segments == segment)]):
-                        yield f"  segment {segment + 1}: {_text(kept, vocab, special)}"
+                        yield f"  segment {segment + 1}: {text(kept)}"
                 for field, (_, limit) in metadata.extra_fields.items():
-                    is_text = limit == metadata.vocab_size
-                    values = _text(record[field], vocab, special) if is_text else record[field].tolist()
+                    values = text(record[field]) if limit == metadata.vocab_size else record[field].tolist()
                     yield f"  {field}: {values or 'none'}"
-
-
-def _text(ids: np.ndarray, vocab: list[str], special: SpecialIds) -> str:
-    words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
-    return " ".join(words).replace(" ##", "")
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:
@@ -276,19 +267,18 @@ def verify(output_dir: str, vocab_file: str | None = None) -> int:
     for name, shard in track(metadata.shards.items(), "verifying file", len(metadata.shards)):
         path = metadata.path.with_name(name)
         metadata.check_shard(name)
-        examples, tokens = count_records(path), 0
+        examples = tokens = 0
         for batch in read_batches(path, metadata.record_format):
-            problem = _problem(batch, special) or (paper.problem(batch) if paper is not None else None)
-            if problem:
+            if problem := _problem(batch, special) or (paper.problem(batch) if paper is not None else None):
                 raise UserError(f"{path}: {problem}. {_AGAIN}")
+            examples += len(batch["input_mask"])
             tokens += int(batch["input_mask"].sum())
         if (examples, tokens) != (shard.examples, shard.tokens):
             raise UserError(
                 f"{path} holds {examples} examples and {tokens} tokens, but {metadata.path} says "
                 f"{shard.examples} and {shard.tokens}. {_AGAIN}"
             )
-    unlisted = {path.name for path in metadata.path.parent.glob("*.tfrecord*")} - metadata.shards.keys()
-    if unlisted:
+    if unlisted := {path.name for path in metadata.path.parent.glob("*.tfrecord*")} - metadata.shards.keys():
         raise UserError(f"{output_dir} holds {min(unlisted)}, which {metadata.path} does not list; move it away")
     return Shard.total(metadata.shards.values()).examples
 
@@ -311,9 +301,9 @@ def _open(output_dir: str, vocab_file: str | None) -> tuple[RecordMetadata, list
     metadata = read_metadata(output_dir)
     if metadata is None:
         raise UserError(f"--output-dir {output_dir!r} holds no metadata.json; build the records first")
-    if not vocab_file and not metadata.vocab_file.exists():
-        raise UserError(f"--vocab-file is needed: {output_dir!r} holds no {metadata.vocab_file.name}")
-    path = vocab_file or metadata.vocab_file
+    path = vocab_file or metadata.path.with_name(VOCAB_FILE)
+    if not vocab_file and not os.path.exists(path):
+        raise UserError(f"--vocab-file is needed: {output_dir!r} holds no {VOCAB_FILE}")
     if vocab_sha256(path) != metadata.vocab_sha256:
         raise UserError(f"{path} is not the vocabulary that the records of {output_dir!r} were built with")
     return metadata, load_vocab(path)

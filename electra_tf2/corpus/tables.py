@@ -38,7 +38,7 @@ PartsOf = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class Option(NamedTuple):
-    """A flag of `electra build-table` for a kind of table: its default and its meaning, and what it may be."""
+    """A flag of `electra build-table KIND`: an integer between two limits, or one of some words."""
 
     default: int | str
     help: str

@@ -67,14 +67,6 @@ def test_words_in_the_corpus_need_no_unknown_token(corpus, tmp_path):
     assert tokenizer.special.unk not in ids
 
 
-def test_the_size_is_rounded_up(corpus):
-    assert len(train(corpus, vocab_size=123, round_to_multiple_of_8=True)) == 128
-    # A corpus with fewer pieces than asked for is filled up with unused tokens.
-    few = train(corpus, vocab_size=5001, round_to_multiple_of_8=True, num_unused=2, min_frequency=30)
-    assert len(few) % 8 == 0 and len(few) < 5001
-    assert len(set(few)) == len(few)
-
-
 def test_rare_pairs_are_not_merged(corpus):
     assert "bread" in train(corpus, vocab_size=1000, min_frequency=2)
     assert "bread" not in train(corpus, vocab_size=1000, min_frequency=1000)
