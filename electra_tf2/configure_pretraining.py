@@ -9,7 +9,7 @@ fraction of a second.
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from electra_tf2.formats.folders import vocabulary_hparams
@@ -143,15 +143,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     num_warmup_steps: int = free_hparam(
         10000, "steps in which the learning rate rises to its peak, linearly", at_least=0
     )
-    initial_mask_prob: float | None = hparam(None, "mask_prob at first (ramp_start); null: mask_prob", above=0, below=1)
     initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
-    initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
-    ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
-    ramp_steps: int = hparam(0, "number of steps in which the initial_ values move, linearly", at_least=0)
     temperature_decay: float = hparam(
         0.0,
         "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
-        "(Fast-ELECTRA: 0.1); 0: linearly, by ramp_steps",
+        "(Fast-ELECTRA: 0.1)",
         at_least=0,
     )
 
@@ -427,10 +423,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def default_predictions(self) -> int:
         """max_predictions_per_seq where it is not given: as many as mask_prob makes."""
-        densest = max(self.mask_prob, self.initial_mask_prob or 0)
         if self.mask_count == "round":
-            return int((densest + 0.005) * self.max_seq_length)
-        return int(densest * self.max_seq_length) + 1
+            return int((self.mask_prob + 0.005) * self.max_seq_length)
+        return int(self.mask_prob * self.max_seq_length) + 1
 
     @property
     def crop_length(self) -> int:
@@ -492,15 +487,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return self.lr_decay_steps or max(1, self.num_train_steps // 5)
 
     @property
-    def ramped(self) -> list[str]:
-        """The hparams whose values move from ramp_start on."""
-        finals = {"mask_prob": self.mask_prob, "main_weight": 1.0}
-        if not self.temperature_decay:
-            finals["temperature"] = self.temperature
-        moves = {f"initial_{name}": getattr(self, f"initial_{name}") not in (None, finals[name]) for name in finals}
-        return [name for name, does in moves.items() if does]
-
-    @property
     def needs_whole_batch(self) -> bool:
         """True if a loss compares the rows of a replica with one another.
 
@@ -546,7 +532,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         shares = self.phases or self.temperature_decay
         return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())
 
-    # Checks. Each yields reasons why the combination cannot be, one sentence each; a paper's Config adds its own.
+    # Checks: lists of reasons why a combination cannot be, one sentence each; a paper's Config adds its own.
 
     def problems(self) -> Iterator[str]:
         main = self.architecture
@@ -563,219 +549,208 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         except UserError as error:
             yield str(error).removeprefix("hparams: ")
 
-    def objective_problems(self) -> Iterator[str]:
-        main = self.main_objectives
-        if len(main) > 1:
-            others = "; the others need electra_objective false" if "electra_objective" in main else ""
-            yield f"{' and '.join(main)} are both true: choose one{others}"
-        if not main:
-            if self.uniform_generator:
-                yield "uniform_generator without a main network leaves nothing to train"
-            if not self.gen_weight:
-                yield "gen_weight is 0, so BERT's only loss is off"
-        if self.adversarial_generator:
-            yield from self._adversarial_problems()
-        if self.electric_objective:
-            yield from self._electric_problems()
-        elif self.two_tower_generator:
-            if self.uniform_generator:
-                yield "two_tower_generator and uniform_generator are both true: choose one"
-            if not main:
-                yield "two_tower_generator needs electra_objective or electric_objective"
-            if not self.untied_generator:
-                yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
-        has_language_model = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
-        sizes = self.architecture
-        if has_language_model and self.clm_head == "tied" and sizes.embedding_size != sizes.hidden_size:
-            yield f"clm_head tied needs embedding_size {sizes.hidden_size}, the hidden size"
-        if self.sequence_contrast_objective:
-            if not main:
-                yield "sequence_contrast_objective stands beside another: set one, too"
-            if self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1:
-                yield "crop_fraction leaves no token"
-            if self.scl_gather and self.gradient_accumulation_steps > 1:
-                yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
+    def objective_problems(self) -> Iterable[str]:
+        main, sizes = self.main_objectives, self.architecture
+        bert, towers = not main, self.two_tower_generator and not self.electric_objective
+        others = "; the others need electra_objective false" if "electra_objective" in main else ""
+        language_model = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
+        width, contrast = sizes.hidden_size, self.sequence_contrast_objective
+        reasons = {
+            f"{' and '.join(main)} are both true: choose one{others}": len(main) > 1,
+            "uniform_generator without a main network leaves nothing to train": bert and self.uniform_generator,
+            "gen_weight is 0, so BERT's only loss is off": bert and not self.gen_weight,
+            "two_tower_generator and uniform_generator are both true: choose one": towers and self.uniform_generator,
+            "two_tower_generator needs electra_objective or electric_objective": towers and bert,
+            "two_tower_generator needs untied_generator: a causal tower cannot be the main network": (
+                towers and not self.untied_generator
+            ),
+            f"clm_head tied needs embedding_size {width}, the hidden size": (
+                language_model and self.clm_head == "tied" and sizes.embedding_size != width
+            ),
+            "sequence_contrast_objective stands beside another: set one, too": contrast and bert,
+            "crop_fraction leaves no token": contrast
+            and self.crop_fraction <= 1
+            and self.crop_fraction * (self.max_seq_length - 2) < 1,
+            "scl_gather needs whole batches: gradient_accumulation_steps must be 1": (
+                self.needs_whole_batch and self.scl_gather and self.gradient_accumulation_steps > 1
+            ),
+        }
+        adversarial = self._adversarial_problems() if self.adversarial_generator else []
+        electric = self._electric_problems() if self.electric_objective else []
+        return [*_true(reasons), *adversarial, *electric]
 
-    def _adversarial_problems(self) -> Iterator[str]:
-        why = "adversarial_generator needs"
-        if not self.electra_objective:
-            yield f"{why} electra_objective"
-        if self.uniform_generator or self.two_tower_generator:
-            yield f"{why} a masked language model as generator"
-        if not self.untied_generator:
-            yield f"{why} untied_generator: one network cannot play both sides"
-        if self.freeze_generator:
-            yield f"{why} a generator that is trained: freeze_generator must be false"
-        if self.generator_sample_mode == "eval":
-            yield f"{why} the sampled pass to be trained: not generator_sample_mode eval"
-        if self.temperature != 1.0 or self.initial_temperature not in (None, 1.0) or self.disallow_correct:
-            yield (
-                f"{why} samples of the distribution whose log-probability it weighs, else its gradient is biased: "
-                "temperature must be 1 and disallow_correct false"
-            )
+    def _adversarial_problems(self) -> list[str]:
+        moved = self.initial_temperature not in (None, 1.0)
+        needed = {
+            "electra_objective": not self.electra_objective,
+            "a masked language model as generator": self.uniform_generator or self.two_tower_generator,
+            "untied_generator: one network cannot play both sides": not self.untied_generator,
+            "a generator that is trained: freeze_generator must be false": self.freeze_generator,
+            "the sampled pass to be trained: not generator_sample_mode eval": self.generator_sample_mode == "eval",
+            "samples of the distribution whose log-probability it weighs, else its gradient is biased: temperature "
+            "must be 1 and disallow_correct false": self.temperature != 1.0 or moved or self.disallow_correct,
+        }
+        return [f"adversarial_generator needs {reason}" for reason in _true(needed)]
 
-    def _electric_problems(self) -> Iterator[str]:
-        why = "electric_objective needs the probabilities of its two-tower generator"
-        if self.uniform_generator:
-            yield f"{why}: uniform_generator must be false"
-        if not self.untied_generator:
-            yield f"{why}: untied_generator must be true"
-        if self.disallow_correct:
-            yield f"{why} as sampled: disallow_correct must be false"
+    def _electric_problems(self) -> list[str]:
+        moved = self.initial_temperature not in (None, self.temperature)
+        needed = {
+            ": uniform_generator must be false": self.uniform_generator,
+            ": untied_generator must be true": not self.untied_generator,
+            " as sampled: disallow_correct must be false": self.disallow_correct,
+            f" as sampled: temperature must be 1, got {self.temperature:g}": self.temperature != 1.0,
+            " as sampled, dropout included: not generator_sample_mode eval": self.generator_sample_mode == "eval",
+            ", the same at every step: no initial_temperature": moved,
+        }
+        problems = [
+            f"electric_objective needs the probabilities of its two-tower generator{reason}" for reason in _true(needed)
+        ]
         if self.disc_tokens != "all":
-            yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
-        if self.temperature != 1.0:
-            yield f"{why} as sampled: temperature must be 1, got {self.temperature:g}"
-        if self.generator_sample_mode == "eval":
-            yield f"{why} as sampled, dropout included: not generator_sample_mode eval"
-        same_mask = self.initial_mask_prob in (None, self.mask_prob)
-        if not same_mask or self.initial_temperature not in (None, self.temperature):
-            yield "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature"
+            problems.append(
+                f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
+            )
+        return problems
 
-    def generator_problems(self) -> Iterator[str]:
-        main, generator = self.architecture, self.generator_architecture
-        if self.mask_separators and self.two_tower_generator:
-            yield (
-                "mask_separators needs a masked language model as generator: the last token's right-to-left tower has "
-                "read the token itself"
-            )
-        if self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator:
-            if not self.has_masked_lm_generator:
-                yield (
-                    "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need "
-                    "a masked language model of its own as generator"
-                )
-            if self.freeze_generator and self.embedding_sharing == "es":
-                yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
-            with_dropout = dataclasses.replace(
-                generator,
-                hidden_dropout_prob=main.hidden_dropout_prob,
-                attention_probs_dropout_prob=main.attention_probs_dropout_prob,
-            )
-            if self.init_encoder_from_generator and with_dropout != main:
-                yield (
-                    "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
-                    f"1, generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides"
-                )
-        if self.untied_generator_embeddings and self.embedding_sharing != "nes":
-            yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
-        if self.generator_hparam_overrides:
-            yield from self._overrides_problems(main, generator)
-        if self.generator_embedding_size and not self.untied_generator_embeddings:
-            yield "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes"
-        if self.embedding_sharing == "gdes":
-            if not self.has_own_generator or self.uniform_generator:
-                yield "embedding_sharing gdes needs a generator network of its own"
-            if self.init_encoder_from_generator:
-                yield "init_encoder_from_generator needs embeddings that can be copied: embedding_sharing es or nes"
-        if generator.hidden_size % generator.num_attention_heads:
-            yield (
-                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which "
-                f"is not divisible by its {generator.num_attention_heads} heads"
-            )
-        elif generator != main:
+    def generator_problems(self) -> Iterable[str]:
+        main, generator, sharing = self.architecture, self.generator_architecture, self.embedding_sharing
+        starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
+        dropout = {name: getattr(main, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
+        copied = self.has_masked_lm_generator and self.init_encoder_from_generator
+        network = self.has_own_generator and not self.uniform_generator
+        reasons = {
+            "mask_separators needs a masked language model as generator: the last token's right-to-left tower has read "
+            "the token itself": self.mask_separators and self.two_tower_generator,
+            "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language model "
+            "of its own as generator": starts and not self.has_masked_lm_generator,
+            "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network": (
+                self.freeze_generator and sharing == "es"
+            ),
+            "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size 1, "
+            f"generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides": (
+                copied and dataclasses.replace(generator, **dropout) != main
+            ),
+            "init_encoder_from_generator needs embeddings that can be copied: embedding_sharing es or nes": (
+                self.init_encoder_from_generator and sharing == "gdes"
+            ),
+            f"untied_generator_embeddings and embedding_sharing {sharing} contradict each other": (
+                self.untied_generator_embeddings and sharing != "nes"
+            ),
+            "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes": (
+                self.generator_embedding_size and not self.untied_generator_embeddings
+            ),
+            "embedding_sharing gdes needs a generator network of its own": sharing == "gdes" and not network,
+            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
+            f"not divisible by its {generator.num_attention_heads} heads": (
+                generator.hidden_size % generator.num_attention_heads
+            ),
+            f"generator_layers {self.generator_layers:g} leaves the generator without a layer": (
+                generator.num_hidden_layers < 1
+            ),
+        }
+        yield from _true(reasons)
+        if generator != main and not generator.hidden_size % generator.num_attention_heads:
             yield from (f"generator: {problem}" for problem in generator.problems())
-        if generator.num_hidden_layers < 1:
-            yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
-
-    def _overrides_problems(self, main: Architecture, generator: Architecture) -> Iterator[str]:
-        """Entries of generator_hparam_overrides that are hparams of their own or would have no effect."""
-        overrides = self.generator_hparam_overrides
-        if not self.has_own_generator or self.uniform_generator:
+        if not self.generator_hparam_overrides:
+            return
+        # Entries that are hparams of their own, or would have no effect.
+        if not network:
             yield "generator_hparam_overrides needs a generator network of its own"
         elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
         elsewhere["architecture"] = "its switches one by one"
         for name, instead in elsewhere.items():
-            if name in overrides:
+            if name in self.generator_hparam_overrides:
                 yield f"generator_hparam_overrides has no {name}: give {instead}"
         of_tables = ["embedding_norm", "type_vocab_size", "max_position_embeddings"]
         shared = [name for name in of_tables if getattr(generator, name) != getattr(main, name)]
         if generator.positions.embedded != main.positions.embedded:
             shared.append("relative_positions")
-        if shared and self.embedding_sharing != "nes":
+        if shared and sharing != "nes":
             yield (
                 f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(shared)}: "
                 "others need embedding_sharing nes"
             )
-        for problem in generator.length_problems(self.max_seq_length):
-            if not main.length_problems(self.max_seq_length):
-                yield f"generator: {problem}"
+        if not main.length_problems(self.max_seq_length):
+            yield from (f"generator: {problem}" for problem in generator.length_problems(self.max_seq_length))
 
-    def masking_problems(self) -> Iterator[str]:
-        if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
-            yield (
-                f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
-                f"{self.max_seq_length} tokens must come to between 1 and max_seq_length"
-            )
-        rates = self.mask_rates
+    def masking_problems(self) -> Iterable[str]:
+        rates, most = self.mask_rates, self.max_predictions_per_seq
         numbers = all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
-        if len(rates) != 3 or not numbers or not math.isclose(sum(rates), 1, abs_tol=1e-6):
-            yield f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}"
-        if self.mask_unit != "token" and self.mask_sampling != "without_replacement":
-            yield f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once"
+        reasons = {
+            f"max_predictions_per_seq is {most}; mask_prob {self.mask_prob:g} of {self.max_seq_length} tokens must "
+            "come to between 1 and max_seq_length": not 1 <= most <= self.max_seq_length,
+            f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}": (
+                len(rates) != 3 or not numbers or not math.isclose(sum(rates), 1, abs_tol=1e-6)
+            ),
+            f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once": (
+                self.mask_unit != "token" and self.mask_sampling != "without_replacement"
+            ),
+        }
+        return _true(reasons)
 
-    def schedule_problems(self) -> Iterator[str]:
-        if self.num_warmup_steps > self.num_train_steps > 0:
-            yield (
-                f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
-                "set num_warmup_steps too"
-            )
-        if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
-            yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
-        together = self.num_warmup_steps + self.decay_steps
-        if self.decay_steps > 0 and together > self.num_train_steps >= self.num_warmup_steps:
-            yield (
-                f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed "
-                f"num_train_steps {self.num_train_steps}"
-            )
+    def schedule_problems(self) -> Iterable[str]:
+        warmup, decay, steps = self.num_warmup_steps, self.decay_steps, self.num_train_steps
         moves_temperature = self.initial_temperature not in (None, self.temperature)
-        if moves_temperature and (self.uniform_generator or not self.trains_main_network):
-            yield "initial_temperature has no effect: there is no generator's network to sample"
-        if self.temperature_decay and not moves_temperature:
-            yield "temperature_decay without another initial_temperature has no effect"
-        if self.ramped and not self.ramp_start + self.ramp_steps:
-            yield f"{', '.join(self.ramped)} without ramp_start or ramp_steps has no effect"
+        samples = self.trains_main_network and not self.uniform_generator
+        reasons = {
+            f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too": warmup > steps > 0,
+            f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid": (
+                self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid"
+            ),
+            f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}": (
+                decay > 0 and warmup + decay > steps >= warmup
+            ),
+            "initial_temperature has no effect: there is no generator's network to sample": (
+                moves_temperature and not samples
+            ),
+            "initial_temperature and temperature_decay have no effect without one another": (
+                moves_temperature != bool(self.temperature_decay)
+            ),
+        }
+        return _true(reasons)
 
-    def lacking(self) -> Iterator[str]:
+    def lacking(self) -> Iterable[str]:
         """Flags that a user must add to what a recipe gives, one sentence each."""
-        if self.init_encoder_from_generator and not self.init_generator_checkpoint:
-            yield (
-                "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run "
-                "with --no-electra-objective"
-            )
-        if self.stack_layers and not self.init_checkpoint:
-            yield "stack_layers needs --init-checkpoint: the model whose layers are stacked"
+        reasons = {
+            "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
+            "--no-electra-objective": self.init_encoder_from_generator and not self.init_generator_checkpoint,
+            "stack_layers needs --init-checkpoint: the model whose layers are stacked": (
+                self.stack_layers and not self.init_checkpoint
+            ),
+        }
+        return _true(reasons)
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
-        notes = []
-        main, generator = self.architecture, self.generator_architecture
-        wanted = round(main.hidden_size * self.generator_hidden_size)
-        if self.has_own_generator and generator.hidden_size != wanted:
-            notes.append(
-                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
-                f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
-            )
-        if self.embedding_sharing == "nes" and (self.uniform_generator or not self.has_own_generator):
-            notes.append("embedding_sharing nes has no effect: the generator has no network of its own")
-        mode = self.generator_sample_mode
+        generator, mode = self.generator_architecture, self.generator_sample_mode
+        wanted = round(self.architecture.hidden_size * self.generator_hidden_size)
         heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
-        if not heeded[mode]:
-            notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
-        if self.initial_main_weight != 1.0 and not (self.trains_main_network or self.paper):  # papers add losses
-            notes.append("initial_main_weight has no effect: there is no main network beside the generator")
-        if self.ramp_start + self.ramp_steps and not self.ramped:
-            notes.append("ramp_start and ramp_steps have no effect: there is no initial_ value for them to move")
-        if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
-            notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
         small_batch = self.train_batch_size <= 256  # batches of 2048 bear more
-        too_high = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
-        if self.electra_objective and small_batch and too_high:
-            notes.append(
-                f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
-                f"{self.model_size} model: training may diverge"
-            )
-        return notes
+        remarks = {
+            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
+            f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it": (
+                self.has_own_generator and generator.hidden_size != wanted
+            ),
+            "embedding_sharing nes has no effect: the generator has no network of its own": (
+                self.embedding_sharing == "nes" and (self.uniform_generator or not self.has_own_generator)
+            ),
+            f"generator_sample_mode {mode} has no effect: the generator has no network of its own": not heeded[mode],
+            "freeze_generator without init_generator_checkpoint: replacements come from random weights": (
+                self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint)
+            ),
+            f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
+            f"{self.model_size} model: training may diverge": (
+                self.electra_objective
+                and small_batch
+                and self.model_size != "small"
+                and self.learning_rate > _PAPER_LEARNING_RATE
+            ),
+        }
+        return _true(remarks)
+
+
+def _true(sentences: Mapping[str, object]) -> list[str]:
+    """The sentences that hold."""
+    return [sentence for sentence, holds in sentences.items() if holds]
 
 
 # What phases may change: the input and the dropout, which no variable depends on.

@@ -111,10 +111,6 @@ def test_towers_that_share_the_word_table_alone_have_the_rest_in_common() -> Non
     assert count(generator_sample_mode="zero_dropout") == count() + (512 + 2 + 2) * 128
 
 
-def test_the_original_has_no_rule_for_two_towers() -> None:
-    assert original_training_flops(recipe("electric_base")) is None
-
-
 @pytest.mark.parametrize(("mode", "hparams", "count"), golden_modes(), ids=[mode[0] for mode in golden_modes()])
 def test_parameters_are_those_of_the_originals_graph(mode: str, hparams: dict[str, Any], count: int) -> None:
     assert flops.parameter_count(PretrainingConfig.from_dict(hparams)) == count
@@ -169,13 +165,6 @@ def test_what_a_switch_costs() -> None:
     assert cost(recipe("electra_small", two_tower_generator=True, generator_sample_mode="eval")) > towers
     # Accumulating gradients and precision change no count.
     assert cost(recipe("electra_small", gradient_accumulation_steps=4, precision="bfloat16")) == small
-
-
-def test_a_run_costs_its_steps() -> None:
-    c = recipe("electra_tiny")
-    expected = 600 * 64 * flops.training_flops_per_example(c)
-    assert (c.num_train_steps, c.train_batch_size) == (600, 64)
-    assert flops.training_flops(c) == expected
 
 
 def test_muon_costs_its_iterations() -> None:

@@ -15,7 +15,7 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.layers import fold_in
 from electra_tf2.model.softmax import sample_from_logits
-from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, masked_units
+from electra_tf2.pretrain.masking_units import MaskingUnit, masked_units
 
 _MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels use; XLA's take the highest
 _ONE = 0x3F800000  # the bits of 1.0
@@ -53,28 +53,12 @@ class MaskedBatch(NamedTuple):
         return tf.reduce_any(tf.cast(self.input_mask, tf.bool), -1)
 
 
-class MaskingNoise(NamedTuple):
-    """Uniform draws in [0, 1) behind one masked batch.
-
-    where: [B, N] with replacement, else [B, L]: which positions are masked.
-    how: [B, N, 2]: [MASK], kept or random (mask_rates), and which random token.
-    sampling: [B, N, 2], for the generator's samples.
-    count: [B], for the number of masked tokens (mask_count probabilistic).
-    crop: [B], for the start of COCO-LM's crop.
-    units: [B, L], for the masking unit.
-    """
-
-    where: tf.Tensor
-    how: tf.Tensor
-    sampling: tf.Tensor
-    count: tf.Tensor
-    crop: tf.Tensor
-    units: tf.Tensor
-
-
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
 Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
+# Numbers of the draws of a masked batch: which positions; [MASK], kept or random, and which random token; the
+# generator's samples; how many positions (mask_count probabilistic); COCO-LM's crop; the masking unit.
+WHERE, HOW, SAMPLES, COUNT, CROP, UNITS = range(1, 7)
 
 
 def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, lowest: float = 0.0) -> tf.Tensor:
@@ -108,27 +92,6 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
     return draw
 
 
-def draw_noise(
-    config: PretrainingConfig, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
-) -> MaskingNoise:
-    """The draws of rows [row_offset, row_offset + rows) of a global batch.
-
-    Args:
-      seed: int32 [2], of the step.
-    """
-    count = config.max_predictions_per_seq
-    where_width = config.max_seq_length if config.mask_sampling == "without_replacement" else count
-    draw = row_draws(seed, rows, row_offset, global_batch_size)
-    return MaskingNoise(
-        where=draw(1, [where_width]),
-        how=draw(2, [count, 2]),
-        sampling=draw(3, [count, 2]),
-        count=draw(4, []),
-        crop=draw(5, []),
-        units=draw(6, [config.max_seq_length]),  # pruned from the graph where the masking unit is not random
-    )
-
-
 def candidates_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
 ) -> tf.Tensor:
@@ -140,18 +103,18 @@ def candidates_mask(
     return tf.cast(allowed, tf.float32)
 
 
-def number_of_predictions(input_mask: tf.Tensor, mask_prob: float | tf.Tensor, maximum: int) -> tf.Tensor:
-    """int32 [B]: max(1, min(N, round(length * mask_prob))), halves to even; the length counts [CLS] and [SEP]."""
-    length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
-    return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(length * mask_prob), tf.int32)))
-
-
-def probabilistic_number(
-    noise: tf.Tensor, input_mask: tf.Tensor, mask_prob: float | tf.Tensor, maximum: int
+def number_of_predictions(
+    input_mask: tf.Tensor, mask_prob: float, maximum: int, draws: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """int32 [B]: floor(length * mask_prob + u), u uniform: the mean is exact at every length."""
-    length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
-    return tf.minimum(maximum, tf.cast(tf.floor(length * mask_prob + noise), tf.int32))
+    """int32 [B], at most `maximum`: length * mask_prob, rounded, halves to even, and at least 1.
+
+    With uniform `draws` [B] rounded up or down at random instead, so that the mean is exact at every length, which
+    counts [CLS] and [SEP].
+    """
+    wanted = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32) * mask_prob
+    if draws is not None:
+        return tf.minimum(maximum, tf.cast(tf.floor(wanted + draws), tf.int32))
+    return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(wanted), tf.int32)))
 
 
 def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -173,9 +136,8 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
 def mask(
     config: PretrainingConfig,
     batch: Batch,
-    noise: MaskingNoise,
+    draw: Draw,
     special: SpecialIds,
-    mask_prob: float | tf.Tensor | None = None,
     unit: MaskingUnit | None = None,
     candidates: tf.Tensor | None = None,
 ) -> MaskedBatch:
@@ -183,7 +145,7 @@ def mask(
 
     Args:
       batch: int32 [B, L] input_ids, input_mask, segment_ids.
-      mask_prob: of this step; the configured one if not given.
+      draw: `row_draws` of the step's seed.
       unit: what is masked as a whole; None: every token for itself.
       candidates: float32 [B, L], 1 at tokens that may be masked; `candidates_mask` if not given.
 
@@ -191,30 +153,24 @@ def mask(
       The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
     """
     input_ids, input_mask = batch["input_ids"], batch["input_mask"]
-    mask_prob = config.mask_prob if mask_prob is None else mask_prob
-    count = config.max_predictions_per_seq
+    count, how = config.max_predictions_per_seq, draw(HOW, [config.max_predictions_per_seq, 2])
     if candidates is None:
         candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
-    proposal = Proposal() if unit is None else unit(input_ids, candidates, noise.units)
-    if config.mask_count == "probabilistic":
-        wanted = probabilistic_number(noise.count, input_mask, mask_prob, count)
-    else:
-        wanted = number_of_predictions(input_mask, mask_prob, count)
-    if proposal.units is not None:
-        positions, wanted, how = masked_units(proposal, noise.where, noise.how, candidates, wanted)
-        noise = noise._replace(how=how)
-    elif config.mask_sampling == "without_replacement":
-        scores = noise.where
-        if proposal.weights is not None:  # Efraimidis and Spirakis 2006
-            scores **= 1.0 / tf.maximum(proposal.weights, 1e-30)
-        positions = draw_without_replacement(scores, candidates, count)
+    draws_of_count = draw(COUNT, []) if config.mask_count == "probabilistic" else None
+    wanted = number_of_predictions(input_mask, config.mask_prob, count, draws_of_count)
+    if config.mask_sampling == "with_replacement":
+        positions = draw_with_replacement(draw(WHERE, [count]), candidates)
+        wanted = tf.where(available > 0, wanted, 0)
+    elif unit is None:
+        positions = draw_without_replacement(draw(WHERE, [config.max_seq_length]), candidates, count)
         wanted = tf.minimum(wanted, available)
     else:
-        positions = draw_with_replacement(noise.where, candidates if proposal.weights is None else proposal.weights)
-        wanted = tf.where(available > 0, wanted, 0)
+        where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNITS, [config.max_seq_length])
+        units = unit(input_ids, of_units)
+        positions, wanted, how = masked_units(units, where, how, candidates, wanted)
     real = tf.sequence_mask(wanted, count)
-    return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)
+    return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), how, draw, special)
 
 
 def masked_at(
@@ -222,14 +178,14 @@ def masked_at(
     batch: Batch,
     positions: tf.Tensor,
     weights: tf.Tensor,
-    noise: MaskingNoise,
+    how: tf.Tensor,
+    draw: Draw,
     special: SpecialIds,
 ) -> MaskedBatch:
-    """The masked batch for given positions int32 [B, N] and weights float32 [B, N]."""
+    """The masked batch for given positions int32 [B, N], weights float32 [B, N] and draws `how` float32 [B, N, 2]."""
     input_ids = batch["input_ids"]
-    masked_lm_ids = tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32)
     mask_rate, keep_rate, random_rate = config.mask_rates
-    choice, token = tf.unstack(noise.how, axis=-1)
+    choice, token = tf.unstack(how, axis=-1)
     hidden = choice < mask_rate
     if random_rate > 0:
         random_ids = tf.minimum(tf.cast(token * config.vocab_size, tf.int32), config.vocab_size - 1)
@@ -245,11 +201,11 @@ def masked_at(
         segment_ids=batch["segment_ids"],
         masked_input_ids=masked_input_ids,
         positions=positions,
-        masked_lm_ids=masked_lm_ids,
+        masked_lm_ids=tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32),
         masked_lm_weights=weights,
         candidates=candidates_mask(input_ids, batch["input_mask"], special, config.mask_separators),
-        sampling_noise=noise.sampling,
-        crop_noise=noise.crop,
+        sampling_noise=draw(SAMPLES, [config.max_predictions_per_seq, 2]),
+        crop_noise=draw(CROP, []),
     )
 
 

@@ -1,7 +1,7 @@
 """Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words.
 
-`UNITS` is the list of them; `mask_unit` chooses one by its name, and papers add their own. From the ids, candidates and
-uniform draws of a batch a unit makes a `Proposal`; drawing whole units within the budget is done here once for all.
+`UNITS` is the list of them; `mask_unit` chooses one by its name, and papers add their own. From the ids and uniform
+draws of a batch a unit says which tokens go together; drawing whole units within the budget is done here once for all.
 """
 
 import math
@@ -15,23 +15,19 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 
 
-class Proposal(NamedTuple):
-    """A rule for drawing positions.
+class Units(NamedTuple):
+    """Tokens that are masked together.
 
-    weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
-      uniform over the candidates.
-    units: int32 [B, L] in [0, L), the number of each token's unit; a unit's tokens stand in a row. None: every token is
-      a unit.
+    numbers: int32 [B, L] in [0, L), the number of each token's unit; a unit's tokens stand in a row.
     spans: int32 [B, L], by unit, how many units are masked where a span begins at it, itself counted; None: 1.
     """
 
-    weights: tf.Tensor | None = None
-    units: tf.Tensor | None = None
+    numbers: tf.Tensor
     spans: tf.Tensor | None = None
 
 
-# (ids [B, L], candidates [B, L], uniform draws [B, L]) -> Proposal
-MaskingUnit: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]
+# (int32 [B, L] ids, float32 [B, L] uniform draws) -> Units
+MaskingUnit: TypeAlias = Callable[[tf.Tensor, tf.Tensor], Units]
 
 
 def sizes_of(units: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
@@ -109,39 +105,33 @@ def draw_spans(
 
 
 def masked_units(
-    proposal: Proposal, where: tf.Tensor, how: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
+    units: Units, where: tf.Tensor, how: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Masks whole units, or spans of them, within the budget.
 
     Args:
-      where, how: uniform draws, float32 [B, L] and [B, N, 2], as in `masking.MaskingNoise`.
+      where: uniform draws, float32 [B, L]: which units.
+      how: likewise [B, N, 2]: [MASK], kept or random, and which random token.
       candidates: float32 [B, L]. wanted: int32 [B], tokens to be masked at most.
 
     Returns:
       int32 [B, N] positions, leftmost first; int32 [B], how many of them count; and `how`, a decision for each unit.
     """
-    assert proposal.units is not None
-    if proposal.spans is None:
-        together = proposal.units
-        drawn = draw_units(where, proposal.units, candidates, wanted)
+    if units.spans is None:
+        together = units.numbers
+        drawn = draw_units(where, units.numbers, candidates, wanted)
     else:
-        together = draw_spans(where, proposal.units, proposal.spans, candidates, wanted)
+        together = draw_spans(where, units.numbers, units.spans, candidates, wanted)
         drawn = together > 0
     leftmost_first = tf.range(candidates.shape[1], 0, -1, dtype=tf.float32)
     positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=how.shape[1]).indices
     count = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
-    return positions, count, one_decision_per_unit(how, together, positions)
-
-
-def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """float32 [B, N, 2], `MaskingNoise.how` with one draw of [MASK], kept or random for all tokens of a unit.
-
-    The draws of random tokens remain each token's own.
-    """
-    drawn = tf.gather(units, positions, batch_dims=1)
-    changes = tf.cast(drawn[:, 1:] != drawn[:, :-1], tf.int32)
+    # One draw of [MASK], kept or random for all tokens of a unit; the draws of random tokens remain each token's own.
+    of_positions = tf.gather(together, positions, batch_dims=1)
+    changes = tf.cast(of_positions[:, 1:] != of_positions[:, :-1], tf.int32)
     number = tf.pad(tf.cumsum(changes, axis=-1), [[0, 0], [1, 0]])
-    return tf.stack([tf.gather(noise[..., 0], number, batch_dims=1), noise[..., 1]], -1)
+    how = tf.stack([tf.gather(how[..., 0], number, batch_dims=1), how[..., 1]], -1)
+    return positions, count, how
 
 
 def continuations(vocab_file: str) -> np.ndarray:
@@ -160,14 +150,12 @@ def numbered(begins: tf.Tensor) -> tf.Tensor:
 
 
 def whole_word(config: PretrainingConfig) -> MaskingUnit:
-    """A word with all its pieces: a token and the "##" pieces after it (whole-word masking of BERT's authors)."""
+    """A word with all its pieces: a token and the "##" pieces after it (whole-word masking of BERT's authors).
+
+    Special tokens continue no word, so they keep units apart.
+    """
     continues = continuations(config.vocab_file)
-
-    def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
-        del candidates, noise  # special tokens continue no word, so they keep units apart
-        return Proposal(units=numbered(begins_word(continues, input_ids)))
-
-    return propose
+    return lambda input_ids, draws: Units(numbered(begins_word(continues, input_ids)))
 
 
 ENDS = 0.2  # probability that a span ends after a word, the parameter of SpanBERT's geometric distribution
@@ -186,16 +174,11 @@ def span(config: PretrainingConfig) -> MaskingUnit:
     A span goes on to the next words of its segment; special tokens end it.
     """
     words = whole_word(config)
-    return lambda input_ids, candidates, noise: words(input_ids, candidates, noise)._replace(spans=span_lengths(noise))
+    return lambda input_ids, draws: words(input_ids, draws)._replace(spans=span_lengths(draws))
 
 
-def token(config: PretrainingConfig) -> None:
-    """Every token for itself (BERT, ELECTRA), which masking does without a proposal."""
-    del config
-
-
-UNITS: dict[str, Callable[[Any], MaskingUnit | None]] = {
+UNITS: dict[str, Callable[[Any], MaskingUnit] | None] = {
     "span": span,
-    "token": token,
+    "token": None,  # every token for itself (BERT, ELECTRA)
     "whole_word": whole_word,
 }

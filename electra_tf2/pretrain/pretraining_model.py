@@ -19,9 +19,11 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives.choice import generator_objective, layers_of, main_objectives
-from electra_tf2.pretrain.objectives.coco_lm import SequenceContrast, crop
-from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
+from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
+from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast, crop
+from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
+from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
+from electra_tf2.pretrain.objectives.objective import Forward, MaskedLM, Metrics, Networks, Objective
 from electra_tf2.pretrain.schedules import StepValues, final_values
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
@@ -63,12 +65,13 @@ class PretrainingModel(Layer):
         if self.has_main_network or not config.uniform_generator:
             self.encoder = self.make_encoder()
         self.generator = self.make_generator()
-        self.unit = UNITS[config.mask_unit](config)
+        make_unit = UNITS[config.mask_unit]
+        self.unit = make_unit and make_unit(config)
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
-        layers = layers_of(self.objectives)
+        layers = _layers_of(self.objectives)
         self._track_trackable(layers, "objectives")  # paths in checkpoints are objectives/0/head and so on
         self._objective_layers = layers
 
@@ -93,11 +96,24 @@ class PretrainingModel(Layer):
 
     def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
         """The loss term of the generator, or of BERT's only network."""
-        return generator_objective(self.config, networks, main)
+        if self.config.adversarial_generator:
+            detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
+            return AdversarialGenerator(self.config, networks, detection)
+        return (ClozeLM if self.config.two_tower_generator else MaskedLM)(self.config, networks)
 
     def make_main_objectives(self, networks: Networks) -> list[Objective]:
         """The loss terms of the main network; none for BERT."""
-        return main_objectives(self.config, networks)
+        config = self.config
+        if config.corrective_lm_objective:
+            copy = CopyDetection(config, networks)
+            return [copy, CorrectiveLM(config, networks, copy)]
+        classes: dict[str, type[Objective]] = {
+            "electra_objective": ReplacedTokenDetection,
+            "electric_objective": NoiseContrastive,
+            "replace_mlm_objective": ReplaceMLM,
+            "all_tokens_mlm_objective": AllTokensMLM,
+        }
+        return [classes[name](config, networks) for name in config.main_objectives if name in classes]
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
@@ -127,16 +143,16 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
-          values: of this step; the final ones if not given.
+          values: of this step, which a paper's text may depend on; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
           the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
+        del values
         rows = batch["input_ids"].shape[0]
-        noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
-        mask_prob = (values or self.final_values).mask_prob
-        masked = masking.mask(self.config, batch, noise, self.special, mask_prob, self.unit)
+        draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
+        masked = masking.mask(self.config, batch, draw, self.special, self.unit)
         return masked, self.normalizers(masked)
 
     def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
@@ -246,8 +262,29 @@ class PretrainingModel(Layer):
         return Outputs(loss, losses, metrics, histograms)
 
     def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
-        """The factor of an objective's term at a step."""
-        return objective.weight_at(values)
+        """The factor of an objective's term; a paper's may change from step to step."""
+        del values
+        return objective.loss_weight
+
+
+def _layers_of(objectives: Sequence[Objective]) -> list[Layer]:
+    """A layer for each objective, which holds its layers and variables under the names of its attributes.
+
+    Objectives are plain objects, in which Keras finds no variables. One that another uses is tracked once.
+    """
+    layers: dict[int, Layer] = {}  # by id of the objective
+
+    def layer_of(objective: Objective) -> Layer:
+        if id(objective) not in layers:
+            layers[id(objective)] = layer = Layer("")
+            for name, value in vars(objective).items():
+                if isinstance(value, Objective):
+                    setattr(layer, name, layer_of(value))
+                elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
+                    setattr(layer, name, value)
+        return layers[id(objective)]
+
+    return tf.__internal__.tracking.wrap([layer_of(objective) for objective in objectives])
 
 
 def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> PretrainingModel:

@@ -44,7 +44,6 @@ class PretrainingTask(TrainingTask):
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records
         self.model = make_model(config)
-        self._moves = schedules.anything_moves(config)
         self._compares_micro_batches = config.gradient_accumulation_steps > 1 and config.needs_whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
@@ -73,17 +72,15 @@ class PretrainingTask(TrainingTask):
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def step_values(self, step: tf.Tensor) -> StepValues:
-        """The hyperparameters of the update at 0-based `step`."""
-        if self._moves:
-            return schedules.values_at(self.config, step)
-        return self.model.final_values._replace(step=tf.cast(step, tf.float32))
+        """What differs from step to step, at 0-based `step`."""
+        return schedules.values_at(self.config, step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
         return self.measure(batch, step, self.model.final_values)
 
     def measure(self, batch: Batch, step: tf.Tensor, values: StepValues) -> dict[str, Any]:
-        """Metrics of a batch, masked as these values say."""
+        """Metrics of a batch at these values."""
         masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), values)
         return self._forward(masked)
 

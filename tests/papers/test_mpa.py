@@ -225,14 +225,9 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
 
 def test_the_weight_is_warmed_up(table_file):
     config = config_of(table_file, mpa_gamma=0.5, mpa_warmup_steps=10)
-    objective = make_model(config).objectives[-1]
-    assert [float(objective.weight_at(schedules.values_at(config, tf.constant(step)))) for step in (0, 5, 10, 99)] == [
-        0,
-        0.25,
-        0.5,
-        0.5,
-    ]
-    assert objective.weight_at(schedules.final_values(config)) == 0.5
+    model = make_model(config)
+    values = [*(schedules.values_at(config, tf.constant(step)) for step in (0, 5, 10, 99)), model.final_values]
+    assert [float(model.weight_of(model.objectives[-1], one)) for one in values] == [0, 0.25, 0.5, 0.5, 0.5]
 
 
 def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):

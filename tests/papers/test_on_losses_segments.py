@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.model import kernels
-from electra_tf2.papers.on_losses.model import Model
+from electra_tf2.papers.on_losses.model import Model, active_tasks
 from electra_tf2.papers.on_losses.segments import FastSent, halves
-from electra_tf2.papers.on_losses.tasks import TaskBatch, active_tasks, labels_of
+from electra_tf2.papers.on_losses.tasks import TaskBatch, labels_of
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model

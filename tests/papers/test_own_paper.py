@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 from tests.support import training as support
+from tests.support.programs import run_program
 
 NAME = "swapped_neighbours"
 DATACLASS = "@dataclasses.dataclass(frozen=True)"
@@ -51,51 +53,53 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *flags, program="run_pretraining.py"):
-    """A program, started in a folder."""
-    command = [sys.executable, str(support.ROOT / program), "--paper", NAME, *flags]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+@pytest.fixture
+def run(folder, monkeypatch):
+    """A function from flags to what a program says that is started in that folder."""
+    monkeypatch.chdir(folder)
+
+    def start(*flags, program="run_pretraining.py", **settings):
+        hparams = support.hparams(folder / "data", num_train_steps=12, learning_rate=5e-3, **settings)
+        given = ["--hparams", json.dumps(hparams)] if settings else []
+        return run_program(program, "--paper", NAME, *given, *flags)
+
+    yield start
+    sys.path[:] = [path for path in sys.path if path != str(folder)]
 
 
-def train(folder, model, *flags, **settings):
-    """Runs run_pretraining.py in a folder, with small settings."""
-    hparams = support.hparams(folder / "data", model_dir=str(folder / model), **settings)
-    return run(folder, "--hparams", json.dumps(hparams), *flags)
-
-
-def test_it_is_trained_resumed_and_evaluated(folder):
-    done = train(folder, "whole", num_train_steps=24, do_eval=True)
+def test_it_is_trained_resumed_and_evaluated(folder, run):
+    done = run(model_dir=str(folder / "whole"), do_eval=True)
     assert done.returncode == 0 and "10 x swap_loss" in done.stdout, done.stderr
-    for _ in range(2):
-        part = train(folder, "parts", num_train_steps=24, do_eval=True)
-        assert part.returncode == 0, part.stderr
-        for step in (12, 16, 20, 24):  # as if killed after step 8
-            for path in () if "resuming" in part.stdout else (folder / "parts").glob(f"model.ckpt-{step}.*"):
-                path.unlink()
-    assert "resuming" in part.stdout
+    parts = shutil.copytree(folder / "whole", folder / "parts")
+    for step in (8, 12):  # as if killed after step 4
+        for path in parts.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    part = run(model_dir=str(parts), do_eval=True)
+    assert part.returncode == 0 and "resuming" in part.stdout, part.stderr
     lines = support.logged(folder / "whole")
-    assert lines == support.logged(folder / "parts") and len(lines) == 24
+    assert lines == support.logged(parts) and len(lines) == 12
     assert all("disc_loss" in line for line in lines) and lines[-1]["swap_loss"] < lines[0]["swap_loss"] < 1
-    results = [json.loads((folder / one / "results" / "unsup_results.json").read_text()) for one in ("whole", "parts")]
+    results = [json.loads((path / "results" / "unsup_results.json").read_text()) for path in (folder / "whole", parts)]
     assert results[0] == results[1] and {"swap_loss", "swap_recall", "disc_auc"} <= results[0].keys()
     saved = json.loads((folder / "whole" / "config.json").read_text())
     assert (saved["paper"], saved["swap_weight"], saved["swap_share"]) == (NAME, 10.0, 0.1)
-    other = train(folder, "parts", "--swap-share", "0.2", num_train_steps=24)
+    other = run("--swap-share", "0.2", model_dir=str(parts))
     assert other.returncode == 2 and "swap_share was 0.1, is 0.2" in other.stderr
 
 
-def test_help_lists_its_flags_its_cost_counts_and_wrong_hparams_are_refused(folder):
-    found = run(folder, "--help")
+def test_help_lists_its_flags_its_cost_counts_and_wrong_hparams_are_refused(folder, run):
+    command = [sys.executable, str(support.ROOT / "run_pretraining.py"), "--paper", NAME, "--help"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=folder)  # where nothing has imported it
     assert found.returncode == 0, found.stderr
     assert "Swapped neighbours\n  --swap-weight" in found.stdout and "--swap-share" in found.stdout
-    assert "swap head" in run(folder, "--recipe", "electra_small", program="flops_computation.py").stdout
+    assert "swap head" in run("--recipe", "electra_small", program="flops_computation.py").stdout
     for flags, message in (
         (["--mask-unit", "span", "--mask-sampling", "without_replacement"], "mask_unit must be token"),
         (["--swap-share", "1.5"], "swap_share must be below 1, got 1.5"),
         (["--swap-shar", "0.5"], "did you mean"),
     ):
-        done = train(folder, "wrong", *flags)
-        assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        done = run(*flags, model_dir=str(folder / "wrong"))
+        assert done.returncode == 2 and message in done.stderr and len(done.errors) == 1, done.stderr
 
 
 @pytest.mark.parametrize(

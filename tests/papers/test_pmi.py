@@ -9,6 +9,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tables import write_table
 from electra_tf2.papers.pmi import model as _pmi  # noqa: F401 - adds its unit
 from electra_tf2.papers.pmi.tables import KIND, NgramVocabulary
+from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from tests.pretrain.test_masking import SETTINGS
@@ -20,7 +21,7 @@ from tests.pretrain.test_masking_units import (
     VOCABULARY,
     check_drawn_units,
     check_rate,
-    noise_of,
+    draw_of,
     rows_of,
     spans_of,
     unit_of,
@@ -88,9 +89,10 @@ def naive_pmi(row, noise):
 @hypothesis.given(st.integers(0, 2**31 - 1))
 def test_ngrams_are_found_as_by_plain_loops(folder, seed):
     config, batch = config_of(folder), rows_of(seed, NGRAMS)
-    noise = noise_of(config, 6, seed=seed % 1000)
-    ngrams, _ = units_of(config, batch, noise)
-    for row, found, draws in zip(batch["input_ids"].numpy(), ngrams, noise.units.numpy(), strict=True):
+    draw = draw_of(6, seed % 1000)
+    ngrams, _ = units_of(config, batch, draw)
+    of_units = draw(masking.UNITS, [32]).numpy()
+    for row, found, draws in zip(batch["input_ids"].numpy(), ngrams, of_units, strict=True):
         assert spans_of(found) == naive_pmi(row, draws)[0]
 
 

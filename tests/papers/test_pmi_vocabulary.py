@@ -12,7 +12,7 @@ import pytest
 
 from electra_tf2.corpus import tables
 from electra_tf2.papers.pmi import tables as pmi_tables
-from electra_tf2.papers.pmi.tables import KIND, SHARES, count_ngrams, ngrams_in, pieces_of
+from electra_tf2.papers.pmi.tables import KIND, SHARES, count_ngrams, ngrams_in
 from electra_tf2.util.errors import UserError
 from tests.support.collocations import (
     FORMAT,
@@ -193,10 +193,10 @@ def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeyp
 
 def test_hashes_do_not_depend_on_what_stands_before():
     row = np.array([SPECIAL.cls, *PAIR, *WORDS[:3], *PAIR, SPECIAL.sep], np.int32)
-    found = ngrams_in(row, 2, pieces_of(VOCAB))
-    of_pair = [hash_ for hash_, start in zip(found.hashes, found.starts, strict=True) if start in (1, 6)]
+    hashes, starts, _ = ngrams_in(row, 2, VOCAB)
+    of_pair = [hash_ for hash_, start in zip(hashes, starts, strict=True) if start in (1, 6)]
     assert len(of_pair) == 2 and of_pair[0] == of_pair[1]
-    assert len(set(found.hashes.tolist())) == len(found.hashes) - 1
+    assert len(set(hashes.tolist())) == len(hashes) - 1
     counted = count_ngrams(row[np.newaxis], VOCAB)
     assert counted.totals.tolist() == [7, 6, 5, 4, 3] and counted.counts.sum() == 25
 

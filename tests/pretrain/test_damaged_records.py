@@ -71,7 +71,7 @@ def test_damaged_records_are_valid_batches_or_one_line(tmp_path: Path) -> None:
     pattern = str(work / "pretrain_data.tfrecord*")
     settings = golden.config(max_seq_length=training.LENGTH, mask_prob=0.2, pretrain_tfrecords=pattern)
     ends: collections.Counter[str] = collections.Counter()
-    for number in range(120):
+    for number in range(60):
         fresh_copy(whole, work)
         if number % 3 == 0:
             damage_file(rng, work / "metadata.json")
@@ -87,4 +87,4 @@ def test_damaged_records_are_valid_batches_or_one_line(tmp_path: Path) -> None:
         except UserError as error:
             assert "\n" not in str(error) and str(work) in str(error), (number, str(error))
             ends["refused"] += 1
-    assert ends["taken"] > 5 and ends["refused"] > 60
+    assert ends["taken"] > 2 and ends["refused"] > 30

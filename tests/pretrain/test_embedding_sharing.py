@@ -146,13 +146,6 @@ def test_networks_of_two_runs_with_tables_of_their_own_start_together(tmp_path):
             np.testing.assert_array_equal(variable, expected)
 
 
-def test_a_frozen_generator_may_be_built_on(model):
-    frozen = PretrainingModel(config_of(freeze_generator=True))
-    trained = {variable.name for variable in frozen.trained_variables}
-    assert "electra/embeddings/word_embeddings_difference:0" in trained
-    assert not any(name.startswith("generator") for name in trained)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -170,9 +163,3 @@ def test_a_frozen_generator_may_be_built_on(model):
 def test_what_cannot_be_shared_is_refused(wrong, message):
     with pytest.raises(UserError, match=message):
         config_of(**wrong)
-
-
-def test_the_originals_switch_is_one_of_the_three():
-    assert config_of(embedding_sharing=None).embedding_sharing == "es"
-    assert config_of(embedding_sharing=None, untied_generator_embeddings=True).embedding_sharing == "nes"
-    assert config_of(embedding_sharing="nes").untied_generator_embeddings

@@ -26,8 +26,7 @@ def draw(config, special, input_ids, rows=DRAWS, seed=7):
     batch = {"input_ids": tf.tile(tf.constant(input_ids)[tf.newaxis], [rows, 1])}
     batch["input_mask"] = tf.cast(batch["input_ids"] != 0, tf.int32)
     batch["segment_ids"] = tf.zeros_like(batch["input_ids"])
-    noise = masking.draw_noise(config, tf.constant([seed, 1]), rows, 0, rows)
-    return masking.mask(config, batch, noise, special)
+    return masking.mask(config, batch, masking.row_draws(tf.constant([seed, 1]), rows, 0, rows), special)
 
 
 @pytest.mark.parametrize("key", [key for key in ARRAYS if key.startswith("num_to_predict/")])

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
-from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
-from electra_tf2.pretrain.masking_units import UNITS, Proposal
+from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.task import _TRAIN, PretrainingTask
 from tests.support import golden
 
@@ -37,11 +36,19 @@ def batches(draw, rows=6, length=32):
     }
 
 
-def mask(batch, seed=1, unit=None, **overrides):
+def draw_of(rows, seed=1):
+    return masking.row_draws(tf.constant([seed, 3]), rows, 0, rows)
+
+
+def unit_of(config):
+    make = UNITS[config.mask_unit]
+    return make and make(config)
+
+
+def mask(batch, **overrides):
     config = golden.config(**overrides)
-    rows = batch["input_ids"].shape[0]
-    noise = masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows)
-    return config, masking.mask(config, batch, noise, SPECIAL, unit=unit or UNITS[config.mask_unit](config))
+    draw = draw_of(batch["input_ids"].shape[0])
+    return config, masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
 
 
 @SETTINGS
@@ -65,8 +72,8 @@ def test_masking_is_a_function_of_the_global_row(batch, mask_sampling):
     config, whole = mask(batch, mask_sampling=mask_sampling)
     for start in (0, 3):
         part = {name: value[start : start + 3] for name, value in batch.items()}
-        noise = masking.draw_noise(config, tf.constant([1, 3]), 3, tf.constant(start), 6)
-        ours, theirs = (tf.nest.flatten(found) for found in (masking.mask(config, part, noise, SPECIAL), whole))
+        draw = masking.row_draws(tf.constant([1, 3]), 3, tf.constant(start), 6)
+        ours, theirs = (tf.nest.flatten(found) for found in (masking.mask(config, part, draw, SPECIAL), whole))
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(one, other[start : start + 3])
 
@@ -103,11 +110,16 @@ def test_every_token_of_the_vocabulary_may_stand_in_the_place_of_another():
     config = golden.config(mask_rates=[0.0, 0.0, 1.0], mask_sampling="without_replacement")
     batch = {name: tf.ones([400, 32], tf.int32) for name in ("input_mask", "segment_ids")}
     batch["input_ids"] = tf.constant(np.array([[SPECIAL.cls] + [77] * 31] * 400, np.int32))
-    noise = masking.draw_noise(config, tf.constant([1, 3]), 400, 0, 400)
-    token = (np.arange(noise.how.shape[0] * noise.how.shape[1]) % config.vocab_size + 0.5) / config.vocab_size
-    token = tf.constant(token.reshape(noise.how.shape[:2]), tf.float32)  # each as often as any other
-    noise = noise._replace(how=tf.stack([noise.how[..., 0], token], -1))
-    masked = masking.mask(config, batch, noise, SPECIAL, unit=UNITS[config.mask_unit](config))
+    count = config.max_predictions_per_seq
+    token = (np.arange(400 * count) % config.vocab_size + 0.5) / config.vocab_size  # each as often as any other
+
+    def draw(number, shape):
+        draws = draw_of(400)(number, shape)
+        if number != masking.HOW:
+            return draws
+        return tf.stack([draws[..., 0], tf.constant(token.reshape([400, count]), tf.float32)], -1)
+
+    masked = masking.mask(config, batch, draw, SPECIAL)
     drawn = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1).numpy()
     assert set(drawn[masked.masked_lm_weights.numpy() > 0]) == set(range(config.vocab_size))
 
@@ -158,22 +170,3 @@ def test_whole_words_are_masked_alike_wherever_they_stand():
     np.testing.assert_array_equal(rates[:, 3], rates[:, 5])
     assert rates.std(0).max() < 0.02
     assert rates.mean() == pytest.approx(0.5, abs=0.05)
-
-
-def test_a_distribution_over_positions_is_drawn_from():
-    """The seam of masking units: weights 1, 2, 3 at three positions, with and without replacement."""
-    weights = np.zeros([20000, 32], np.float32)
-    weights[:, [3, 4, 9]] = [1.0, 2.0, 3.0]
-
-    def unit(*_):
-        return Proposal(weights=tf.constant(weights))
-
-    ids = np.full([20000, 32], 77, np.int32)
-    ids[:, 0] = SPECIAL.cls
-    batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    for sampling in ("with_replacement", "without_replacement"):
-        _, masked = mask(batch, unit=unit, mask_sampling=sampling, max_predictions_per_seq=1)
-        counts = np.bincount(masked.positions.numpy()[:, 0], minlength=32)
-        assert counts.sum() == counts[[3, 4, 9]].sum()
-        expected = np.array([1, 2, 3]) / 6 * 20000
-        assert stats.chisquare(counts[[3, 4, 9]], expected).pvalue > 1e-4

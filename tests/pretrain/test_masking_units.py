@@ -10,8 +10,7 @@ from scipy import stats
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking_units import LONGEST_SPAN, draw_spans, draw_units, span_lengths
-from electra_tf2.pretrain.masking_units import UNITS as MAKERS
-from tests.pretrain.test_masking import SETTINGS, SPECIAL
+from tests.pretrain.test_masking import SETTINGS, SPECIAL, draw_of, unit_of
 from tests.support import golden
 
 VOCABULARY = golden.CHECKPOINT / "vocab.txt"
@@ -45,19 +44,10 @@ def config_of(unit, length=32, **overrides):
     return golden.config(mask_unit=unit, mask_sampling="without_replacement", max_seq_length=length, **overrides)
 
 
-def unit_of(config):
-    return MAKERS[config.mask_unit](config)
-
-
-def noise_of(config, rows, seed=1):
-    return masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows)
-
-
-def units_of(config, batch, noise):
+def units_of(config, batch, draw):
     candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
-    units = unit_of(config)(batch["input_ids"], candidates, noise.units).units
-    assert units is not None
-    return units.numpy(), candidates.numpy()
+    units = unit_of(config)(batch["input_ids"], draw(masking.UNITS, [config.max_seq_length]))
+    return units.numbers.numpy(), candidates.numpy()
 
 
 def words_of(row):
@@ -76,21 +66,22 @@ def spans_of(units):
 @hypothesis.given(st.integers(0, 2**31 - 1))
 def test_words_are_found_as_by_plain_loops(seed):
     config, batch = config_of("whole_word"), rows_of(seed)
-    words, _ = units_of(config, batch, noise_of(config, 6))
+    words, _ = units_of(config, batch, draw_of(6))
     for row, of_words in zip(batch["input_ids"].numpy(), words, strict=True):
         assert spans_of(of_words) == words_of(row)
 
 
 def check_drawn_units(config, batch, seed):
     """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
-    noise = noise_of(config, 6, seed=seed % 1000)
-    units, candidates = units_of(config, batch, noise)
-    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    draw = draw_of(6, seed % 1000)
+    units, candidates = units_of(config, batch, draw)
+    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
+    where = draw(masking.WHERE, [32]).numpy()
     wanted = masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
         drawn, left = set(), int(wanted[row])
-        for unit_number in np.argsort(-noise.where.numpy()[row], kind="stable"):
+        for unit_number in np.argsort(-where[row], kind="stable"):
             tokens = np.flatnonzero((units[row] == unit_number) & (candidates[row] > 0))
             if 0 < len(tokens) <= left:
                 drawn |= set(tokens.tolist())
@@ -111,15 +102,15 @@ def test_units_are_drawn_as_by_plain_loops(seed, mask_prob):
 def test_the_token_unit_is_the_draw_without_replacement():
     """Against a unit for every token, too: the machinery of units draws the very same tokens."""
     config = config_of("token")
-    batch, noise = rows_of(3), noise_of(config, 6)
-    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    batch, where = rows_of(3), draw_of(6)(masking.WHERE, [32])
+    masked = masking.mask(config, batch, draw_of(6), SPECIAL)
     places = tf.tile(tf.range(32)[tf.newaxis], [6, 1])
     wanted = tf.reduce_sum(tf.cast(masked.masked_lm_weights, tf.int32), -1)
-    as_units = draw_units(noise.where, places, masked.candidates, wanted)
+    as_units = draw_units(where, places, masked.candidates, wanted)
     drawn = np.zeros([6, 32], bool)
     for row in range(6):
         count = int(masked.masked_lm_weights.numpy()[row].sum())
-        by_noise = np.argsort(-np.where(masked.candidates.numpy()[row] > 0, noise.where.numpy()[row], -1.0))[:count]
+        by_noise = np.argsort(-np.where(masked.candidates.numpy()[row] > 0, where[row], -1.0))[:count]
         assert set(masked.positions.numpy()[row][:count].tolist()) == set(by_noise.tolist())
         drawn[row, by_noise] = True
     np.testing.assert_array_equal(as_units, drawn)
@@ -134,7 +125,7 @@ def check_rate(unit, mask_count, part=(), make=config_of):
     ids = tf.constant(ids, tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     config = make(unit, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
-    masked = masking.mask(config, batch, noise_of(config, 300), SPECIAL, unit=unit_of(config))
+    masked = masking.mask(config, batch, draw_of(300), SPECIAL, unit=unit_of(config))
     assert float(tf.reduce_sum(masked.masked_lm_weights)) / ids.shape.num_elements() == pytest.approx(0.15, abs=0.005)
 
 
@@ -158,18 +149,19 @@ def test_the_lengths_of_spans_are_spanberts():
 def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     """Whole words by falling noise, from the first to where span, segment or budget end; [MASK] or kept as a whole."""
     config = config_of("span", mask_prob=mask_prob)
-    batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
-    _, candidates = units_of(config, batch, noise)
-    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    batch, draw = rows_of(seed), draw_of(6, seed % 1000)
+    _, candidates = units_of(config, batch, draw)
+    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
+    where = draw(masking.WHERE, [32]).numpy()
     wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
-    lengths = span_lengths(noise.units).numpy()
+    lengths = span_lengths(draw(masking.UNITS, [32])).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
         words, left = words_of(batch["input_ids"].numpy()[row]), int(wanted[row])
         sizes = [int(candidates[row, start:end].sum()) for start, end in words]
         spans: list[list[int]] = []
         drawn: set[int] = set()
-        for first in np.argsort(-noise.where.numpy()[row, : len(words)], kind="stable"):
+        for first in np.argsort(-where[row, : len(words)], kind="stable"):
             if first in drawn or not 0 < sizes[first] <= left:
                 continue
             spans.append([])
@@ -216,8 +208,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop():
     ids = tf.constant(ids)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     config = config_of("span", length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0])
-    noise = noise_of(config, rows)
-    found = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    found = masking.mask(config, batch, draw_of(rows), SPECIAL, unit=unit_of(config))
     ours = (found.masked_input_ids != ids).numpy()[:, 1:-1]
     random = np.random.RandomState(0)
     masked, their_spans = zip(*(spanbert(random, length, wanted) for _ in range(rows)), strict=True)
@@ -229,8 +220,9 @@ def test_spans_are_masked_as_in_spanberts_own_loop():
     assert (np.abs(rates[0] - rates[1]) < 5 * np.sqrt(2 * share * (1 - share) / rows)).all()
     np.testing.assert_allclose(rates[0][[0, 1, 2, -1]], [0.049, 0.086, 0.106, 0.155], atol=5 * (0.13 / rows) ** 0.5)
 
-    _, units, spans = unit_of(config)(ids, found.candidates, noise.units)
-    numbers = draw_spans(noise.where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
+    where, of_units = (draw_of(rows)(number, [length + 2]) for number in (masking.WHERE, masking.UNITS))
+    units, spans = unit_of(config)(ids, of_units)
+    numbers = draw_spans(where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
     lengths = np.concatenate([np.bincount(row[row > 0])[1:] for row in numbers]), np.concatenate(their_spans)
     error = np.hypot(*(sizes.std() / len(sizes) ** 0.5 for sizes in lengths))
     assert abs(lengths[0].mean() - lengths[1].mean()) < 5 * error < 0.1

@@ -39,13 +39,6 @@ def test_thresholds_in_logits_tell_apart_what_is_near_0_or_1(centre):
     assert (abs(linear - exact) > 0.1) == (centre != 0.0)  # what the original's thresholds make of it
 
 
-def test_histograms_add_up():
-    probs, labels, weights = (tf.constant(x) for x in data())
-    whole = probability_histogram(probs, labels, weights)
-    halves = [probability_histogram(probs[s], labels[s], weights[s]) for s in (slice(0, 7000), slice(7000, None))]
-    np.testing.assert_allclose(whole, halves[0] + halves[1])
-
-
 def test_probabilities_of_exactly_0_and_1_count_as_in_keras():
     """With compat every pad has probability 0: thresholds begin below it, or the curve would not begin at (1, 1)."""
     probs, labels, weights = data(size=2000)

@@ -58,6 +58,10 @@ def test_what_cannot_change_is_refused(tmp_path, phases, message):
         config(tmp_path, phases=phases)
 
 
+def run(settings, *words):
+    return run_program("run_pretraining.py", "--hparams", json.dumps(settings), *words)
+
+
 def test_sequences_become_longer(tmp_path, monkeypatch):
     support.write_records(tmp_path / "pretrain_tfrecords")
     short = support.hparams(tmp_path, num_train_steps=4, save_checkpoints_steps=10, electra_objective=False)
@@ -66,23 +70,18 @@ def test_sequences_become_longer(tmp_path, monkeypatch):
         support.write_records(tmp_path / "long")
     long = {"from": 0.5, "max_seq_length": 24, "pretrain_tfrecords": str(tmp_path / "long" / "pretrain_data*")}
     long |= {"hidden_dropout_prob": 0.0, "eval_tfrecords": str(tmp_path / "long" / "pretrain_data*")}
-    words = ("run_pretraining.py", "--hparams", json.dumps(short | {"phases": [long], "do_eval": True}))
-    done = run_program(*words)
+    settings = short | {"phases": [long]}
+    dry = run(settings, "--dry-run")
+    assert dry.stdout.count("2 steps would take") == 2, dry.stdout + dry.stderr
+    done = run(settings, "--do-eval")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "phase 1 of 2: steps 0 to 2" in done.stdout and "phase 2 of 2: steps 2 to 4" in done.stdout
     assert "sequences of 16 tokens" in done.stdout and "sequences of 24 tokens" in done.stdout
     folder = tmp_path / "models" / "test"
-    rows = [json.loads(line) for line in (folder / "train_metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert [row["step"] for row in support.logged(folder)] == [1, 2, 3, 4]
     assert json.loads((folder / "config.json").read_text())["max_seq_length"] == 16
     assert json.loads((folder / "results" / "unsup_results.json").read_text())["step"] == 4
-    again = run_program(*words, "--no-do-eval")
-    assert again.returncode == 0 and "phase 1" not in again.stdout and "resuming" in again.stdout
-    dry = run_program(*words, "--dry-run")
-    assert dry.stdout.count("2 steps would take") == 2, dry.stdout + dry.stderr
-    longer = run_program(
-        "run_pretraining.py", "--hparams", words[2].replace('"num_train_steps": 4', '"num_train_steps": 8')
-    )
+    longer = run(settings | {"num_train_steps": 8})
     assert longer.returncode == 2 and "num_train_steps was 4, is 8" in longer.stderr
 
 
@@ -99,45 +98,35 @@ def test_a_later_phase_is_checked_before_the_first_begins(tmp_path, change, mess
     support.write_records(tmp_path / "pretrain_tfrecords")
     folder = tmp_path / "models" / "test"
     change = {name: value.format(run=folder) if isinstance(value, str) else value for name, value in change.items()}
-    hparams = support.hparams(tmp_path, num_train_steps=4, phases=[{"from": 0.5} | change], overwrite=True)
-    done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams))
+    done = run(support.hparams(tmp_path, num_train_steps=4, phases=[{"from": 0.5} | change], overwrite=True))
     assert done.returncode == 2 and message in done.stderr, done.stderr
     assert not folder.exists()
 
 
 def test_a_phase_goes_on_where_the_last_ended_and_after_a_bad_checkpoint_at_the_border(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords")
+    folder = tmp_path / "models" / "test"
+    settings = support.hparams(tmp_path, electra_objective=False, num_train_steps=6, save_checkpoints_steps=1)
+    settings["phases"] = [{"from": 0.5, "train_batch_size": 4}]
 
-    def trained(name, phases, *words):
-        folder = tmp_path / name
-        often = {"num_train_steps": 6, "save_checkpoints_steps": 1}
-        hparams = support.hparams(tmp_path, model_dir=str(folder), electra_objective=False, **often)
-        done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams | {"phases": phases}), *words)
+    def trained(*words):
+        done = run(settings, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout, support.logged(folder)
 
-    border = [{"from": 0.5, "eval_batch_size": 4}]  # of no consequence: weights, slots and data go on
-    _, whole = trained("whole", [])
-    assert trained("phases", border)[1] == whole
-    folder = tmp_path / "phases"
-    for step in (5, 6):  # as if killed in the second phase
-        for path in folder.glob(f"model.ckpt-{step}.*"):
-            path.unlink()
-    output, rows = trained("phases", border)
-    assert rows == whole and "phase 1" not in output and "at step 4" in output
-    for step in (4, 5, 6):
-        for path in folder.glob(f"model.ckpt-{step}.*"):
-            path.unlink()
-    output, _ = trained("phases", border, "--no-do-train", "--do-eval")
-    assert "phase 1 of 2" in output and "evaluation at step 3" in output and "phase 2" not in output
+    def killed_after(last):
+        for step in range(last + 1, 7):
+            for path in folder.glob(f"model.ckpt-{step}.*"):
+                path.unlink()
 
-    smaller = [{"from": 0.5, "train_batch_size": 4}]
-    _, whole = trained("smaller", smaller)
-    folder = tmp_path / "smaller"
-    for step in (4, 5, 6):
-        for path in folder.glob(f"model.ckpt-{step}.*"):
-            path.unlink()
+    _, whole = trained()
+    killed_after(4)  # in the second phase
+    output, rows = trained()
+    assert rows == whole and "phase 1" not in output and "at step 4" in output
+    killed_after(3)
+    output, _ = trained("--no-do-train", "--do-eval")
+    assert "phase 1 of 2" in output and "evaluation at step 3" in output and "phase 2" not in output
     data = folder / "model.ckpt-3.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:50])
-    output, rows = trained("smaller", smaller)
+    output, rows = trained()
     assert rows == whole and "phase 1 of 2" in output and "Going on from step 2" in output

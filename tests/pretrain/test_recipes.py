@@ -87,25 +87,9 @@ def test_a_bert_baseline_differs_from_its_electra_in_objective_masking_and_steps
     assert (bert.max_seq_length, bert.train_batch_size) == (electra.max_seq_length, electra.train_batch_size)
 
 
-def test_the_second_of_two_stages_goes_on_from_the_first() -> None:
-    second = recipe("electra_small_two_stage")
-    assert second.architecture == second.generator_architecture == recipe("bert_small").architecture
-
-
-def test_electric_draws_noise_without_replacement() -> None:
-    c = recipe("electric_base")
-    assert c.electric_objective and c.two_tower_generator and c.mask_sampling == "without_replacement"
-
-
 def test_an_unknown_recipe_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="did you mean 'electra_base'"):
         read_recipe("electra_bse")
-
-
-def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Any) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text('{"description": "mine", "train_batch_size": 4}')
-    assert read_recipe(str(path)) == {"train_batch_size": 4}
 
 
 @pytest.mark.parametrize(

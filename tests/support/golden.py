@@ -47,16 +47,13 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
     """The golden batch with the golden masking."""
     batch = {name: tf.constant(arrays[name]) for name in ("input_ids", "input_mask", "segment_ids")}
     replaced = arrays["replace_with_mask"].astype(np.float32)
-    noise = masking.MaskingNoise(
-        where=tf.zeros(replaced.shape),
-        how=tf.constant(np.stack([0.999 * (1.0 - replaced), np.zeros_like(replaced)], -1)),
-        sampling=tf.zeros([*replaced.shape, 2]),
-        count=tf.zeros(replaced.shape[:1]),
-        crop=tf.zeros(replaced.shape[:1]),
-        units=tf.zeros(replaced.shape),
-    )
-    positions, weights = arrays["masked_lm_positions"], arrays["masked_lm_weights"]
-    return masking.masked_at(model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special)
+    how = tf.constant(np.stack([0.999 * (1.0 - replaced), np.zeros_like(replaced)], -1))
+    positions, weights = (tf.constant(arrays[f"masked_lm_{name}"]) for name in ("positions", "weights"))
+
+    def draw(number: int, shape: list[int]) -> tf.Tensor:
+        return tf.zeros([len(replaced), *shape])
+
+    return masking.masked_at(model.config, batch, positions, weights, how, draw, model.special)
 
 
 def objective_of(model: PretrainingModel, kind: type[Kind]) -> Kind:

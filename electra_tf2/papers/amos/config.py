@@ -1,7 +1,7 @@
 """AMOS's hparams, their checks and their costs (Meng et al. 2022)."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -35,7 +35,7 @@ class Config(PretrainingConfig):
             "which the uppermost alone is at hand"
         )
 
-    def generator_problems(self) -> Iterator[str]:
+    def generator_problems(self) -> Iterable[str]:
         yield from super().generator_problems()
         exits, layers = self.generator_exits, self.generator_architecture.num_hidden_layers
         rising = all(type(layer) is int for layer in exits) and exits == sorted(set(exits))

@@ -17,8 +17,14 @@ from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerat
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import MaskedBatch, row_noise
 from electra_tf2.pretrain.networks import make_generator_encoder
-from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import (
+    Forward,
+    LossTerm,
+    Networks,
+    Objective,
+    masked_lm_metrics,
+    weighted_mean,
+)
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -30,7 +36,6 @@ class MixtureLM(Objective):
     """
 
     config: Config
-    trains_generator = True
     loss_name = "exits_loss"
     weight = "gen_weight"
 

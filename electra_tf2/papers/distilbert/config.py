@@ -1,7 +1,7 @@
 """DistilBERT's hparams, their checks and their costs (Sanh et al. 2019)."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -66,12 +66,12 @@ class Config(PretrainingConfig):
     def starts_from_weights(self) -> bool:
         return super().starts_from_weights or self.init_from_teacher
 
-    def lacking(self) -> Iterator[str]:
+    def lacking(self) -> Iterable[str]:
         yield from super().lacking()
         if self.init_from_teacher and not self.teacher:
             yield "init_from_teacher needs --teacher: the folder of the model to learn from"
 
-    def objective_problems(self) -> Iterator[str]:
+    def objective_problems(self) -> Iterable[str]:
         yield from super().objective_problems()
         if not self.teacher:
             return

@@ -1,7 +1,7 @@
 """MC-BERT's hparams, their checks and their costs (Xu et al. 2020)."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -28,7 +28,7 @@ class Config(PretrainingConfig):
     def no_probabilities(self) -> str:
         return "a model of MC-BERT gives no probabilities: it chooses among a few words that it is offered"
 
-    def objective_problems(self) -> Iterator[str]:
+    def objective_problems(self) -> Iterable[str]:
         yield from super().objective_problems()
         if not self.multiple_choice_objective:
             return

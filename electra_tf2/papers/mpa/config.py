@@ -5,7 +5,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -53,7 +53,7 @@ class Config(PretrainingConfig):
         layers = [layer % sizes.num_hidden_layers for layer in self.mpa_layers if type(layer) is int]
         return sorted({(layer, head) for layer in layers for head in heads if type(head) is int})
 
-    def objective_problems(self) -> Iterator[str]:
+    def objective_problems(self) -> Iterable[str]:
         yield from super().objective_problems()
         if not self.mpa_objective:
             return

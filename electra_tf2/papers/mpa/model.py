@@ -17,16 +17,9 @@ from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, Obse
 from electra_tf2.papers.mpa.config import Config
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import make_encoder
-from electra_tf2.pretrain.objectives.objective import (
-    Forward,
-    LossTerm,
-    Metrics,
-    Networks,
-    Objective,
-    StepValues,
-    weighted_mean,
-)
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.schedules import StepValues
 
 
 class Model(PretrainingModel):
@@ -42,6 +35,13 @@ class Model(PretrainingModel):
     def make_objectives(self, networks: Networks) -> list[Objective]:
         objectives = super().make_objectives(networks)
         return [*objectives, AttentionRegulariser(self.config, networks)] if self.config.mpa_objective else objectives
+
+    def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
+        config, weight = self.config, super().weight_of(objective, values)
+        steps = config.num_warmup_steps if config.mpa_warmup_steps is None else config.mpa_warmup_steps
+        if not isinstance(objective, AttentionRegulariser) or values.step is None or not steps:
+            return weight
+        return weight * tf.minimum(values.step / steps, 1.0)
 
 
 def attention_of(forward: Forward) -> Mapping[tuple[int, int], AttentionMap]:
@@ -73,13 +73,6 @@ class AttentionRegulariser(Objective):
         self._heads = config.observed_heads
         arrays = read_table(config.cooccurrence_file, "cooccurrence_file", KIND, config.vocab_file)
         self._scores = lookup(CooccurrenceTable(**arrays), config.mpa_table == "dense")
-
-    def weight_at(self, values: StepValues) -> float | tf.Tensor:
-        config, weight = self.config, super().weight_at(values)
-        steps = config.num_warmup_steps if config.mpa_warmup_steps is None else config.mpa_warmup_steps
-        if values.step is None or not steps:
-            return weight * 1.0
-        return weight * tf.minimum(values.step / steps, 1.0)
 
     def predicted(self, forward: Forward) -> tf.Tensor:
         """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""

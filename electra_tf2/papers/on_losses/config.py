@@ -5,7 +5,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -91,7 +91,7 @@ class Config(PretrainingConfig):
         """Those of these tasks that a run trains at one step, if there is such a step."""
         return [task for task in self.aux_tasks if task in tasks] if self.aux_combination in ("sum", "inc") else []
 
-    def objective_problems(self) -> Iterator[str]:
+    def objective_problems(self) -> Iterable[str]:
         yield from super().objective_problems()
         tasks, how = self.aux_tasks, self.aux_combination
         for task in tasks:
@@ -109,8 +109,6 @@ class Config(PretrainingConfig):
             yield f"use_task_ids with aux_combination {how} needs two aux_tasks or more to tell apart"
         if "qt" in tasks and not self.trains_main_network and self.uniform_generator:
             yield "aux_tasks qt needs a network"
-        if "qt" in tasks and self.scl_gather and self.gradient_accumulation_steps > 1:
-            yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
         yield from self._conflicts()
 
     def _conflicts(self) -> Iterator[str]:

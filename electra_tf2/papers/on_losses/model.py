@@ -2,33 +2,38 @@
 
 An auxiliary task is an objective on the states of the pre-trained network: its input is the corrupted one for ELECTRA,
 the masked one for BERT. A task may change the sequences before they are masked, which everything else then sees; what
-it changed is its label. papers.on_losses.tasks has what tasks have in common and the steps at which each is trained;
-tokens and segments have the tasks (section 3.2).
+it changed is its label. tasks.py has what tasks have in common; tokens.py and segments.py have the tasks (section 3.2);
+here are the steps at which each is trained (section 4), the model and its evaluation.
 """
 
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
-from electra_tf2.model.layers import SeedStream, fold_in
+from electra_tf2.model.initializers import truncated_normal
+from electra_tf2.model.layers import Layer, SeedStream, fold_in
 from electra_tf2.papers.on_losses import segments, tokens
 from electra_tf2.papers.on_losses.config import TASKS, Config
-from electra_tf2.papers.on_losses.heads import TaskVectors
-from electra_tf2.papers.on_losses.tasks import MAIN, Auxiliary, TaskBatch, active_tasks
+from electra_tf2.papers.on_losses.tasks import Auxiliary, Classification, TaskBatch
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
+from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.objective import Networks, Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
+
+MAIN = ""  # the name of all that is no auxiliary task
 
 _CLASSES: dict[str, type[Auxiliary]] = {
     "fs": segments.FastSent,
@@ -43,6 +48,57 @@ _CLASSES: dict[str, type[Auxiliary]] = {
     "tgs": tokens.TrigramOrder,
 }
 
+# Schedules (section 4).
+#
+#     sum    everything at every step
+#     inc    the main objective at every step; one task more at the start of each of N equal stages
+#     alt    the main objective, the first task, the second, ... in turn
+#     alt+   the main objective at every step, the tasks in turn
+#     cmtl   one of the main objective and the tasks at a time, in stages
+#     cmtl+  the main objective at every step, one of the tasks beside it, in stages
+
+
+def stage_steps(tasks: int, steps: int) -> np.ndarray:
+    """int64 [stages, tasks] that add up to `steps`: number of steps of each task, rounded along the run.
+
+    Continual multi-task learning (CMTL) has as many stages as tasks: a stage brings in a task and repeats the earlier
+    ones. Of T steps and n tasks, with u = T / (n (n + 1)), stage i = 0, 1, ... gives (i + 2) u to its task and u to
+    each earlier one, so every task gets T / n.
+    """
+    shares = np.tril(np.ones([tasks, tasks])) + np.diag(np.arange(tasks) + 1.0)
+    ends = np.rint(np.cumsum(shares.reshape(-1) / shares.sum()) * steps).astype(np.int64)
+    return np.diff(ends, prepend=0).reshape(tasks, tasks)
+
+
+def staged_tasks(tasks: int, steps: int, seed: int) -> np.ndarray:
+    """uint8 [steps]: the task of each step; the steps of a stage are shuffled."""
+    stages = []
+    for stage, counts in enumerate(stage_steps(tasks, steps)):
+        random = np.random.Generator(np.random.Philox(key=[seed, stage]))
+        stages.append(random.permutation(np.repeat(np.arange(tasks, dtype=np.uint8), counts)))
+    return np.concatenate(stages)
+
+
+def active_tasks(config: Config, step: tf.Tensor) -> dict[str, tf.Tensor] | None:
+    """Task, or MAIN, -> float32 scalar, 1 if it is trained at the 0-based step, else 0; None if all always are."""
+    if not config.takes_turns:
+        return None
+    names, how = config.aux_tasks, config.aux_combination
+    beside = how in ("inc", "alt+", "cmtl+")
+    turns = names if beside else [MAIN, *names]
+    number = tf.cast(step, tf.int32)
+    if how == "inc":
+        reached = tf.cast(step, tf.int64) * len(names) // max(1, config.num_train_steps)
+        values = tf.unstack(tf.cast(tf.range(len(names), dtype=tf.int64) <= reached, tf.float32))
+    else:
+        turn = number % len(turns)
+        if how.startswith("cmtl"):
+            order = staged_tasks(len(turns), config.num_train_steps, config.seed)
+            turn = tf.cast(tf.gather(tf.constant(order), tf.minimum(number, len(order) - 1)), tf.int32)
+        values = tf.unstack(tf.one_hot(turn, len(turns)))
+    found = dict(zip(turns, values, strict=True))
+    return found | {MAIN: tf.ones([])} if beside else found
+
 
 class TaskValues(NamedTuple):
     """`StepValues`, and what is trained at a step.
@@ -50,9 +106,7 @@ class TaskValues(NamedTuple):
     active: float32 scalar by task, 1 if it is trained, MAIN for all else.
     """
 
-    mask_prob: float | tf.Tensor
     temperature: float | tf.Tensor
-    main_weight: float | tf.Tensor
     step: tf.Tensor | None
     active: dict[str, tf.Tensor]
 
@@ -60,6 +114,25 @@ class TaskValues(NamedTuple):
 def share_of(task: str, values: StepValues) -> float | tf.Tensor:
     """1 if a task, or MAIN, is trained at a step, else 0."""
     return values.active.get(task, values.active[MAIN]) if isinstance(values, TaskValues) else 1.0
+
+
+class TaskVectors(Layer):
+    """A learned vector of the embeddings' width for each task.
+
+    Args:
+      centred: take the vectors' mean away, so that no task (0) is the middle of all.
+    """
+
+    def __init__(self, architecture: Architecture, tasks: int, centred: bool, seed: int = 0) -> None:
+        super().__init__("task_embeddings", seed)
+        shape = [tasks, architecture.embedding_size]
+        self.table = self.weight("table", shape, truncated_normal(architecture.initializer_range))
+        self._centred = centred
+
+    def call(self, task_ids: tf.Tensor) -> tf.Tensor:
+        """int32 [B] -> float32 [B, 1, E], to be added to the embeddings of every token; zeros for task 0."""
+        vectors = self.table - tf.reduce_mean(self.table, 0) if self._centred else self.table
+        return tf.tensordot(tf.one_hot(task_ids - 1, self.table.shape[0]), vectors, 1)[:, tf.newaxis]
 
 
 class Model(PretrainingModel):
@@ -80,6 +153,11 @@ class Model(PretrainingModel):
         tasks = [_CLASSES[task](config, networks) for task in TASKS if task in config.aux_tasks]
         return [*super().make_objectives(networks), *tasks]
 
+    @property
+    def changing(self) -> list[Classification]:
+        """The tasks that change the text."""
+        return [task for task in self.tasks if isinstance(task, Classification)]
+
     def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
         task = objective.task if isinstance(objective, Auxiliary) else MAIN
         return super().weight_of(objective, values) * share_of(task, values)
@@ -96,25 +174,20 @@ class Model(PretrainingModel):
         of_rows = (rows, row_offset, global_batch_size or rows)
         labels: dict[str, tf.Tensor] = {}
         unmaskable = tf.zeros_like(batch["input_ids"], tf.bool)
-        for objective in self.tasks:
-            if objective.changes_text():
-                key = fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
-                candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
-                active = tf.convert_to_tensor(share_of(objective.task, values)) > 0
-                draw = masking.row_draws(key, *of_rows)
-                changed = objective.change_text(batch, candidates, draw, active)
-                batch, labels[objective.task] = changed.batch, changed.labels
-                if changed.unmaskable is not None:
-                    unmaskable |= changed.unmaskable
+        for task in self.changing:
+            key = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
+            candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
+            active = tf.convert_to_tensor(share_of(task.task, values)) > 0
+            changed = task.change_text(batch, candidates, masking.row_draws(key, *of_rows), active)
+            batch, labels[task.task] = changed.batch, changed.labels
+            if changed.unmaskable is not None:
+                unmaskable |= changed.unmaskable
         ids, real, separators = batch["input_ids"], batch["input_mask"], self.config.mask_separators
         candidates = tf.where(unmaskable, 0.0, masking.candidates_mask(ids, real, self.special, separators))
-        noise = masking.draw_noise(self.config, seed, *of_rows)
-        masked = masking.mask(self.config, batch, noise, self.special, values.mask_prob, self.unit, candidates)
-        task_ids = tf.zeros_like(ids[:, 0])
-        if self._task_vectors is not None:
-            task_ids += self._task_number(values)
+        draw = masking.row_draws(seed, *of_rows)
+        masked = masking.mask(self.config, batch, draw, self.special, self.unit, candidates)
         # It has all fields of a masked batch.
-        of_tasks = cast(MaskedBatch, TaskBatch(masked, labels, task_ids))
+        of_tasks = cast(MaskedBatch, TaskBatch(masked, labels, tf.fill([rows], self._task_number(values))))
         return of_tasks, self.normalizers(of_tasks)
 
     def _task_number(self, values: StepValues) -> tf.Tensor:
@@ -124,7 +197,7 @@ class Model(PretrainingModel):
         nothing of this. Where the main objective has no steps of its own (alt+, cmtl+), a network that always read a
         task's vector would then miss what the vectors have in common, so `TaskVectors` takes their mean away.
         """
-        if not isinstance(values, TaskValues):
+        if self._task_vectors is None or not isinstance(values, TaskValues):
             return tf.zeros([], tf.int32)
         numbered = enumerate(self.config.aux_tasks, start=1)
         return tf.add_n([tf.cast(values.active[task], tf.int32) * number for number, task in numbered])
@@ -139,29 +212,22 @@ class Model(PretrainingModel):
         return self.generator.predictions(masked, seeds, encoded)
 
     def encode(self, input_ids: tf.Tensor, masked: MaskedBatch, seeds: SeedStream | None) -> EncoderOutput:
-        return self._encode(input_ids, masked.input_mask, masked.segment_ids, masked, seeds)
+        return self._read(View(input_ids, masked.input_mask, masked.segment_ids), masked, seeds)
 
-    def _encode(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor,
-        segment_ids: tf.Tensor,
-        masked: MaskedBatch,
-        seeds: SeedStream | None,
-    ) -> EncoderOutput:
+    def _read(self, view: View, masked: MaskedBatch, seeds: SeedStream | None) -> EncoderOutput:
         assert self.encoder is not None
         if self._task_vectors is None:
-            return self.encoder(input_ids, input_mask, segment_ids, seeds)
+            return self.encoder(*view, seeds)
         assert isinstance(masked, TaskBatch)
         embeddings, vectors = self.encoder.embeddings, self._task_vectors(masked.task_ids)
-        embedded = embeddings.combine(embeddings.lookup(input_ids) + vectors, segment_ids, seeds)
-        return self.encoder.encode(embedded, input_mask, seeds)
+        embedded = embeddings.combine(embeddings.lookup(view.input_ids) + vectors, view.segment_ids, seeds)
+        return self.encoder.encode(embedded, view.input_mask, seeds)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
         found = dict(super().read_views(masked, seeds))
-        for objective in self.tasks:
-            if views := objective.views(masked):
-                found[objective.loss_name] = [self._encode(*view, masked, seeds) for view in views]
+        for task in self.tasks:
+            if views := task.views(masked):
+                found[task.loss_name] = [self._read(view, masked, seeds) for view in views]
         return found
 
 
@@ -183,7 +249,7 @@ class Task(PretrainingTask):
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch whose text is as it was read, so that runs with and without tasks compare. Each task that
         changes the text is measured in a pass of its own."""
-        changing = [objective.task for objective in self.model.tasks if objective.changes_text()]
+        changing = [task.task for task in self.model.changing]
         if not changing:
             return super().eval_step(batch, step)
         found = self._turn(MAIN, batch, step)
@@ -207,7 +273,7 @@ def check_records(config: Config, records: Records) -> None:
             f"{file}: no record has a second segment, and aux_tasks {', '.join(of_segments)} need two: build records "
             "with --packing electra"
         )
-    fields = {field for objective in config.aux_tasks for field in getattr(_CLASSES[objective], "texts", ())}
+    fields = {field for task in config.aux_tasks for field in getattr(_CLASSES[task], "texts", ())}
     lacking = [field for field in sorted(fields) if not (batch[field] > 0).any()]
     if lacking:
         raise UserError(

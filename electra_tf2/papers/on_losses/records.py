@@ -18,6 +18,7 @@ that of other documents comes from excerpts of the last pages, so memory grows n
 documents. Pages and draws follow from the lines, not from the calls in which they come.
 """
 
+import collections
 import random
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -35,7 +36,6 @@ FIELDS = ("same_document_ids", "other_document_ids")
 PAGE_TOKENS = 1 << 16  # a page ends with the document that exceeds it, or within one at twice as many
 _EXCERPTS = 1024  # that wait to stand in for second segments
 _EXCERPTS_OF_DOCUMENT = 8
-_TRIES = 4  # draws of an excerpt, as the example's own document has some too
 
 
 def check_settings(settings: BuildSettings) -> None:
@@ -70,17 +70,17 @@ def problem(batch: Mapping[str, np.ndarray]) -> str | None:
     return None
 
 
-class _Excerpts(NamedTuple):
-    """Beginnings of lines and what follows them in their documents.
+class _Excerpt(NamedTuple):
+    """Text from the beginning of a line on: int32 tokens, and bool, at the last token of a line."""
 
-    ids: int32 [K, length], filled up with zeros. line_ends: bool [K, length], at the last token of a line. lengths,
-    documents: int64 [K].
-    """
-
-    ids: np.ndarray
+    document: int
+    tokens: np.ndarray
     line_ends: np.ndarray
-    lengths: np.ndarray
-    documents: np.ndarray
+
+    def beginning(self, wanted: int, full: bool) -> np.ndarray:
+        """As many tokens as are wanted; if not `full`, only up to the last line that ends in them."""
+        ends = np.flatnonzero(self.line_ends[:wanted])
+        return self.tokens[: wanted if full else ends[-1] + 1 if len(ends) else 0]
 
 
 class _Page(NamedTuple):
@@ -88,19 +88,18 @@ class _Page(NamedTuple):
 
     tokens: int32 [tokens], of which the first may have waited since the last page. line_ends: bool [tokens].
     bounds: int64 [documents + 1], where they begin and end.
-    starts, documents: int64 [lines], of those that are not the first of their document; both increase.
+    lines: of each document, int64, where its lines begin, but for the first.
     """
 
     tokens: np.ndarray
     line_ends: np.ndarray
     bounds: np.ndarray
-    starts: np.ndarray
-    documents: np.ndarray
+    lines: list[np.ndarray]
 
-    def at(self, places: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens and ends of lines from some places on, each [places, length]."""
-        taken = places[:, None] + np.arange(length)
-        return self.tokens.take(taken, mode="clip"), self.line_ends.take(taken, mode="clip")
+    def excerpt(self, document: int, start: int, length: int) -> _Excerpt:
+        """Text of a document from a place on."""
+        part = slice(start, min(start + length, self.bounds[document + 1]))
+        return _Excerpt(document, self.tokens[part].copy(), self.line_ends[part].copy())
 
 
 class OtherSegmentFinder:
@@ -113,18 +112,14 @@ class OtherSegmentFinder:
     """
 
     def __init__(self, packer: Packer, max_length: int, source: random.Random, page_tokens: int = PAGE_TOKENS):
-        self._packer = packer
-        self._length = max_length
-        self._page_tokens = page_tokens
-        self._random = np.random.Generator(np.random.Philox(key=source.getrandbits(64)))
+        self._packer, self._length, self._page_tokens, self._random = packer, max_length, page_tokens, source
         self._tokens: list[np.ndarray] = []
         self._lines: list[int] = []
         self._ends: list[bool] = []
         self._size = 0
         self._document = 0  # number of the first one of the page
         self._continues = False  # whether that one began before
-        none = np.zeros([0, max_length], np.int32)
-        self._excerpts = _Excerpts(none, none > 0, np.zeros([0], np.int64), np.zeros([0], np.int64))
+        self._excerpts: collections.deque[_Excerpt] = collections.deque(maxlen=_EXCERPTS)
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
         """Adds lines and returns the examples of the pages that they complete; arguments as of `Packer.add`."""
@@ -155,11 +150,12 @@ class OtherSegmentFinder:
         spans = self._packer.add(new, self._lines, self._ends)
         starts = len(spans.tokens) - len(new) + np.cumsum(lengths) - lengths
         bounds = np.concatenate([[0], starts[ends], [len(spans.tokens)]])
-        documents = np.cumsum(ends) - ends
         line_ends = np.zeros([len(spans.tokens)], bool)
         line_ends[(starts + lengths - 1)[lengths > 0]] = True
-        usable = (lengths > 0) & (starts > bounds[documents])
-        page = _Page(spans.tokens, line_ends, bounds, starts[usable], documents[usable])
+        of_text = starts[lengths > 0]
+        of_documents = np.split(of_text, np.searchsorted(of_text, bounds[1:-1]))
+        lines = [lines[lines > first] for lines, first in zip(of_documents, bounds[:-1], strict=True)]
+        page = _Page(spans.tokens, line_ends, bounds, lines)
         self._keep_excerpts(page)
         spans = spans._replace(extra=self._others(spans, page))
         self._document += int(ends.sum())
@@ -169,62 +165,39 @@ class OtherSegmentFinder:
 
     def _keep_excerpts(self, page: _Page) -> None:
         """A few of every document that begins on this page; the oldest make room."""
-        begun = page.documents >= int(self._continues)
-        lines, documents = page.starts[begun], page.documents[begun]
-        order = np.lexsort((self._random.random(len(lines)), documents))
-        rank = np.arange(len(lines)) - np.searchsorted(documents, documents)  # sorted by document as they are
-        chosen = order[rank < _EXCERPTS_OF_DOCUMENT][-_EXCERPTS:]
-        lines, documents = lines[chosen], documents[chosen]
-        lengths = np.minimum(page.bounds[documents + 1] - lines, self._length)
-        new = _Excerpts(*page.at(lines, self._length), lengths, documents + self._document)
-        self._excerpts = _Excerpts(
-            *(np.concatenate(both)[-_EXCERPTS:] for both in zip(self._excerpts, new, strict=True))
-        )
+        for document, lines in enumerate(page.lines):
+            if document or not self._continues:
+                for start in self._random.sample(lines.tolist(), min(len(lines), _EXCERPTS_OF_DOCUMENT)):
+                    excerpt = page.excerpt(document, start, self._length)
+                    self._excerpts.append(excerpt._replace(document=self._document + document))
 
     def _others(self, spans: Spans, page: _Page) -> dict[str, np.ndarray]:
-        wanted = spans.second_lengths
-        full = spans.first_lengths + wanted + 3 == self._length
-        documents = np.searchsorted(page.bounds[1:-1], spans.starts, side="right")
-        elsewhere, places = self._elsewhere(spans, page, documents)
-        other, chosen = self._of_another(wanted, documents + self._document)
-        excerpts = self._excerpts
-        rows = (
-            _rows(elsewhere, *page.at(places, self._length), wanted, full),
-            _rows(other, excerpts.ids[chosen], excerpts.line_ends[chosen], wanted, full),
-        )
-        return dict(zip(FIELDS, rows, strict=True))
+        """The fields of every example, int32 [examples, length]."""
+        rows = {field: np.zeros([len(spans.starts), self._length], np.int32) for field in FIELDS}
+        lengths = np.array([len(excerpt.tokens) for excerpt in self._excerpts], np.int64)
+        documents = np.array([excerpt.document for excerpt in self._excerpts], np.int64)
+        of_spans = np.searchsorted(page.bounds[1:-1], spans.starts, side="right")
+        for row, (start, first, wanted) in enumerate(zip(*spans[1:4], strict=True)):
+            if not wanted:
+                continue
+            document, full = of_spans[row], first + wanted + 3 == self._length
+            # Elsewhere in the document: after the example, or before it with as many tokens between as the second
+            # segment has: so many are also left out between the first segment and what follows the example.
+            lines = page.lines[document]
+            after = (lines >= start + first + wanted) & (lines <= page.bounds[document + 1] - wanted)
+            lines = lines[after | (lines <= start - 2 * wanted)]
+            others = np.flatnonzero((lengths >= wanted) & (documents != self._document + document))
+            if len(lines):
+                excerpt = page.excerpt(document, self._drawn(lines), self._length)
+                text = excerpt.beginning(wanted, full)
+                rows[FIELDS[0]][row, : len(text)] = text
+            if len(others):
+                text = self._excerpts[self._drawn(others)].beginning(wanted, full)
+                rows[FIELDS[1]][row, : len(text)] = text
+        return rows
 
-    def _elsewhere(self, spans: Spans, page: _Page, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Draws text elsewhere in the document: the examples that have some, bool, and where theirs begins.
-
-        It stands after the example, or before it with as many tokens between as the second segment has: so many are
-        also left out between the first segment and what follows the example.
-        """
-        wanted = spans.second_lengths
-        ends = spans.starts + spans.first_lengths + wanted
-        first = np.searchsorted(page.starts, page.bounds[documents])
-        before = np.searchsorted(page.starts, spans.starts - 2 * wanted, side="right") - first
-        after = np.searchsorted(page.starts, ends)
-        last = np.searchsorted(page.starts, page.bounds[documents + 1] - wanted, side="right")
-        before, behind = np.maximum(before, 0), np.maximum(last - after, 0)
-        drawn = (self._random.random(len(wanted)) * (before + behind)).astype(np.int64)
-        line = np.where(drawn < before, first + drawn, after + drawn - before)
-        found = (wanted > 0) & (before + behind > 0)
-        return found, page.starts[line[found]]
-
-    def _of_another(self, wanted: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Draws excerpts of other documents: the examples that have one, bool, and its number for each of them."""
-        excerpts = self._excerpts
-        order = np.argsort(-excerpts.lengths, kind="stable")
-        enough = np.searchsorted(-excerpts.lengths[order], -wanted, side="right")
-        drawn = (self._random.random([len(wanted), _TRIES]) * enough[:, None]).astype(np.int64)
-        usable = (enough > 0) & (wanted > 0)
-        drawn = order[drawn[usable]]
-        others = excerpts.documents[drawn] != documents[usable, None]
-        chosen = drawn[np.arange(len(drawn)), others.argmax(axis=1)][others.any(axis=1)]
-        found = usable.copy()
-        found[usable] = others.any(axis=1)
-        return found, chosen
+    def _drawn(self, values: np.ndarray) -> int:
+        return int(values[self._random.randrange(len(values))])
 
     def _joined(self, pages: list[Spans]) -> Spans:
         """One after the other."""
@@ -235,17 +208,3 @@ class OtherSegmentFinder:
         extra = {field: np.concatenate([page.extra[field] for page in pages]) for field in FIELDS}
         tokens, starts, first, second = map(np.concatenate, zip(*(page[:4] for page in moved), strict=True))
         return Spans(tokens, starts, first, second, extra)
-
-
-def _rows(
-    found: np.ndarray, ids: np.ndarray, line_ends: np.ndarray, wanted: np.ndarray, full: np.ndarray
-) -> np.ndarray:
-    """int32 [examples, length]: of those that are `found`, as many ids as are `wanted`; where the example is not `full`
-    only up to the last line that ends in them, so none if none does."""
-    column = np.arange(ids.shape[1])
-    rows = np.zeros([len(found), ids.shape[1]], np.int32)
-    ends = line_ends & (column < wanted[found, None])
-    last = np.where(ends.any(axis=1), ids.shape[1] - ends[:, ::-1].argmax(axis=1), 0)
-    lengths = np.where(full[found], wanted[found], last)
-    rows[found] = ids * (column < lengths[:, None])
-    return rows

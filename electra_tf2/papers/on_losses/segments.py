@@ -2,23 +2,25 @@
 same document, quick thoughts, FastSent.
 
 What is asked of two segments must not be told by their form. The builder's first segments begin and end with a line and
-are the longer ones, its second ones begin with a line and are cut within one; `rearranged_segments` therefore parts
-their text anew.
+are the longer ones, its second ones begin with a line and are cut within one; `parted` therefore parts their text anew.
+A `Span` is (start, length) of a part of a text, int32 [B, 1] each.
 """
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.papers.on_losses.config import Config
-from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
+from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification, integers
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, weighted_mean
 
+Span: TypeAlias = tuple[tf.Tensor, tf.Tensor]
 _MOST_LEFT_OUT = 8  # tokens at a place, and at most a quarter of the text
 
 
@@ -32,10 +34,11 @@ class SentenceOrder(Classification):
     task, loss_name, classes, head_name = "so", "so_loss", 2, "sentence_order"
 
     def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
-        second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
-        swapped = (draw(0, []) < 0.5) & (second > 0) & active
-        labels = tf.where((second > 0) & active, tf.cast(swapped, tf.int32), -1)
-        return Changed(rearranged_segments(batch, draw(1, [3]), labels), labels)
+        text, (_, first), (_, second) = segments_of(batch)
+        possible = (second[:, 0] >= 0) & active
+        labels = tf.where(possible, tf.cast(draw(0, []) < 0.5, tf.int32), -1)
+        segments = parted(draw(1, [3]), first + second, labels == 1)
+        return Changed(put_together(batch, text, *segments, possible), labels)
 
 
 class SegmentRelation(Classification):
@@ -53,15 +56,24 @@ class SegmentRelation(Classification):
     texts: tuple[str, ...]
 
     def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
-        possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
+        text, first, second = segments_of(batch)
+        possible = active & (second[1][:, 0] >= 0)
         for name in self.texts:
             possible &= batch[name][:, 0] > 0
-        drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
-        labels = tf.where(possible, drawn, -1)
-        return Changed(self.rearranged(batch, draw, labels), labels)
+        label = integers(draw(0, []), self.classes)
+        spans = [first, second]
+        for name in self.texts:
+            spans.append((text.shape[1], _length(batch[name])))
+            text = tf.concat([text, batch[name]], 1)
+        batch = put_together(batch, text, *self.segments(draw, label[:, tf.newaxis], spans), possible)
+        return Changed(batch, tf.where(possible, label, -1))
 
-    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
-        """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
+    def segments(self, draw: Draw, label: tf.Tensor, spans: Sequence[Span]) -> tuple[Span, Span]:
+        """What is shown as first and second segment, of the spans of both segments and of each of `texts`.
+
+        Args:
+          label: int32 [B, 1], the relation.
+        """
         raise NotImplementedError
 
 
@@ -70,12 +82,12 @@ class AdjacentSegments(SegmentRelation):
 
     task, loss_name, head_name, texts = "asp", "asp_loss", "asp", ("other_document_ids",)
 
-    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
-        other = begun_later(batch["other_document_ids"], draw(2, [1]))
-        longest = tf.reduce_sum(tf.cast(other > 0, tf.int32), -1, keepdims=True)  # whatever the label
-        order = tf.where(labels == 2, 0, labels)
-        batch = rearranged_segments(batch, draw(1, [3]), order, longest)
-        return replaced_segment(batch, other, labels == 2)
+    def segments(self, draw: Draw, label: tf.Tensor, spans: Sequence[Span]) -> tuple[Span, Span]:
+        (_, first), (_, second), (start, length) = spans
+        skipped = _left_out(draw(2, [1]), length)
+        start, length = start + skipped, length - skipped  # whatever the label, the second is no longer
+        shown, other = parted(draw(1, [3]), first + second, label[:, 0] == 1, length)
+        return shown, _where(label == 2, (start, tf.minimum(length, other[1])), other)
 
 
 class SameDocument(SegmentRelation):
@@ -83,10 +95,108 @@ class SameDocument(SegmentRelation):
 
     task, loss_name, head_name, texts = "sdp", "sdp_loss", "sdp", ("same_document_ids", "other_document_ids")
 
-    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
-        for label, name in enumerate(self.texts, start=1):
-            batch = replaced_segment(batch, batch[name], labels == label)
-        return batch
+    def segments(self, draw: Draw, label: tf.Tensor, spans: Sequence[Span]) -> tuple[Span, Span]:
+        first, shown = second = spans[0], spans[1]
+        for number, (start, length) in enumerate(spans[2:], start=1):
+            shown = _where(label == number, (start, tf.minimum(length, second[1][1])), shown)
+        return first, shown
+
+
+# Two segments as parts of a text.
+
+
+def segments_of(batch: Batch) -> tuple[tf.Tensor, Span, Span]:
+    """The text of both segments without special tokens, int32 [B, L], and where they are in it.
+
+    The second one's length is -1 in a record of one segment.
+    """
+    ids, mask = batch["input_ids"], batch["input_mask"]
+    second = tf.reduce_sum(batch["segment_ids"] * mask, -1, keepdims=True) - 1  # without its [SEP]
+    first = tf.reduce_sum(mask, -1, keepdims=True) - second - 3
+    places = tf.range(ids.shape[1])[tf.newaxis]
+    source = 1 + places + tf.cast(places >= first, tf.int32)  # the [SEP] between them is left out
+    text = tf.gather(ids, tf.minimum(source, ids.shape[1] - 1), batch_dims=1)
+    return text, (tf.zeros_like(first), first), (first, second)
+
+
+def parted(
+    draws: tf.Tensor, tokens: tf.Tensor, swapped: tf.Tensor, longest: tf.Tensor | None = None
+) -> tuple[Span, Span]:
+    """Two parts of a text of so many tokens, int32 [B, 1], shown in order or, where bool [B] says so, swapped.
+
+    The first 1 to 8 tokens are left out, so that neither part begins with a line, and as many at the border, so that no
+    word goes on behind it. The length of the part that is shown first is drawn whatever the order, uniformly from a
+    quarter to three quarters of the tokens.
+
+    Args:
+      draws: float32 [B, 3], uniform in [0, 1): tokens left out at the beginning and at the border, and the length.
+      longest: int32 [B, 1], tokens of the part that is shown second, at most.
+    """
+    before, gap = tf.split(_left_out(draws[:, :2], tokens), 2, 1)
+    kept = tokens - before - gap
+    least = tf.maximum(kept // 4, 1)
+    lower = least if longest is None else tf.maximum(least, kept - longest)
+    size = lower + integers(draws[:, 2:], tf.maximum(kept - least - lower, 0) + 1)
+    rest, swapped = kept - size, swapped[:, tf.newaxis]
+    shown_first = tf.where(swapped, before + rest + gap, before)
+    shown_second = tf.where(swapped, before, before + size + gap)
+    return (shown_first, size), (shown_second, rest)
+
+
+def put_together(batch: Batch, text: tf.Tensor, first: Span, second: Span, chosen: tf.Tensor) -> Batch:
+    """[CLS] first [SEP] second [SEP] of a text, int32 [B, T], in the rows of `chosen`, bool [B]; others stay."""
+    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    number = tf.range(ids.shape[1])[tf.newaxis] - 1  # of a token behind [CLS]
+    separator, end = first[1], first[1] + 1 + second[1]
+    source = number + tf.where(number < separator, first[0], second[0] - separator - 1)
+    new = tf.gather(text, tf.clip_by_value(source, 0, text.shape[1] - 1), batch_dims=1)
+    last = tf.maximum(tf.reduce_sum(mask, -1, keepdims=True) - 1, 0)
+    new = tf.where((number == separator) | (number == end), tf.gather(ids, last, batch_dims=1), new)
+    real, chosen = tf.cast(number <= end, tf.int32), chosen[:, tf.newaxis]
+    return batch | {
+        "input_ids": tf.where(chosen, tf.where(number < 0, ids, new * real), ids),
+        "input_mask": tf.where(chosen, real, mask),
+        "segment_ids": tf.where(chosen, tf.cast(number > separator, tf.int32) * real, segments),
+    }
+
+
+def _left_out(draws: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+    """int32: how many of so many tokens are left out at a place, of draws in [0, 1)."""
+    most = tf.clip_by_value(tokens // 4, 0, _MOST_LEFT_OUT)
+    return tf.minimum(1 + integers(draws, most), most)
+
+
+def _length(text: tf.Tensor) -> tf.Tensor:
+    """int32 [B, 1]: tokens of texts, int32 [B, T], that are filled up with zeros."""
+    return tf.reduce_sum(tf.cast(text > 0, tf.int32), -1, keepdims=True)
+
+
+def _where(condition: tf.Tensor, one: Span, other: Span) -> Span:
+    return tf.where(condition, one[0], other[0]), tf.where(condition, one[1], other[1])
+
+
+# Halves of a record.
+
+
+def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
+    """The text between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
+
+    C is config.half_length; an odd token belongs to the second half.
+    """
+    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
+    body = tf.maximum(length - 2, 0)
+    first = body // 2
+    place = tf.range(config.half_length)[tf.newaxis]
+    parts = []
+    for size, source in (
+        (first, tf.where(place == first + 1, length - 1, place)),
+        (body - first, tf.where(place == 0, 0, place + first)),
+    ):
+        mask = tf.cast((place < size + 2) & (length > 0), tf.int32)
+        source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
+        ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
+        parts.append(View(ids, mask, tf.zeros_like(ids)))
+    return parts[0], parts[1]
 
 
 class QuickThoughts(Auxiliary, Contrast):
@@ -118,8 +228,7 @@ class QuickThoughts(Auxiliary, Contrast):
     def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
         similarity = tf.where(real, tf.matmul(first, second, transpose_b=True), -2.0)
         found = tf.equal(tf.argmax(similarity, -1, tf.int32), tf.range(tf.shape(first)[0]))
-        weights = tf.cast(real, tf.float32)
-        return {"qt_retrieval_at_1": (tf.reduce_sum(tf.cast(found, tf.float32) * weights), tf.reduce_sum(weights))}
+        return {"qt_retrieval_at_1": weighted_mean(found, real)}
 
 
 class FastSent(Auxiliary):
@@ -140,14 +249,14 @@ class FastSent(Auxiliary):
         self.sentence_head = ContrastHead("fast_sent_sentence", config.architecture, config.seed)
         self.word_head = ContrastHead("fast_sent_words", config.architecture, config.seed)
 
-    def views(self, masked: MaskedBatch) -> tuple[View, View]:
+    def views(self, masked: MaskedBatch) -> Sequence[View]:
         return halves(self.config, masked)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 [B, 2, C], of the words of the second and of the first half."""
-        first, second = (word_weights(half.input_mask) for half in self.views(masked))
-        both = tf.reduce_any(first > 0, -1) & tf.reduce_any(second > 0, -1)
-        return tf.stack([second, first], 1) * tf.cast(both, tf.float32)[:, tf.newaxis, tf.newaxis]
+        words = [tf.pad(half.input_mask[:, 2:], [[0, 0], [1, 1]]) for half in self.views(masked)]  # not [CLS], [SEP]
+        both = tf.reduce_all([tf.reduce_any(half > 0, -1) for half in words], 0)
+        return tf.cast(tf.stack(words[::-1], 1), tf.float32) * tf.cast(both, tf.float32)[:, tf.newaxis, tf.newaxis]
 
     def vectors(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         """float32 unit vectors: [B, 2, H] of both halves, [B, 2, C, H] of the words of the second and of the first."""
@@ -158,129 +267,13 @@ class FastSent(Auxiliary):
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         weights = self.token_weights(forward.masked)
         sentences, words = self.vectors(forward)
-        cosines = _cosines(sentences, words)
+        cosines = tf.einsum("bsh,bsch->bsc", sentences, words)
+        of_strangers = tf.einsum("bsh,bsch->bsc", sentences, tf.roll(words, 1, 0))  # of the row before
         strangers = tf.roll(weights, 1, 0) * tf.reduce_max(weights, -1, keepdims=True)
         if weights.shape[0] == 1:
             strangers = tf.zeros_like(strangers)  # a row's neighbour is itself
         metrics = {
             "fs_positive_cosine": weighted_mean(cosines, weights),
-            "fs_negative_cosine": weighted_mean(_cosines(sentences, tf.roll(words, 1, 0)), strangers),
+            "fs_negative_cosine": weighted_mean(of_strangers, strangers),
         }
         return self.output(forward, tf.square(1.0 - cosines), metrics)
-
-
-def word_weights(mask: tf.Tensor) -> tf.Tensor:
-    """float32 [B, C]: 1 between the [CLS] and the last [SEP] of sequences with this input mask, int32 [B, C]."""
-    return tf.cast(tf.pad(mask[:, 2:], [[0, 0], [1, 1]]), tf.float32)
-
-
-def _cosines(sentences: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """float32 [B, 2, C] of unit vectors [B, 2, H] and [B, 2, C, H]."""
-    return tf.einsum("bsh,bsch->bsc", sentences, words)
-
-
-def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
-    """The text between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
-
-    C is config.half_length; an odd token belongs to the second half.
-    """
-    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
-    body = tf.maximum(length - 2, 0)
-    first = body // 2
-    place = tf.range(config.half_length)[tf.newaxis]
-    parts = []
-    for size, source in (
-        (first, tf.where(place == first + 1, length - 1, place)),
-        (body - first, tf.where(place == 0, 0, place + first)),
-    ):
-        mask = tf.cast((place < size + 2) & (length > 0), tf.int32)
-        source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
-        ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
-        parts.append(View(ids, mask, tf.zeros_like(ids)))
-    return parts[0], parts[1]
-
-
-def rearranged_segments(batch: Batch, draws: tf.Tensor, order: tf.Tensor, longest: tf.Tensor | None = None) -> Batch:
-    """The text of both segments, parted anew: in order where `order`, int32 [B], is 0, swapped where it is 1, untouched
-    where it is -1.
-
-    The first 1 to 8 tokens are left out, so that neither segment begins with a line, and as many at the new border, so
-    that no word goes on behind it. The length of the segment that is shown first is drawn whatever the order, uniformly
-    from a quarter to three quarters of the tokens.
-
-    Args:
-      draws: float32 [B, 3], uniform in [0, 1): tokens left out at the beginning and at the border, and the length.
-      longest: int32 [B, 1], tokens of the segment that is shown second, at most.
-    """
-    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
-    places = tf.range(ids.shape[1])[tf.newaxis]
-    length = tf.reduce_sum(mask, -1, keepdims=True)
-    second = tf.reduce_sum(segments * mask, -1, keepdims=True)
-    first = length - second - 2  # tokens of the old first segment, behind which there is a [SEP]
-    before, gap = tf.split(_left_out(draws[:, :2], first + second - 1), 2, 1)
-    kept = first + second - 1 - before - gap
-    least = tf.maximum(kept // 4, 1)
-    lower = least if longest is None else tf.maximum(least, kept - longest)
-    shown_first = lower + _drawn(draws[:, 2:], tf.maximum(kept - least - lower, 0) + 1)
-    swapped = order[:, tf.newaxis] == 1
-    number = places - 1  # of a token of the new text; `shown_first` is the [SEP] between its parts
-    in_first = tf.where(swapped, kept - shown_first + gap, 0)
-    in_second = tf.where(swapped, -1 - shown_first, gap - 1)
-    old = number + before + tf.where(number < shown_first, in_first, in_second)
-    source = 1 + old + tf.cast(old >= first, tf.int32)
-    source = tf.where((number == shown_first) | (number == kept + 1), length - 1, source)
-    source = tf.clip_by_value(tf.where(number < 0, places, source), 0, ids.shape[1] - 1)
-    real = tf.cast(number <= kept + 1, tf.int32)
-    chosen = (order >= 0)[:, tf.newaxis]
-    return batch | {
-        "input_ids": tf.where(chosen, tf.gather(ids, source, batch_dims=1) * real, ids),
-        "input_mask": tf.where(chosen, real, mask),
-        "segment_ids": tf.where(chosen, tf.cast(number > shown_first, tf.int32) * real, segments),
-    }
-
-
-def begun_later(text: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """int32 [B, L]: text, filled up with zeros, without its first 1 to 8 tokens; `draws` as those of
-    `rearranged_segments`, [B, 1]."""
-    skipped = _left_out(draws, tf.reduce_sum(tf.cast(text > 0, tf.int32), -1, keepdims=True))
-    source = tf.range(text.shape[1])[tf.newaxis] + skipped
-    inside = tf.cast(source < text.shape[1], tf.int32)
-    return tf.gather(text, tf.minimum(source, text.shape[1] - 1), batch_dims=1) * inside
-
-
-def _left_out(draws: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """int32: how many of so many tokens are left out at a place, of draws in [0, 1)."""
-    most = tf.clip_by_value(tokens // 4, 0, _MOST_LEFT_OUT)
-    return tf.minimum(1 + _drawn(draws, most), most)
-
-
-def _drawn(draws: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """int32 in [0, number) of draws in [0, 1)."""
-    return tf.minimum(tf.cast(draws * tf.cast(number, tf.float32), tf.int32), number - 1)
-
-
-def replaced_segment(batch: Batch, text: tf.Tensor, replaced: tf.Tensor) -> Batch:
-    """[CLS] A [SEP] B [SEP] becomes [CLS] A [SEP] text [SEP] in the rows of `replaced`, bool [B]; the mask follows.
-
-    Args:
-      text: int32 [B, L], filled up with zeros; what is longer than B is cut off.
-    """
-    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
-    places = tf.range(ids.shape[1])[tf.newaxis]
-    length = tf.reduce_sum(mask, -1, keepdims=True)
-    start = length - tf.reduce_sum(segments * mask, -1, keepdims=True)
-    end = start + tf.reduce_sum(tf.cast(text > 0, tf.int32), -1, keepdims=True)
-    end = tf.minimum(end, length - 1)  # where the last [SEP] goes
-    last = tf.gather(ids, tf.maximum(length - 1, 0), batch_dims=1)
-    inside = (places >= start) & (places < end)
-    new = tf.where(
-        inside, tf.gather(text, tf.maximum(places - start, 0), batch_dims=1), tf.where(places < start, ids, 0)
-    )
-    new = tf.where(places == end, last, new)
-    real = tf.cast(places <= end, tf.int32)
-    chosen = replaced[:, tf.newaxis]
-    return batch | {
-        "input_ids": tf.where(chosen, new, ids),
-        "input_mask": tf.where(chosen, real, mask),
-        "segment_ids": tf.where(chosen, segments * real, segments),
-    }

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.papers.on_losses.config import Config
-from electra_tf2.papers.on_losses.heads import StateHead
 from electra_tf2.papers.on_losses.tables import inverse_frequencies
-from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
+from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification, TaskHead, integers
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
 
@@ -28,35 +27,27 @@ class TrigramOrder(Classification):
     """
 
     task, loss_name, classes = "tgs", "tgs_loss", len(ORDERS)
-
-    def __init__(self, config: Config, networks: Networks) -> None:
-        super().__init__(config, networks)
-        sizes = config.architecture
-        self.head = StateHead("trigram_predictions", sizes, self.classes, config.seed, 3 * sizes.hidden_size)
-        self._threes = (config.max_seq_length - 1) // 3
+    head_name, of_sequence, states_together = "trigram", False, 3
 
     def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
-        whole = tf.reshape(candidates[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3])
-        drawn = (draw(0, [self._threes]) < _SHARE) & tf.reduce_all(whole > 0, -1) & active
-        order = tf.minimum(tf.cast(draw(1, [self._threes]) * self.classes, tf.int32), self.classes - 1)
-        labels = tf.where(drawn, order, -1)
-        length = batch["input_ids"].shape[1]
-        inside = tf.pad(tf.repeat(drawn, 3, axis=1), [[0, 0], [1, length - 1 - 3 * self._threes]])
-        return Changed(shuffled(batch, tf.where(drawn, order, 0)), labels, inside)
+        ids, threes = batch["input_ids"], _threes(batch["input_ids"])
+        number, rest = threes.shape[1], ids[:, 1 + 3 * threes.shape[1] :]
+        drawn = (draw(0, [number]) < _SHARE) & tf.reduce_all(_threes(candidates) > 0, -1) & active
+        order = integers(draw(1, [number]), self.classes)
+        moved = tf.gather(threes, tf.gather(tf.constant(ORDERS), tf.where(drawn, order, 0)), batch_dims=2)
+        ids = tf.concat([ids[:, :1], tf.reshape(moved, [-1, 3 * number]), rest], 1)
+        inside = tf.pad(tf.repeat(drawn, 3, axis=1), [[0, 0], [1, rest.shape[1]]])
+        return Changed(batch | {"input_ids": ids}, tf.where(drawn, order, -1), inside)
 
     def logits(self, forward: Forward) -> tf.Tensor:
-        states = forward.states
-        together = tf.reshape(states[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3 * states.shape[-1]])
-        return self.head(together)
+        states = _threes(forward.states)
+        return self.head(tf.reshape(states, [-1, states.shape[1], 3 * states.shape[-1]]))
 
 
-def shuffled(batch: Batch, orders: tf.Tensor) -> Batch:
-    """Tokens 1 + 3k, 2 + 3k, 3 + 3k of each row in the order ORDERS[orders[:, k]], int32 [B, K]."""
-    ids, threes = batch["input_ids"], orders.shape[1]
-    body = tf.reshape(ids[:, 1 : 1 + 3 * threes], [-1, threes, 3])
-    moved = tf.gather(body, tf.gather(tf.constant(ORDERS), orders), batch_dims=2)
-    parts = [ids[:, :1], tf.reshape(moved, [-1, 3 * threes]), ids[:, 1 + 3 * threes :]]
-    return batch | {"input_ids": tf.concat(parts, 1)}
+def _threes(values: tf.Tensor) -> tf.Tensor:
+    """[B, K, 3, ...]: values [B, L, ...] at tokens 1 + 3k, 2 + 3k and 3 + 3k."""
+    number = (values.shape[1] - 1) // 3
+    return tf.reshape(values[:, 1 : 1 + 3 * number], [-1, number, 3, *values.shape[2:]])
 
 
 class TokenCorruption(Classification):
@@ -74,13 +65,13 @@ class TokenCorruption(Classification):
 
     def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
-        self._ordinary = ordinary_ids(config)
+        tokens = load_vocab(config.vocab_file)
+        # What text can hold: neither [UNK] nor others in brackets.
+        self._ordinary = [number for number, token in enumerate(tokens) if not re.fullmatch(r"\[.+\]", token)]
 
     def changed(self, batch: Batch, candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
-        ids, kinds = batch["input_ids"], len(self._ordinary)
-        length = ids.shape[1]
-        drawn = tf.minimum(tf.cast(draw(1, [length]) * kinds, tf.int32), kinds - 1)
-        random_ids = tf.gather(tf.constant(self._ordinary, tf.int32), drawn)
+        ids, length = batch["input_ids"], batch["input_ids"].shape[1]
+        random_ids = tf.gather(tf.constant(self._ordinary, tf.int32), integers(draw(1, [length]), len(self._ordinary)))
         exchanged = draw(2, [(length - 1) // 2]) < _SHARE
         return tampered(ids, candidates, draw(0, [length]) < _SHARE, random_ids, exchanged)
 
@@ -122,11 +113,6 @@ def tampered(
     return tf.where(replaced & (candidates > 0), random_ids, moved)
 
 
-def ordinary_ids(config: Config) -> list[int]:
-    """Ids of the tokens that text can hold: neither [UNK] nor others in brackets."""
-    return [i for i, token in enumerate(load_vocab(config.vocab_file)) if not re.fullmatch(r"\[.+\]", token)]
-
-
 class TermFrequency(Auxiliary):
     """Term frequency (TF): number of times that a token occurs in its document. Squared error at every token that is
     not special, of the original tokens; their states may be of others.
@@ -141,7 +127,7 @@ class TermFrequency(Auxiliary):
 
     def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.head = StateHead(f"{self.task}_predictions", config.architecture, 1, config.seed)
+        self.head = TaskHead(f"{self.task}_predictions", config.architecture, 1, config.seed)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.candidates

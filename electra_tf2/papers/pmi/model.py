@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf2.corpus.tables import read_table
 from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
-from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Proposal, begins_word, continuations, numbered
+from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Units, begins_word, continuations, numbered
 
 
 @lru_cache(maxsize=2)
@@ -79,16 +79,15 @@ def pmi(config: Config) -> MaskingUnit:
     continues = continuations(config.vocab_file)
     ordered = _sorted_hashes(config.pmi_vocab_file, config.vocab_file, config.vocab_size)
 
-    def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
-        del candidates  # no n-gram of the vocabulary holds a special token
-        begins = begins_word(continues, input_ids)
+    def units_of(input_ids: tf.Tensor, draws: tf.Tensor) -> Units:
+        begins = begins_word(continues, input_ids)  # no n-gram of the vocabulary holds a special token
         sizes = longest_matches(begins, input_ids, ordered, config.vocab_size)
-        sizes = tf.where(without_overlap(sizes, noise), sizes, 0)
+        sizes = tf.where(without_overlap(sizes, draws), sizes, 0)
         places = tf.range(input_ids.shape[1])
         within = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < (places + sizes)[:, tf.newaxis, :])
-        return Proposal(units=numbered(begins & ~tf.reduce_any(within, -1)))
+        return Units(numbered(begins & ~tf.reduce_any(within, -1)))
 
-    return propose
+    return units_of
 
 
 UNITS["pmi"] = pmi

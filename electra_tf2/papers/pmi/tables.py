@@ -24,13 +24,6 @@ SCORES = ("pmi", "pmi_freq")  # the paper's, and that of the authors' published 
 _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 
 
-class Pieces(NamedTuple):
-    """Properties of the tokens of a vocabulary: bool [V] each."""
-
-    continues: np.ndarray  # a word: begins with "##"
-    special: np.ndarray
-
-
 class NgramVocabulary(NamedTuple):
     """N-grams in the order of their scores within each length.
 
@@ -61,11 +54,11 @@ class NgramVocabulary(NamedTuple):
 
 
 @functools.cache
-def pieces_of(vocab_file: str) -> Pieces:
+def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
+    """bool [V] each: tokens that continue a word ("##"), and special ones."""
     tokens = load_vocab(vocab_file)
-    special = np.zeros(len(tokens), bool)
-    special[list(special_ids(tokens))] = True
-    return Pieces(np.array([token.startswith("##") for token in tokens]), special)
+    continues = np.array([token.startswith("##") for token in tokens])
+    return continues, np.isin(np.arange(len(tokens)), special_ids(tokens))
 
 
 def codes(vocab_size: int) -> np.ndarray:
@@ -85,37 +78,28 @@ def powers(number: int, inverse: bool = False) -> np.ndarray:
     return np.cumprod(factors).view(np.int64)
 
 
-def running_sums(ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """int64 [T + 1]: entry t is the sum of code(id) B^place over the first t ids.
+def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A function of int64 [K] starts and ends that gives int64 [K], the hashes of ids[start:end] in ids [T].
 
-    The hash of ids[s:e] is (sums[e] - sums[s]) / B^s, whatever stands before it.
+    The hash is the sum of code(id) B^place, divided by B^start, so it does not depend on what stands before.
     """
     terms = codes(vocab_size)[ids] * powers(len(ids) + 1)[:-1]
-    return np.concatenate([[0], np.cumsum(terms)])
-
-
-def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function of int64 [K] starts and ends that gives int64 [K], the hashes of ids[start:end] in ids [T]."""
-    sums, inverse = running_sums(ids, vocab_size), powers(len(ids) + 1, inverse=True)
+    sums, inverse = np.concatenate([[0], np.cumsum(terms)]), powers(len(ids) + 1, inverse=True)
     return lambda starts, ends: (sums[ends] - sums[starts]) * inverse[starts]
 
 
-class Ngrams(NamedTuple):
-    """N-grams of n words in a sequence: int64 [K] hashes, and where they start and end."""
+def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """int64 [K] hashes, starts and ends of the n-grams of so many words in ids [T]; none is or crosses a special token.
 
-    hashes: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-
-
-def ngrams_in(ids: np.ndarray, words: int, pieces: Pieces) -> Ngrams:
-    """N-grams of so many words in ids [T], none of which is or crosses a special token."""
-    bounds = np.append(np.flatnonzero(~pieces.continues[ids]), len(ids))  # what is before the first word is left out
-    barriers = np.concatenate([[0], np.cumsum(pieces.special[ids[bounds[:-1]]])])
+    What is before the first word is left out.
+    """
+    continues, special = pieces_of(vocab_file)
+    bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))
+    barriers = np.concatenate([[0], np.cumsum(special[ids[bounds[:-1]]])])
     starts, ends = bounds[:-words], bounds[words:]
     whole = barriers[words:] == barriers[:-words]
     starts, ends = starts[whole], ends[whole]
-    return Ngrams(hashes_of(ids, len(pieces.special))(starts, ends), starts, ends)
+    return hashes_of(ids, len(special))(starts, ends), starts, ends
 
 
 def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
@@ -123,29 +107,17 @@ def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
 
     Records begin with [CLS], so none is counted across two of them.
     """
-    pieces = pieces_of(vocab_file)
-    found = [ngrams_in(ids.reshape(-1), words, pieces).hashes for words in range(1, LONGEST + 1)]
+    found = [ngrams_in(ids.reshape(-1), words, vocab_file)[0] for words in range(1, LONGEST + 1)]
     keys = np.concatenate(found)
     return Counted(*summed(keys, np.ones_like(keys)), np.array([len(one) for one in found], np.int64))
 
 
-class Frequencies(NamedTuple):
-    """int64 [K] sorted hashes of n-grams, their int64 [K] counts, and how many n-grams of each length there are."""
-
-    hashes: np.ndarray
-    counts: np.ndarray
-    totals: np.ndarray
-
-    def log_probabilities(self, hashes: np.ndarray, words: int) -> np.ndarray:
-        """float64: of n-grams of so many words, relative to all of that length."""
-        return np.log(self.counts[np.searchsorted(self.hashes, hashes)] / self.totals[words - 1])
-
-
-def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Frequencies, vocab_size: int, squared: bool) -> np.ndarray:
+def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Counted, vocab_size: int, squared: bool) -> np.ndarray:
     """min over the ways to cut an n-gram into parts of log p(n-gram) / product of p(part) (PMI-masking, equation 3).
 
     Args:
       ids: [T], the n-grams' wordpieces. bounds: [M, n + 1], where words of each begin, and where it ends.
+      frequencies: of n-grams of all lengths, keys in order.
       squared: p(n-gram)^2 instead, which prefers frequent ones (the authors' published lists).
 
     Returns:
@@ -154,7 +126,9 @@ def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Frequencies, vocab_siz
     words, hashes = bounds.shape[1] - 1, hashes_of(ids, vocab_size)
 
     def log_p(first: int, last: int) -> np.ndarray:
-        return frequencies.log_probabilities(hashes(bounds[:, first], bounds[:, last]), last - first)
+        """Logarithm of the share of these words among all n-grams of their number."""
+        places = np.searchsorted(frequencies.keys, hashes(bounds[:, first], bounds[:, last]))
+        return np.log(frequencies.counts[places] / frequencies.totals[last - first - 1])
 
     # The likeliest way to cut the first j words into parts; all of them as one part only where that is not the n-gram.
     best = [np.zeros(len(bounds))]
@@ -164,39 +138,31 @@ def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Frequencies, vocab_siz
     return (2.0 if squared else 1.0) * log_p(0, words) - best[words]
 
 
-def chosen(scores: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Chooses the n-grams of 2 to LONGEST words to keep, best first; each length has its share of the size."""
-    return [
-        np.lexsort((np.arange(len(of_length)), -of_length))[: round(size * share)]
-        for of_length, share in zip(scores, SHARES.values(), strict=True)
-    ]
-
-
 def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
     """Collects the wordpieces of every n-gram with one of these sorted hashes.
 
     Returns:
       For 2 to LONGEST words: int32, the n-grams one after the other.
     """
-    pieces, seen = pieces_of(inputs.vocab_file), np.zeros(len(hashes), bool)
-    ids: list[list[np.ndarray]] = [[] for _ in SHARES]
+    seen = np.zeros(len(hashes), bool)
+    ids: list[list[np.ndarray]] = [[np.zeros(0, np.int32)] for _ in SHARES]
     for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
         for batch in read_batches(file, inputs.record_format):
             flat = batch["input_ids"].reshape(-1)
             for words, of_length in zip(SHARES, ids, strict=True):
-                found = ngrams_in(flat, words, pieces)
-                places = np.minimum(np.searchsorted(hashes, found.hashes), len(hashes) - 1)
-                new = np.flatnonzero((hashes[places] == found.hashes) & ~seen[places])
+                found, starts, ends = ngrams_in(flat, words, inputs.vocab_file)
+                places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
+                new = np.flatnonzero((hashes[places] == found) & ~seen[places])
                 places, first = np.unique(places[new], return_index=True)
                 seen[places] = True
-                starts, sizes = found.starts[new[first]], (found.ends - found.starts)[new[first]]
+                starts, sizes = starts[new[first]], (ends - starts)[new[first]]
                 within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
                 of_length.append(flat[np.repeat(starts, sizes) + within])  # a copy: slices would hold all batches
-    return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
+    return [np.concatenate(of_length) for of_length in ids]
 
 
 def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
-    """Counts the n-grams of all records, scores them, and keeps the best of each length.
+    """Counts the n-grams of all records, scores them, and keeps the best of each length, which has its share of `size`.
 
     Raises:
       UserError: no word occurs so often.
@@ -205,28 +171,28 @@ def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11,
     with counted(inputs, count_in, 1, inputs.record_format.length * LONGEST) as (totals, parts_of):
         hashes, counts = (np.concatenate(column) for column in zip(*parts_of(min_count), strict=True))
     order = np.argsort(hashes)
-    frequencies = Frequencies(hashes[order], counts[order], totals)
+    frequencies = Counted(hashes[order], counts[order], totals)
     if not len(order):
         raise UserError(f"--min-count {min_count}: no word of the records occurs so often; lower it")
-    pieces = pieces_of(inputs.vocab_file)
-    found = []
-    for words, ids in zip(SHARES, collect(inputs, frequencies.hashes), strict=True):
-        starts = np.flatnonzero(~pieces.continues[ids]).reshape(-1, words)
+    continues, _ = pieces_of(inputs.vocab_file)
+    ngrams: list[np.ndarray] = []
+    lengths, scores = [], []
+    for (words, share), ids in zip(SHARES.items(), collect(inputs, frequencies.keys), strict=True):
+        starts = np.flatnonzero(~continues[ids]).reshape(-1, words)
         bounds = np.column_stack([starts, np.append(starts[1:, 0], len(ids))[: len(starts)]])
-        found.append((ids, bounds, pmi(ids, bounds, frequencies, len(pieces.special), squared=score == "pmi_freq")))
-    kept = chosen([scores for *_, scores in found], size)
-    ngrams = [
-        ids[bounds[k, 0] : bounds[k, -1]] for (ids, bounds, _), best in zip(found, kept, strict=True) for k in best
-    ]
-    scores = [scores[best] for (*_, scores), best in zip(found, kept, strict=True)]
+        of_length = pmi(ids, bounds, frequencies, len(continues), squared=score == "pmi_freq")
+        best = np.argsort(-of_length, kind="stable")[: round(size * share)]
+        ngrams += [ids[bounds[k, 0] : bounds[k, -1]] for k in best]
+        lengths += [words] * len(best)
+        scores.append(of_length[best])
     vocabulary = NgramVocabulary(
-        ids=np.concatenate([*ngrams, np.zeros(0, np.int32)]).astype(np.int32),
-        ends=np.cumsum([len(one) for one in ngrams], dtype=np.int64),
-        words=np.repeat(list(SHARES), [len(best) for best in kept]).astype(np.int32),
+        ids=np.concatenate([np.zeros(0, np.int32), *ngrams]),
+        ends=np.cumsum([len(ngram) for ngram in ngrams], dtype=np.int64),
+        words=np.array(lengths, np.int32),
         scores=np.concatenate(scores).astype(np.float32),
         counts=np.zeros(0, np.int64),
     )
-    places = np.searchsorted(frequencies.hashes, vocabulary.hashes(len(pieces.special)))
+    places = np.searchsorted(frequencies.keys, vocabulary.hashes(len(continues)))
     return vocabulary._replace(counts=frequencies.counts[places])
 
 

@@ -1,9 +1,9 @@
-"""Base class of objectives: a loss term over the outputs of a forward pass, with its heads and metrics.
-
-docs/architecture.md shows how to add one.
+"""Objectives, loss terms over the outputs of a forward pass, and the first of them: BERT's masked language model, which
+trains generators too. docs/architecture.md shows how to add one.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -14,7 +14,6 @@ from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Generator
-from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.training.micro_batches import WholeBatch
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
@@ -85,7 +84,6 @@ class Objective:
     Class attributes:
       loss_name: key of the term in losses and logs.
       weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
-      trains_generator: true for the generator's loss, the only one without the factor `StepValues.main_weight`.
       shown: names of the metrics that are printed beside the loss.
 
     Attributes:
@@ -95,7 +93,6 @@ class Objective:
 
     loss_name: str
     weight: str = ""
-    trains_generator: bool = False
     shown: Sequence[str] = ()
     loss_weight: float
     initial_loss: float
@@ -116,10 +113,6 @@ class Objective:
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 scalar, the sum of the rows' weights; summed over the global batch, it divides the numerator."""
         return tf.reduce_sum(self.token_weights(masked))
-
-    def weight_at(self, values: StepValues) -> float | tf.Tensor:
-        """The factor of the term at a step."""
-        return self.loss_weight if self.trains_generator else self.loss_weight * values.main_weight
 
     def shared(self, forward: Forward) -> tf.Tensor | None:
         """float32 [B, ...], values of these rows that other micro-batches need (config.needs_whole_batch)."""
@@ -142,3 +135,44 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.
     """(sum of weights x values, sum of weights), float32."""
     values, weights = tf.cast(values, tf.float32), tf.cast(weights, tf.float32)
     return tf.reduce_sum(values * weights), tf.reduce_sum(weights)
+
+
+class MaskedLM(Objective):
+    """Cross-entropy of the original tokens at the masked positions, each draw counted (BERT, section 3.1; ELECTRA,
+    section 2, L_MLM).
+
+    It trains the generator, or the only network of a run without a main network: BERT.
+    """
+
+    loss_name = "masked_lm_loss"
+    weight = "gen_weight"
+
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.initial_loss = math.log(config.vocab_size)
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        losses = -forward.generator.softmax.log_probs(forward.masked.masked_lm_ids)
+        return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
+
+
+def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
+    """The original's metrics of the language model at the masked positions; `losses` is float32 [B, N].
+
+    hidden_... metrics leave out masked positions that kept their token, which the model can see.
+    """
+    masked, softmax = forward.masked, forward.generator.softmax
+    weights = masked.masked_lm_weights
+    metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
+    if forward.corrupted is not None:
+        sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
+        metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
+    if not training:
+        correct = softmax.are_likeliest(masked.masked_lm_ids)
+        metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
+        seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
+        hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
+        metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
+        metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
+        metrics["generator_entropy"] = weighted_mean(softmax.entropies(), weights)
+    return metrics
