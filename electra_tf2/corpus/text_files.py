@@ -54,7 +54,7 @@ _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
 _MANY_UNDECODABLE = 0.001  # share of bytes that looks like another encoding
 
-Boundary = Literal["", "line", "blank line"]
+Boundary = Literal["line", "blank line"]
 
 
 class CorpusFile(NamedTuple):
@@ -110,13 +110,13 @@ class Corpus(NamedTuple):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
 
-    def boundary(self, name: str) -> Boundary:
-        """What a file may be divided after, so that no document is; "" if it must be read as a whole."""
+    def boundary(self, name: str) -> Boundary | None:
+        """What a file may be divided after, so that no document is; None if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":
-            return ""
+            return None
         if says_lines(name):
             return "line"
-        return "blank line" if self.blanks_separate_docs else ""
+        return "blank line" if self.blanks_separate_docs else None
 
     def read(
         self, name: str, start: int = 0, end: int = sys.maxsize, block_bytes: int = _BLOCK_BYTES
