@@ -16,8 +16,7 @@ import tf_keras
 from electra_tf2.formats.stored_model import CORRECTIVE_LM, MASKED_LM, main_language_model
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
-from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.encoder import Embeddings, Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel

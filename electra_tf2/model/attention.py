@@ -1,10 +1,11 @@
-"""Self-attention: on whole arrays, in tiles where sequences are long (model.kernels.tiles, the same numbers), in blocks
-of queries where a token sees a window of neighbours alone (model.windows).
+"""Self-attention: on whole arrays, in tiles where sequences are long (model.kernels.tiles), in blocks where a token
+sees a window of neighbours alone (model.windows).
 
 B batch, L length, H hidden, A heads, D head size; n blocks of T queries with K keys each.
 """
 
-from typing import NamedTuple
+import functools
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
-from electra_tf2.model.layers import Dense, SeedStream, SizedLayer, dropped_out, seed_and_rate, shape_of
+from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed_and_rate, shape_of
 from electra_tf2.model.positions import Blocks, blocks_of
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
@@ -71,11 +72,7 @@ def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
 # Layers.
 
 
-class Rotation(NamedTuple):
-    """float32 [L, D/2] each: cosine and sine of the angles at every position."""
-
-    cosine: tf.Tensor
-    sine: tf.Tensor
+Rotation: TypeAlias = tuple[tf.Tensor, tf.Tensor]  # cosine and sine of the angles at every position, float32 [L, D/2]
 
 
 class AttentionContext(NamedTuple):
@@ -86,7 +83,7 @@ class AttentionContext(NamedTuple):
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
       distance, in blocks [1, A, T, K].
     positions: the network's position scheme.
-    rotation: angles of queries and keys, in blocks [n, 1, T, D/2] each.
+    rotation: angles of queries and keys.
     tiling, blocks: how attention is cut, if it is.
     """
 
@@ -99,7 +96,7 @@ class AttentionContext(NamedTuple):
     blocks: Blocks | None = None
 
 
-class SelfAttention(SizedLayer):
+class SelfAttention(Layer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
 
     on_whole_arrays: `scores` needs all queries and keys at once, so attention is never in tiles or blocks.
@@ -117,7 +114,7 @@ class SelfAttention(SizedLayer):
         seed: int = 0,
         qkv_initializer: Initializer = zeros,
     ) -> None:
-        super().__init__(scope, architecture, seed)
+        super().__init__(scope, seed)
         hidden, has_bias = architecture.hidden_size, architecture.attention_bias
         initializer = truncated_normal(architecture.initializer_range)
         to_residual = truncated_normal(architecture.residual_initializer_range)
@@ -132,20 +129,14 @@ class SelfAttention(SizedLayer):
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H] without the last bias."""
-        blocks, product = context.blocks, self.qkv.product(x)
-        if blocks is not None:
-            product = windows.in_blocks(product, blocks)
-        q, k, v = split_heads(product, self.qkv.bias_or_zeros, heads=self.num_heads)
-        seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
-        if blocks is not None:
-            q, k, v = (windows.by_sequence(x, blocks) for x in (q, k, v))
+        q, k, v = split_heads(self.qkv.product(x), self.qkv.bias_or_zeros, heads=self.num_heads)
         if context.rotation is not None:
             q, k = rotated(q, *context.rotation), rotated(k, *context.rotation)
-        if blocks is not None:
-            q = tf.reshape(q, [-1, *shape_of(q)[2:]])
-            k, v = windows.with_neighbours(k, blocks), windows.with_neighbours(v, blocks)
+        if context.blocks is not None:
+            q, k, v = windows.cut(q, k, v, context.blocks)
+        seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         attended = self.attend(q, k, v, context, seed, rate)
-        return self.output_dense.product(attended if blocks is None else attended[:, : context.length])
+        return self.output_dense.product(attended if context.blocks is None else attended[:, : context.length])
 
     def attend(
         self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, context: AttentionContext, seed: tf.Tensor, rate: float
@@ -156,7 +147,8 @@ class SelfAttention(SizedLayer):
         """
         allowed, bias, scale = context.allowed, context.position_bias, self.head_size**-0.5
         if context.tiling is not None:
-            attended = tiled_attention((q, k, v), allowed, bias, seed, context.tiling, scale=scale, rate=rate)
+            attend = functools.partial(attention, scale=scale, rate=rate)
+            attended = tiled_attention(attend, (q, k, v), allowed, bias, seed, context.tiling)
         else:
             attended = attention(self.scores(q, k, context), v, allowed, bias, seed, scale=scale, rate=rate)
             attended = tf.transpose(attended, [0, 2, 1, 3])
@@ -169,7 +161,7 @@ class SelfAttention(SizedLayer):
         return tf.matmul(q, k, transpose_b=True)
 
 
-class Positions(SizedLayer):
+class Positions(Layer):
     """Positions as attention knows them, the same in all layers of a network; in this class, nothing of them.
 
     The architecture's scheme names its subclass (`positions.PositionScheme.layer_class`).
@@ -180,6 +172,10 @@ class Positions(SizedLayer):
 
     bias_kind: Bias = "none"
     attention_class = SelfAttention
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.architecture = architecture
 
     def bias(self, length: int | tf.Tensor) -> tf.Tensor:
         """float32 [1 or A, 2L - 1], added to scaled scores; of key position - query position, from 1 - L to L - 1."""
@@ -204,31 +200,27 @@ def make_context(
     positions: Positions,
     direction: Direction = "both",
     window: int | None = None,
-    on_whole_arrays: bool = False,
-    always_tiled: bool = False,
+    in_tiles: bool | None = None,
 ) -> AttentionContext:
     """Prepares attention to the real tokens of a batch.
 
     Args:
       input_mask: int32 [B, L], 1 at real tokens.
       window: distance of the farthest token that a token sees; None: all.
-      on_whole_arrays: whether tiles and blocks are ruled out.
-      always_tiled: whether tiles are used at every length, where they can be, and not for long sequences alone.
+      in_tiles: True: at every length, where they can be; None: long sequences alone; False: neither tiles nor blocks.
     """
     length, kind = shape_of(input_mask)[1], positions.bias_kind
     by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
-    may_cut = isinstance(length, int) and not on_whole_arrays
+    may_cut = isinstance(length, int) and in_tiles is not False
     if window is not None:
         kind, by_distance = ("fixed" if kind == "none" else kind), windows.within(by_distance, window, direction)
         blocks = blocks_of(length, window) if may_cut else None
         if blocks is not None:
             allowed = windows.allowed_keys(input_mask, blocks)
             bias = between(windows.of_block(by_distance, blocks), blocks.size)
-            if rotation is not None:
-                rotation = Rotation(*(windows.in_blocks(x[tf.newaxis], blocks)[:, tf.newaxis] for x in rotation))
             return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
-    long = 0 if always_tiled else LONG_IN_PROGRAM if are_one_program() else LONG
+    long = 0 if in_tiles else LONG_IN_PROGRAM if are_one_program() else LONG
     queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None
     if queries is not None:
         if kind != "none":

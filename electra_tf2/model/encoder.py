@@ -1,7 +1,7 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
-Main network, generator and both towers of a two-tower generator are of this class. B batch, L length, E embedding, H
-hidden.
+Main network, generator and both towers of a two-tower generator are of this class; embeddings may be shared. B batch, L
+length, V vocabulary, E embedding, H hidden.
 """
 
 from collections.abc import Callable
@@ -11,31 +11,109 @@ import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, make_context
-from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels import xla
-from electra_tf2.model.kernels.compilation import keeping_little, keeps_little
+from electra_tf2.model.kernels.compilation import are_one_program
 from electra_tf2.model.kernels.positions import Direction
-from electra_tf2.model.layers import Dense, LayerNorm, SeedStream, SizedLayer, dropout, residual_sum, seed_and_rate
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, residual_sum, seed_and_rate, shape_of
 from electra_tf2.model.recomputation import recomputed
 
+DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
 
-class TransformerLayer(SizedLayer):
+
+class Embeddings(Layer):
+    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
+
+    Args:
+      words: a block whose word table is used instead of an own one.
+      base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
+        at 0 (gradient-disentangled embedding sharing: DeBERTaV3, He et al. 2021, section 3.2).
+
+    >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
+    >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
+    TensorShape([2, 7, 32])
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        words: "Embeddings | None" = None,
+        base: "Embeddings | None" = None,
+    ) -> None:
+        super().__init__(scope, seed)
+        a, size, initializer = (
+            architecture,
+            architecture.embedding_size,
+            truncated_normal(architecture.initializer_range),
+        )
+        ending, table_initializer = ("", initializer) if base is None else (DIFFERENCE, zeros)
+        self.base, self._words, self.dropout_rate = base, words, a.hidden_dropout_prob
+        self._is_raw = a.embedding_norm == "after"  # then the encoder normalises, and drops
+        if words is None:
+            self._own_words = self.weight(f"word_embeddings{ending}", [a.vocab_size, size], table_initializer)
+        self.token_type_embeddings = None
+        if a.type_vocab_size:
+            self.token_type_embeddings = self.weight("token_type_embeddings", [a.type_vocab_size, size], initializer)
+        self.position_embeddings = None
+        if a.positions.embedded:
+            shape = [a.max_position_embeddings, size]
+            self.position_embeddings = self.weight(f"position_embeddings{ending}", shape, table_initializer)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a) if a.embedding_norm == "before" else None
+
+    @property
+    def word_embeddings(self) -> tf.Tensor:
+        """float32 [V, E]."""
+        words = self._own_words if self._words is None else self._words.word_embeddings
+        return words if self.base is None else words + tf.stop_gradient(self.base.word_embeddings)
+
+    def lookup(self, input_ids: tf.Tensor) -> tf.Tensor:
+        """int32 [B, L] -> float32 [B, L, E], rows of the word table."""
+        rows = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
+        if self.base is not None:  # added to the rows that are needed, not to the whole table
+            rows += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
+        return rows
+
+    def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E].
+
+        Where there is one kind of segment (type_vocab_size 1, as in RoBERTa), both texts of a pair are that.
+        """
+        x, length = words, shape_of(words)[1]
+        if self.token_type_embeddings is not None:
+            types = self.token_type_embeddings.shape[0]
+            segments = tf.one_hot(segment_ids if types > 1 else tf.zeros_like(segment_ids), types)
+            x += tf.tensordot(segments, self.token_type_embeddings, 1)
+        if self.position_embeddings is not None:
+            x += self.position_embeddings[:length]
+            if self.base is not None and self.base.position_embeddings is not None:
+                x += tf.stop_gradient(self.base.position_embeddings[:length])
+        if self._is_raw:
+            return x
+        return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)
+
+    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
+        return self.combine(self.lookup(input_ids), segment_ids, seeds)
+
+
+class TransformerLayer(Layer):
     """Attention and feed-forward, each a residual branch: x = norm(x + branch(x)) where norm_style is "post" (BERT).
 
     "pre" is x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer
     Normalization in the Transformer Architecture").
 
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, 600, None)
-    >>> context = make_context(tf.ones([2, 7], tf.int32), Positions("encoder", sizes))
-    >>> TransformerLayer("layer", sizes)(tf.zeros([2, 7, 64]), context, None).shape
-    TensorShape([2, 7, 64])
-
     Args:
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 64}, 600, None)
+    >>> context = make_context(tf.ones([2, 7], tf.int32), Positions("encoder", sizes))
+    >>> TransformerLayer("layer", sizes)(tf.zeros([2, 7, 64]), context, None).shape
+    TensorShape([2, 7, 64])
     """
 
     def __init__(
@@ -49,40 +127,42 @@ class TransformerLayer(SizedLayer):
         attention_class: type[SelfAttention] = SelfAttention,
         qkv_initializer: Initializer = zeros,
     ) -> None:
-        super().__init__(scope, architecture, seed)
+        super().__init__(scope, seed)
         a, hidden, inner = architecture, architecture.hidden_size, architecture.intermediate_size
-        self.dropout_rate = a.hidden_dropout_prob
-        self._is_pre_norm = a.norm_style == "pre"
+        self.dropout_rate, self._is_pre_norm = a.hidden_dropout_prob, a.norm_style == "pre"
+        self.attention: SelfAttention
         self.attention_norm: LayerNorm | None = None
         if attention_of is not None:
-            self.attention: SelfAttention = attention_of.attention
+            self.attention = attention_of.attention
             self.attention_norm = attention_of.attention_norm if has_norm else None
         else:
             self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
             if has_norm:
                 self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a)
+        self.intermediate: Dense
+        self.output_dense: Dense
+        self.output_norm: LayerNorm
         if ffn_of is not None:
-            self.intermediate: Dense = ffn_of.intermediate
-            self.output_dense: Dense = ffn_of.output_dense
-            self.output_norm: LayerNorm = ffn_of.output_norm
+            self.intermediate, self.output_dense = ffn_of.intermediate, ffn_of.output_dense
+            self.output_norm = ffn_of.output_norm
         else:
             first, name = (GatedDense, "gated") if a.gated_mlp else (Dense, "dense")
-            initializer = truncated_normal(a.initializer_range)
+            name, initializer = f"{scope}/intermediate/{name}", truncated_normal(a.initializer_range)
+            self.intermediate = first(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
             to_residual = truncated_normal(a.residual_initializer_range)
-            self.intermediate = first(
-                f"{scope}/intermediate/{name}", hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias
-            )
             self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
             self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
 
-    def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-        """[B, L, H] -> [B, L, H]."""
+    def call(
+        self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, keeps_little: bool = False
+    ) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H]; `keeps_little`, in one program: activations are computed again for the gradient."""
 
         def attend(x: tf.Tensor) -> tf.Tensor:
             return self.attention(x, context, seeds)
 
         def feed_forward(x: tf.Tensor) -> tf.Tensor:
-            if keeps_little():
+            if keeps_little:
                 return xla.feed_forward(self.intermediate, self.output_dense, x)
             return self.output_dense.product(self.intermediate(x))
 
@@ -119,13 +199,8 @@ class EncoderOutput(NamedTuple):
     layers: tuple[tf.Tensor, ...]
 
 
-class Encoder(SizedLayer):
+class Encoder(Layer):
     """A BERT-style encoder: int32 [B, L] ids to float [B, L, H] states.
-
-    >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
-    >>> ids = tf.ones([2, 7], tf.int32)
-    >>> encoder(ids, input_mask=tf.ones_like(ids), segment_ids=tf.zeros_like(ids)).sequence.shape
-    TensorShape([2, 7, 64])
 
     Args:
       scope: "electra", "generator", "generator_ltr", ...
@@ -135,6 +210,11 @@ class Encoder(SizedLayer):
       compute_dtype: type of activations and matrix products.
       recompute: "layers": keep nothing of a layer but its input; "selective": nothing of pairs of positions, nor
         outputs of activations.
+
+    >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
+    >>> ids = tf.ones([2, 7], tf.int32)
+    >>> encoder(ids, input_mask=tf.ones_like(ids), segment_ids=tf.zeros_like(ids)).sequence.shape
+    TensorShape([2, 7, 64])
     """
 
     def __init__(
@@ -147,10 +227,9 @@ class Encoder(SizedLayer):
         seed: int = 0,
         recompute: str = "none",
     ) -> None:
-        super().__init__(scope, architecture, seed)
-        a = architecture
-        self.direction = direction
-        self._recompute = recompute
+        super().__init__(scope, seed)
+        self.architecture = a = architecture
+        self.direction, self._recompute = direction, recompute
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", a, seed)
         self.project = None
@@ -161,8 +240,8 @@ class Encoder(SizedLayer):
         if a.embedding_norm == "after":
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
         self.relative_positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
+        self._windows = tuple(a.window(number) for number in range(a.num_hidden_layers))
         self.transformer_layers = self._make_layers()
-        self._windows = tuple(architecture.window(number) for number in range(architecture.num_hidden_layers))
         self.final_norm = None
         if a.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", a.hidden_size, a)
@@ -174,8 +253,7 @@ class Encoder(SizedLayer):
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
-        a = self.architecture
-        layers: dict[int, TransformerLayer] = {}
+        a, layers = self.architecture, dict[int, TransformerLayer]()
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
         for number, (attention_of, ffn_of) in reversed(list(enumerate(shared))):
             layers[number] = TransformerLayer(
@@ -186,7 +264,7 @@ class Encoder(SizedLayer):
                 layers.get(ffn_of),
                 has_norm=a.first_norm or number > 0,
                 attention_class=self.attention_class,
-                qkv_initializer=self.relative_positions.qkv_initializer(a.window(number) is not None),
+                qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
             )
         return [layers[number] for number in range(a.num_hidden_layers)]
 
@@ -210,24 +288,23 @@ class Encoder(SizedLayer):
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings, outputs = x, []
-        contexts = {window: self._context(input_mask, window) for window in dict.fromkeys(self._windows)}
+        in_tiles = False if self.attention_class.on_whole_arrays else True if self._recompute == "selective" else None
+        contexts = {
+            window: make_context(input_mask, self.relative_positions, self.direction, window, in_tiles)
+            for window in dict.fromkeys(self._windows)
+        }
         for number, window in enumerate(self._windows):
             x = self.run_layer(number, x, contexts[window], seeds)
             outputs.append(x)
         sequence = x if self.final_norm is None else self.final_norm(x)
         return EncoderOutput(sequence, embeddings, tuple(outputs))
 
-    def _context(self, input_mask: tf.Tensor, window: int | None) -> AttentionContext:
-        whole, selective = self.attention_class.on_whole_arrays, self._recompute == "selective"
-        return make_context(input_mask, self.relative_positions, self.direction, window, whole, always_tiled=selective)
-
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""
         layer = self.transformer_layers[number]
         if self.recomputes(number):
             return recomputed(layer, x, context, seeds)
-        with keeping_little(context.tiling is not None):
-            return layer(x, context, seeds)
+        return layer(x, context, seeds, keeps_little=context.tiling is not None and are_one_program())
 
     def recomputes(self, number: int) -> bool:
         """Tells whether a layer, from 0, is computed again for its gradient (`recomputed`)."""

@@ -1,25 +1,26 @@
-"""Heads of ELECTRA on top of an encoder: over the vocabulary, and over tokens. model.other_heads has others.
+"""Heads of ELECTRA on top of an encoder, over the vocabulary and over tokens; the generator, an encoder with a head.
 
-B batch, L length, N masked positions, H hidden, E embedding, V vocabulary.
+model.other_heads and other_generators have others; pretrain.networks decides which a run uses. B batch, L length, N
+masked positions, H hidden, E embedding, V vocabulary.
 """
+
+import dataclasses
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.initializers import glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels.compilation import are_on
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
 class PredictionHead(Layer):
-    """dense + activation + layer norm: what a language model has before its softmax, and head_style modernbert before
-    every last layer.
-
-    Args:
-      input_size, output_size: widths, H if not given.
+    """dense + activation + layer norm: before the softmax of a language model, and before every last layer where
+    head_style is modernbert. Its widths are H if not given.
 
     >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
     TensorShape([2, 64])
@@ -94,7 +95,7 @@ class LanguageModelHead(PredictionHead):
         return tied_logits(self.hidden(states), self.table, self.output_bias)
 
 
-class ReplacedTokenHead(SizedLayer):
+class ReplacedTokenHead(Layer):
     """dense(H) + activation, then one logit per token; positive means replaced (ELECTRA, equation 2).
 
     With head_style modernbert there is a layer norm before the logit.
@@ -105,7 +106,7 @@ class ReplacedTokenHead(SizedLayer):
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
+        super().__init__(scope, seed)
         hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, architecture.hidden_act)
         self.layer_norm = None
@@ -125,3 +126,56 @@ def one_unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:
     Out of a bfloat16 product logits near 16, which energies reach, would come in steps of 0.06.
     """
     return tf.squeeze(dense(tf.cast(states, tf.float32)), -1)
+
+
+# Generators: a masked batch to distributions over the vocabulary at the masked positions.
+
+MaskedInput: TypeAlias = Any  # a pretrain.masking.MaskedBatch: ids, masked ids, mask, segments and positions are read
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratorOutput:
+    """Distributions of a generator over the vocabulary.
+
+    softmax: at the masked positions [B, N].
+    cloze: at every position [B, L], q(x_t | the other tokens); two-tower generators only.
+    states: [B, N, Hg], what the logits are made from; masked language models only.
+    encoded: the encoder's output on the masked input; likewise.
+    """
+
+    softmax: Softmax
+    cloze: Softmax | None = None
+    states: tf.Tensor | None = None
+    encoded: EncoderOutput | None = None
+
+
+def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+    """Casts the head's input to float32 in evaluation (no `seeds`), whose logits then do not depend on `precision`.
+
+    In training logits leave their product in the compute type; docs/architecture.md says what that costs.
+    """
+    return states if seeds is not None else tf.cast(states, tf.float32)
+
+
+class MaskedLanguageModel(Layer):
+    """An encoder over the masked input and a language-model head at the masked positions (ELECTRA, equation 1).
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).softmax.logits.shape  # 2 rows, 3 masked positions
+    TensorShape([2, 3, 600])
+    """
+
+    def __init__(self, encoder: Encoder, scope: str = "generator_predictions", seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.encoder = encoder
+        self.head = LanguageModelHead(scope, encoder, seed)
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        encoded = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
+        return self.predictions(masked, seeds, encoded)
+
+    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
+        """Predicts at the masked positions from the encoder's output."""
+        states = tf.gather(output.sequence, masked.positions, batch_dims=1)
+        softmax = self.head.softmax(exact(states, seeds))
+        return GeneratorOutput(softmax, states=states, encoded=output)

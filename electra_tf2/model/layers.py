@@ -71,17 +71,12 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 
 
 def activation(name: str) -> Callable[..., tf.Tensor]:
-    """Returns the function behind `hidden_act`, of a tensor [..., n] and, if given, a bias [n] to be added before.
-
-    Raises:
-      ValueError: there is no such function.
-    """
+    """Returns the function behind `hidden_act`, of a tensor [..., n] and, if given, a bias [n] to be added before."""
     if name == "gelu":
         return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype) if bias is None else bias)
     functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}
-    if name not in functions:
-        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', *functions])}.")
-    return lambda x, bias=None: functions[name](x if bias is None else add_bias(x, bias))
+    function = functions[name]
+    return lambda x, bias=None: function(x if bias is None else add_bias(x, bias))
 
 
 # Layers.
@@ -120,14 +115,6 @@ class Layer(tf_keras.layers.Layer):
     def decays(variable: tf.Variable) -> bool:
         """Tells whether weight decay applies to a variable that `weight` made."""
         return variable.decays
-
-
-class SizedLayer(Layer):
-    """A layer that scope, sizes and seed describe."""
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
-        self.architecture = architecture
 
 
 class Dense(Layer):

@@ -3,10 +3,8 @@
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
-from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.generator import GeneratorOutput, MaskedInput, exact
-from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.encoder import Embeddings, Encoder
+from electra_tf2.model.heads import GeneratorOutput, LanguageModelHead, MaskedInput, exact
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.model.softmax import VocabularySoftmax

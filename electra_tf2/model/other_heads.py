@@ -6,11 +6,10 @@ B batch, L length, N masked positions, H hidden, V vocabulary.
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
-from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.encoder import Embeddings, Encoder
 from electra_tf2.model.heads import LanguageModelHead, one_unit
 from electra_tf2.model.initializers import truncated_normal, zeros
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer
+from electra_tf2.model.layers import Dense, Layer, LayerNorm
 from electra_tf2.model.softmax import tied_logits
 
 
@@ -50,7 +49,7 @@ def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0
     return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
 
 
-class CopyHead(SizedLayer):
+class CopyHead(Layer):
     """One linear unit per token; positive means that the token is the original.
 
     >>> CopyHead("copy", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 7, 64])).shape
@@ -58,7 +57,7 @@ class CopyHead(SizedLayer):
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
+        super().__init__(scope, seed)
         initializer = truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", architecture.hidden_size, 1, initializer, seed)
 
@@ -67,7 +66,7 @@ class CopyHead(SizedLayer):
         return one_unit(self.dense, states)
 
 
-class ContrastHead(SizedLayer):
+class ContrastHead(Layer):
     """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
 
     >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
@@ -75,7 +74,7 @@ class ContrastHead(SizedLayer):
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
+        super().__init__(scope, seed)
         hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)

@@ -67,7 +67,7 @@ class Rotations(Positions):
     def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation:
         frequencies = np.array(self._frequencies(is_local), np.float32)
         angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
-        return Rotation(tf.cos(angles), tf.sin(angles))
+        return tf.cos(angles), tf.sin(angles)
 
     def qkv_initializer(self, is_local: bool) -> Initializer:
         """Returns an initializer by `local_rotation_biases` with relative_position_start local, else zeros."""

@@ -30,26 +30,27 @@ def of_block(by_distance: tf.Tensor, blocks: Blocks) -> tf.Tensor:
 
 
 def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
-    rows, length, *rest = shape_of(x)
-    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
-    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
-
-
-def by_sequence(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B n, A, T, ...] -> [B, n, A, T, ...]."""
-    return tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]])
+    """[B, A, L, D] -> [B, n, A, T, D], zeros after the last token."""
+    rows, heads, length, width = shape_of(x)
+    padded = tf.pad(x, [[0, 0], [0, 0], [0, blocks.number * blocks.size - length], [0, 0]])
+    return tf.transpose(tf.reshape(padded, [rows, heads, blocks.number, blocks.size, width]), [0, 2, 1, 3, 4])
 
 
 def with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
+    """[B, n, A, T, D] -> [B n, A, K, D], zeros beyond the ends."""
     around = blocks.neighbours
-    padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
+    padded = tf.pad(x, [[0, 0], [around, around], [0, 0], [0, 0], [0, 0]])
     joined = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
     return tf.reshape(joined, [-1, *shape_of(joined)[2:]])
 
 
+def cut(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Queries, keys and values [B, A, L, D] each -> queries [B n, A, T, D], keys and values [B n, A, K, D]."""
+    q, k, v = (in_blocks(x, blocks) for x in (q, k, v))
+    return tf.reshape(q, [-1, *shape_of(q)[2:]]), with_neighbours(k, blocks), with_neighbours(v, blocks)
+
+
 def allowed_keys(input_mask: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """Marks real tokens among each block's keys: int32 [B, L] -> bool [B n, 1, 1, K]."""
-    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
-    return tf.cast(with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
+    marks = with_neighbours(in_blocks(input_mask[:, tf.newaxis, :, tf.newaxis], blocks), blocks)
+    return tf.cast(tf.transpose(marks, [0, 1, 3, 2]), tf.bool)

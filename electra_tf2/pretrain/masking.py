@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import fold_in
 from electra_tf2.model.softmax import sample_from_logits
 from electra_tf2.pretrain.masking_units import MaskingUnit, masked_units

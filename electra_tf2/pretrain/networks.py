@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.embeddings import Embeddings
-from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.encoder import Embeddings, Encoder
+from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
 
 Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator

@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch

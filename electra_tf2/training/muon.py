@@ -71,25 +71,24 @@ class Muon(tf.Module):
     Args:
       variables: of which those are taken that `matrices_in` names.
       hparams: those that begin with muon_.
+
+    Attributes:
+      places: numbers of the variables that are updated.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], hparams: OptimizerHparams) -> None:
         super().__init__(name="muon")
         self.momentum, self.steps = hparams.muon_momentum, hparams.muon_ns_steps
         self.rate_factor, self._dtype = hparams.muon_learning_rate_factor, tf.as_dtype(hparams.muon_precision)
-        self._places = [index for index, variable in enumerate(variables) if matrices_in(variable)]
-        self._parts = {index: matrices_in(variables[index]) for index in self._places}
+        self.places = [index for index, variable in enumerate(variables) if matrices_in(variable)]
+        self._parts = {index: matrices_in(variables[index]) for index in self.places}
         self.momenta = [
             tf.Variable(tf.zeros_like(variable), trainable=False, name=f"{variable.name.split(':')[0]}/muon_m")
-            for variable in (variables[index] for index in self._places)
+            for variable in (variables[index] for index in self.places)
         ]
 
-    def momentum_of(self, index: int) -> tf.Variable | None:
-        """The momentum of the variable of this number; None where AdamW updates it."""
-        return self.momenta[self._places.index(index)] if index in self._parts else None
-
-    def updates(self, gradients: Sequence[tf.Tensor], factor: tf.Tensor | float) -> dict[int, Update]:
-        """By number of the variable what `AdamW.apply` does to it; in replica context, every replica computes alike.
+    def updates(self, gradients: Sequence[tf.Tensor], factor: tf.Tensor | float) -> list[Update]:
+        """What `AdamW.apply` does to the variables of `places`; in replica context, every replica computes alike.
 
         Matrices of the same shape, lying or standing, are one stack, so that a step has few and large products.
 
@@ -98,7 +97,7 @@ class Muon(tf.Module):
           factor: of the gradients, which clips them.
         """
         momenta, stacks = {}, defaultdict[tuple[int, int], list[tuple[int, tf.Tensor]]](list)
-        for index, slot in zip(self._places, self.momenta, strict=True):
+        for index, slot in zip(self.places, self.momenta, strict=True):
             gradient = gradients[index] * factor
             momenta[index] = self.momentum * slot + (1.0 - self.momentum) * gradient
             ahead = self.momentum * momenta[index] + (1.0 - self.momentum) * gradient
@@ -112,7 +111,7 @@ class Muon(tf.Module):
             stack *= _RMS_OF_ADAMW * float(longer) ** 0.5
             for (index, _), direction in zip(members, tf.unstack(stack), strict=True):
                 parts[index].append(direction)
-        return {index: Update(momenta[index], self._joined(turned, momenta[index])) for index, turned in parts.items()}
+        return [Update(momenta[index], self._joined(parts[index], momenta[index])) for index in self.places]
 
     @staticmethod
     def _joined(parts: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """Optimizer of the original: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
 
-Options are in files of their own: Muon for matrices of hidden layers
-(training.muon), a moving average of all weights (training.averages), a loss scale for float16 (training.loss_scale).
+Options are in files of their own: Muon for matrices of hidden layers (training.muon), a moving average of all weights
+(training.averages), a loss scale for float16 (training.loss_scale).
 """
 
 import contextlib
@@ -27,9 +27,9 @@ DEFAULTS = OptimizerHparams()
 class LearningRateSchedule:
     """Polynomial decay to zero with a linear warm-up.
 
-    `separate` False multiplies the two, both counted from step 0, as the original does; True starts the decay when
-    the warm-up ends. `decay_steps` above 0 keeps the peak until that many steps are left ("trapezoid"; Hu et al. 2024,
-    MiniCPM, section 4.2): a run can be prolonged from any checkpoint before its decay.
+    `separate` False multiplies the two, both counted from step 0 (the original); True starts the decay when the warm-up
+    ends. `decay_steps` above 0 keeps the peak until so many steps are left ("trapezoid"; Hu et al. 2024, MiniCPM,
+    section 4.2): a run can be prolonged from any checkpoint before its decay.
     """
 
     peak: float
@@ -91,18 +91,15 @@ class AdamW(tf.Module):
         self._multiplier = [lr_multiplier(variable) for variable in variables]
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step", aggregation=once)
+        of_muon = () if self.muon is None else self.muon.places
+        self._places = [index for index in range(len(self._variables)) if index not in of_muon]  # that Adam updates
 
-        def slot(index: int, name: str) -> tf.Variable:
-            variable = self._variables[index]
+        def slot(variable: tf.Variable, name: str) -> tf.Variable:
             zeros = tf.zeros(variable.shape, variable.dtype)
             return tf.Variable(zeros, trainable=False, name=f"{variable.name.split(':')[0]}/{name}")
 
-        adams = [
-            index for index in range(len(self._variables)) if self.muon is None or self.muon.momentum_of(index) is None
-        ]
-        self.means = [slot(index, "adam_m") for index in adams]
-        self.variances = [slot(index, "adam_v") for index in adams]
-        self._place = {index: number for number, index in enumerate(adams)}
+        self.means = [slot(self._variables[index], "adam_m") for index in self._places]
+        self.variances = [slot(self._variables[index], "adam_v") for index in self._places]
         self.averages = [] if self.average is None else self.average.values  # tracked here, as the other slots are
 
     def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
@@ -146,39 +143,38 @@ class AdamW(tf.Module):
 
         def rates_of(rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0) -> list[dict[str, Any]]:
             """By kind: the rate of a direction, and what decay leaves of the variable."""
-            directions = [{"lr": correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
-            left = [{"kept": 1.0 - decay * multiplier * rate} if decay else {} for multiplier, decay in kinds]
-            return [direction | kept for direction, kept in zip(directions, left, strict=True)]
+            return [
+                {"lr": correction * multiplier * rate * root / whole}
+                | ({"kept": 1.0 - decay * multiplier * rate} if decay else {})
+                for multiplier, decay in kinds
+            ]
 
-        hparams, (root, whole) = self.hparams, self._bias_corrections()
+        hparams, muon, (root, whole) = self.hparams, self.muon, self._bias_corrections()
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": hparams.adam_beta1, "beta2": hparams.adam_beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
         epsilon = tf.constant(self._correction * hparams.adam_epsilon) * root
-        muon_rates = [] if self.muon is None else rates_of(self.muon.rate_factor * rate)
-        directions = {} if self.muon is None else self.muon.updates(gradients, factor)
+        directions = [] if muon is None else muon.updates(gradients, factor)
+        muon_rates = [] if muon is None else rates_of(muon.rate_factor * rate)
         scalars = (rates_of(rate, self._correction, root, whole), muon_rates, epsilon, factor)
         read = in_one_array([tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(scalars)])
-        rates, muon_rates, adam["epsilon"], factor = tf.nest.pack_sequence_as(scalars, read)
         share = None if self.average is None else self.average.share(self.step)
 
-        def update_all(
-            strategy: Any, gradients: Any, directions: Any, rates: Any, keep: Any, adam: Any, factor: Any, share: Any
-        ) -> None:
-            for index, variable in enumerate(self._variables):
-                kind = kinds.index((self._multiplier[index], self._decay[index]))
-                if self.muon is not None and index in directions:
-                    of_muon = (self.muon.momentum_of(index), directions[index], rates[1][kind])
-                    for_every_copy(strategy, variable, self.muon.step, of_muon, keep)
-                else:
-                    slots = (self.means[self._place[index]], self.variances[self._place[index]])
-                    of_adam = (*slots, gradients[index], rates[0][kind], adam, factor)
-                    for_every_copy(strategy, variable, _update, of_adam, keep)
+        def update_all(strategy: Any, scalars: Any, gradients: Any, directions: Any, share: Any, keep: Any) -> None:
+            rates, muon_rates, adam["epsilon"], factor = scalars
+            kind_of = [kinds.index(kind) for kind in zip(self._multiplier, self._decay, strict=True)]
+            for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
+                arguments = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
+                _for_every_copy(strategy, self._variables[index], _update, arguments, keep)
+            if muon is not None:
+                for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
+                    of_muon = (momentum, direction, muon_rates[kind_of[index]])
+                    _for_every_copy(strategy, self._variables[index], muon.step, of_muon, keep)
             if self.average is not None:
                 for variable, average in zip(self._variables, self.averages, strict=True):
-                    for_every_copy(strategy, average, self.average.follow, (variable, share))
+                    _for_every_copy(strategy, average, self.average.follow, (variable, share))
 
-        arguments = (gradients, directions, (rates, muon_rates), keep, adam, factor, share)
+        arguments = (tf.nest.pack_sequence_as(scalars, read), gradients, directions, share, keep)
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
             update_all(None, *arguments)
@@ -196,7 +192,7 @@ class AdamW(tf.Module):
         return tf.sqrt(of_variance), of_mean
 
 
-def for_every_copy(
+def _for_every_copy(
     strategy: Any,
     variable: tf.Variable,
     function: Callable[..., None],

@@ -4,13 +4,12 @@
 is seeds, micro-batches, loss scaling, the update.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once
+from electra_tf2.model.kernels.compilation import MethodProgram, scattered, sums_at_once
 from electra_tf2.model.layers import fold_in
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.micro_batches import Tensors, summed
@@ -20,32 +19,14 @@ from electra_tf2.util.environment import compile_unseen
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class _Compiled:
-    """Descriptor of a method that is one XLA program of each task that is to be compiled."""
-
-    def __init__(self, method: Callable[..., Any], whole_step: bool) -> None:
-        functools.update_wrapper(self, method)  # type: ignore[arg-type]
-        self._method, self._whole_step = method, whole_step
-
-    def __get__(self, task: Any, owner: type | None = None) -> Any:
-        if task is None:
-            return self
-        functions = task.__dict__.setdefault("_functions", {})  # by this and not by name: a subclass may call super()
-        if self not in functions:
-            function = functools.partial(self._method, task)
-            is_compiled = task.jit_compile and not (self._whole_step and task.replicas > 1)
-            functions[self] = one_program(function) if is_compiled else function
-        return functions[self]
-
-
 def compiled(method: Method) -> Method:
     """Marks a method of a TrainingTask as a part of the step that XLA compiles, where the task is to be compiled."""
-    return cast(Method, _Compiled(method, whole_step=False))
+    return cast(Method, MethodProgram(method, lambda task: task.jit_compile))
 
 
 def compiled_step(method: Method) -> Method:
     """Marks a whole step: compiled on one replica; of several, reductions and update stay outside of XLA."""
-    return cast(Method, _Compiled(method, whole_step=True))
+    return cast(Method, MethodProgram(method, lambda task: task.jit_compile and task.replicas == 1))
 
 
 class TrainingTask:
@@ -158,9 +139,7 @@ class TrainingTask:
                 loss, result = forward(rows, fold_in(seed, number))
                 scaled = loss * scale
             gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
-            if self._dense:
-                gradients = [_dense(*pair) for pair in zip(variables, gradients, strict=True)]
-            return gradients, result
+            return list(map(_dense, variables, gradients)) if self._dense else gradients, result
 
         if self.micro_batches == 1:
             return of_rows(batch, tf.constant(0))

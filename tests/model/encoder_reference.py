@@ -3,16 +3,18 @@
 A paper's test gives its own position scheme.
 """
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.model import kernels
+from electra_tf2.model import kernels, layers
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.layers import SeedStream
 
 
 class Scheme:
@@ -179,7 +181,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def sizes(positions: str, norm_style: str = "post") -> Architecture:
-    """Two layers of two heads for `compared_with`."""
+    """Two layers of two heads."""
     return Architecture(
         50, 8, 16, 2, 2, 32, max_position_embeddings=24,
         relative_positions=positions, relative_position_buckets=8, relative_position_max_distance=16,
@@ -187,20 +189,50 @@ def sizes(positions: str, norm_style: str = "post") -> Architecture:
     )  # fmt: skip
 
 
-def compared_with(network: Encoder, scheme: Scheme | None = None) -> list[np.ndarray]:
-    """Gives a network of `sizes` weights that all do something, runs it on a batch with padding, and asserts that its
-    states are those of the definition. Returns every layer's attention probabilities [B, A, L, L] by the definition."""
-    architecture, random = network.architecture, np.random.RandomState(0)
+def inputs(length: int = 20) -> list[tf.Tensor]:
+    """Ids, mask and segments, int32 [2, L]; the second row is padded."""
+    ids = np.random.RandomState(0).randint(1, 50, [2, length])
+    mask = (np.arange(length) < [[length], [length * 2 // 3]]).astype(int)
+    return [tf.constant(value, tf.int32) for value in (ids * mask, mask, (np.arange(length) > 8) * mask)]
+
+
+def passes(network: Encoder, batch: Sequence[tf.Tensor], seeds: SeedStream | None = None) -> list[tf.Tensor]:
+    """States at real tokens and the gradients of a function of them."""
+    real = tf.cast(batch[1], tf.float32)[..., tf.newaxis]
+    weights = tf.random.stateless_normal([*layers.shape_of(batch[1]), network.architecture.hidden_size], [1, 2])
+    with tf.GradientTape() as tape:
+        states = tf.cast(network(*batch, seeds).sequence, tf.float32) * real
+        loss = tf.reduce_sum(states * weights)
+    return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
+
+
+def assert_alike(found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor], tolerance: float = 2e-5) -> None:
+    """Asserts that arrays differ by no more than rounding, by their largest number."""
+    for value, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=tolerance * float(tf.reduce_max(abs(exact))))
+
+
+def in_a_graph(function: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
+    return tf.function(function, autograph=False)()
+
+
+def varied(network: Encoder) -> Encoder:
+    """Gives a network weights, biases and norms among them, that all do something."""
+    random = np.random.RandomState(0)
     for variable in network.trainable_variables:
         variable.assign_add(0.1 * random.standard_normal(variable.shape))
-    ids = random.randint(0, 50, [2, 20])
-    mask = np.ones_like(ids)
-    mask[1, 13:] = 0
-    segments = (np.arange(20) > 8).astype(int) * mask
-    output = network(*(tf.constant(field, tf.int32) for field in (ids, mask, segments)))
+    return network
+
+
+def compared_with(network: Encoder, scheme: Scheme | None = None) -> list[np.ndarray]:
+    """Varies a network's weights, runs it on a batch with padding, and asserts that its states at real tokens are those
+    of the definition. Returns every layer's attention probabilities [B, A, L, L] by the definition."""
+    architecture, batch = varied(network).architecture, inputs()
     values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
+    ids, mask, segments = (value.numpy() for value in batch)
     expected, maps = encode(architecture, values, ids, mask, segments, scheme)
-    np.testing.assert_allclose(output.sequence, expected, rtol=0, atol=2e-5)
+    real = mask.astype(bool)  # where no key is near a token of padding, rounding decides
+    np.testing.assert_allclose(network(*batch).sequence[real], expected[real], rtol=0, atol=2e-5)
     embedded = (scheme or SCHEMES[architecture.relative_positions]).embedded
     assert any("position_embeddings" in name for name in values) == embedded
     return maps
@@ -209,39 +241,20 @@ def compared_with(network: Encoder, scheme: Scheme | None = None) -> list[np.nda
 def compiled_in_bfloat16(architecture: Architecture) -> None:
     """Asserts that forward and backward pass as one program of XLA in bfloat16 are close to ordinary operations in
     float32."""
-    random = np.random.RandomState(0)
-    ids = random.randint(0, 50, [2, 20])
-    mask = (np.arange(20) < [[20], [13]]).astype(int)
-    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, ids % 2)]
-    weights = tf.constant(random.standard_normal([2, 20, 16]) * mask[..., np.newaxis], tf.float32)
-
-    def passes(network: Encoder) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            states = tf.cast(network(*inputs).sequence, tf.float32)
-            loss = tf.reduce_sum(states * weights)
-        gradients = tape.gradient(loss, network.trainable_variables)
-        return states * mask[..., np.newaxis], tf.concat([tf.reshape(one, [-1]) for one in gradients], 0)
-
     with kernels.off():
-        expected = passes(Encoder("electra", architecture))
+        expected = passes(Encoder("electra", architecture), inputs())
     half = Encoder("electra", architecture, compute_dtype="bfloat16")
-    for found, exact in zip(one_program(lambda: passes(half))(), expected, strict=True):
-        assert 0 < float(tf.norm(found - exact)) < 0.05 * float(tf.norm(exact))
+    found = one_program(lambda: passes(half, inputs()))()
+    joined = [tf.concat([tf.reshape(one, [-1]) for one in gradients[1:]], 0) for gradients in (found, expected)]
+    for value, exact in ((found[0], expected[0]), joined):
+        assert 0 < float(tf.norm(value - exact)) < 0.05 * float(tf.norm(exact))
 
 
 def any_length(network: Encoder) -> None:
     """Asserts that a function of batches and lengths that are not known when it is traced, as fine-tuning's and a
     SavedModel's is, computes states and gradients as one of a known shape does."""
-
-    def passes(ids: tf.Tensor) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            states = network(ids, tf.ones_like(ids), tf.zeros_like(ids)).sequence
-            loss = tf.reduce_sum(states**2 * states)
-        return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
-
-    free = tf.function(passes, input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    unknown = [tf.TensorSpec([None, None], tf.int32)] * 3
+    free = tf.function(lambda *batch: passes(network, batch), input_signature=unknown, autograph=False)
     for length in (7, 12):
-        ids = tf.reshape(tf.range(2 * length) % 50, [2, length])
-        known = tf.function(passes, autograph=False)(ids)
-        for found, expected in zip(free(ids), known, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        batch = inputs(length)
+        assert_alike(free(*batch), in_a_graph(functools.partial(passes, network, batch)), 1e-4)

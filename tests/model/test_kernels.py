@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from electra_tf2.model import attention as attention_module
 from electra_tf2.model import gated, kernels, layers
 from electra_tf2.model.gated import gated_gelu
-from electra_tf2.model.kernels import compilation, cpu, xla
+from electra_tf2.model.kernels import compilation, cpu
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -29,19 +29,6 @@ def attention(rate):
     return lambda scores, values, bias: attention_module.attention(
         scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate
     )
-
-
-def attention_again(rate):
-    """As attention, of queries and keys; within programs, what keeps no pairs of positions."""
-
-    def call(q, k, values, bias):
-        allowed = tf.constant([True, True, False, True, True])
-        if compilation.are_one_program():
-            return xla.attention_again(q, k, values, allowed, bias, SEED, scale=0.5, rate=rate)
-        scores = tf.matmul(q, k, transpose_b=True)
-        return attention_module.attention(scores, values, allowed, bias, SEED, scale=0.5, rate=rate)
-
-    return call
 
 
 def of_branch(formula, rate):
@@ -69,8 +56,6 @@ FORMULAS = {
     "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 1, 5))),
     "attention of nine heads, dropout": (attention(0.3), ((2, 9, 5, 5), (2, 9, 5, 5), (1, 1, 1, 5))),
     "attention of 64 heads, dropout": (attention(0.3), ((2, 64, 5, 5), (2, 64, 5, 5), (1, 1, 1, 5))),
-    "attention again": (attention_again(0.0), ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4), (1, 3, 5, 5))),
-    "attention again, dropout": (attention_again(0.3), ((3, 2, 5, 4), (3, 2, 5, 4), (3, 2, 5, 4), (1, 1, 1, 5))),
     "bias": (layers.add_bias, (ROWS, ROW)),
     "heads split": (lambda x, bias: attention_module.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.weights import original_names, warm_start
 from electra_tf2.inference import network as inference_network
-from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, other_heads, relative_positions
+from electra_tf2.model import encoder, heads, other_generators, other_heads, relative_positions
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.model.heads import ReplacedTokenHead
 from electra_tf2.model.other_heads import CopyHead
@@ -175,7 +175,7 @@ def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
 
 @pytest.mark.parametrize(
     "module",
-    [embeddings, encoder, heads, other_heads, generator, other_generators, relative_positions, inference_network],
+    [encoder, heads, other_heads, other_generators, relative_positions, inference_network],
 )
 def test_examples_of_layers_are_true(module):
     ids = tf.ones([2, 7], tf.int32)

@@ -1,5 +1,7 @@
 """Attention in tiles against attention on whole arrays: values, gradients, dropout; encoders that use either."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,9 +13,9 @@ from electra_tf2.model.kernels import tiles
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.kernels.positions import between, reaches
 from electra_tf2.model.kernels.tiles import Tiling
-from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.layers import SeedStream, fold_in
 
-ROWS, HEADS, LENGTH, WIDTH = 4, 2, 12, 4
+ROWS, HEADS, LENGTH, WIDTH, QUERIES = 4, 2, 12, 4, 4
 SEED = tf.constant([5, 6])
 
 
@@ -21,13 +23,23 @@ def normal(*shape, seed=0):
     return tf.random.stateless_normal(shape, [seed, 2], dtype=tf.float64)
 
 
-def whole(q, k, v, by_distance, allowed, direction, rate):
-    """The same with [B, A, L, L] arrays."""
+def attend(rate):
+    return functools.partial(attention.attention, scale=WIDTH**-0.5, rate=rate)
+
+
+def whole(q, k, v, by_distance, allowed, direction, rate, rows):
+    """The same, cut out of [B, A, L, L] arrays; every tile drops out by a seed of its own."""
     places = tf.range(LENGTH)
+    allowed = tf.tile(allowed, [1, 1, LENGTH, 1])
     if direction != "both":
         allowed &= reaches(direction, places[:, tf.newaxis], places)
-    scores = tf.matmul(q, k, transpose_b=True)
-    output = attention.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
+    scores, bias, outputs = tf.matmul(q, k, transpose_b=True), between(by_distance, LENGTH), []
+    for index, (row, first) in enumerate((r, i) for r in range(0, ROWS, rows) for i in range(0, LENGTH, QUERIES)):
+        some, queries = slice(row, row + rows), slice(first, first + QUERIES)
+        arguments = scores[some, :, queries], v[some], allowed[some, :, queries], bias[:, :, queries]
+        outputs.append(attend(rate)(*arguments, fold_in(SEED, index)))
+    per_row = LENGTH // QUERIES
+    output = tf.concat([tf.concat(outputs[i : i + per_row], 2) for i in range(0, len(outputs), per_row)], 0)
     return tf.transpose(output, [0, 2, 1, 3])
 
 
@@ -43,27 +55,27 @@ def with_gradients(function, *tensors):
 
 
 @pytest.mark.parametrize(
-    ("direction", "bias", "rate", "scores", "compiled"),
-    [  # scores of a tile: few, so that there are tiles of one row; two rows; or all
+    ("direction", "bias", "rate", "rows", "compiled"),
+    [
         ("both", "none", 0.0, 1, "blocks"),
-        ("left_to_right", "learned", 0.3, 2 * HEADS * 4 * LENGTH, "blocks"),
-        ("right_to_left", "fixed", 0.3, 2**20, "program"),
+        ("left_to_right", "learned", 0.3, 2, "blocks"),
+        ("right_to_left", "fixed", 0.3, ROWS, "program"),
     ],
 )
-def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, scores, compiled):
-    monkeypatch.setattr(tiles, "SCORES", scores)
+def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, rows, compiled):
+    monkeypatch.setattr(tiles, "SCORES", rows * HEADS * QUERIES * LENGTH)
     allowed = tf.sequence_mask([LENGTH, 7, 10, LENGTH], LENGTH)[:, tf.newaxis, tf.newaxis]
     tensors = [normal(ROWS, HEADS, LENGTH, WIDTH, seed=i) for i in range(3)]
     tensors.append(tf.zeros([HEADS, 2 * LENGTH - 1], tf.float64) if bias == "none" else normal(HEADS, 2 * LENGTH - 1))
 
     def tiled(q, k, v, by_distance):
-        tiling = Tiling(4, direction, bias)
-        return tiles.tiled_attention((q, k, v), allowed, by_distance, SEED, tiling, scale=WIDTH**-0.5, rate=rate)
+        tiling = Tiling(QUERIES, direction, bias)
+        return tiles.tiled_attention(attend(rate), (q, k, v), allowed, by_distance, SEED, tiling)
 
     compile_as = one_program if compiled == "program" else lambda f: tf.function(f, autograph=False)
     found = compile_as(lambda *tensors: with_gradients(tiled, *tensors))(*tensors)
     with kernels.off():
-        expected = with_gradients(lambda q, k, v, b: whole(q, k, v, b, allowed, direction, rate), *tensors)
+        expected = with_gradients(lambda q, k, v, bias: whole(q, k, v, bias, allowed, direction, rate, rows), *tensors)
     for number, (value, exact) in enumerate(zip(found, expected, strict=True)):
         if number == 4 and bias != "learned":
             assert value is None
@@ -71,35 +83,30 @@ def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, 
             np.testing.assert_allclose(value, exact, rtol=1e-9, atol=1e-12)
 
 
-def architecture(positions):
-    return Architecture(
-        50, 8, 8, 1, 2, 16, max_position_embeddings=16, relative_positions=positions, relative_position_buckets=8,
-        relative_position_max_distance=8, initializer_range=0.3,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("positions", ["coco", "none"])
 def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, positions):
-    """In float32, with dropout."""
-    network = Encoder("electra", architecture(positions), direction="left_to_right")
+    """In float32, with dropout, but of probabilities."""
+    architecture = Architecture(
+        50, 8, 8, 1, 2, 16, max_position_embeddings=16, relative_positions=positions, relative_position_buckets=8,
+        relative_position_max_distance=8, initializer_range=0.3, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    network = Encoder("electra", architecture, direction="left_to_right")
     ids = tf.constant(np.random.RandomState(0).randint(1, 50, [2, 16]), tf.int32)
     mask = tf.cast(tf.range(16) < [[16], [11]], tf.int32)
 
-    def passes(network):
+    @functools.partial(tf.function, autograph=False)
+    def passes(is_tiled):
+        del is_tiled  # to be traced anew
         with tf.GradientTape() as tape:
             output = network(ids, mask, tf.zeros_like(ids), SeedStream(SEED))
             loss = tf.reduce_sum(tf.square(output.sequence[:, :11]))
         return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
 
-    def in_a_graph(network):
-        return tf.function(lambda: passes(network), autograph=False)()
-
-    expected = in_a_graph(network)
+    expected = passes(False)
     monkeypatch.setattr(attention, "LONG", 16)
     monkeypatch.setattr(tiles, "FEWEST", 4)
     monkeypatch.setattr(tiles, "QUERIES", 4)
-    monkeypatch.setattr(attention, "attention", None)
-    for value, exact in zip(in_a_graph(network), expected, strict=True):
+    for value, exact in zip(passes(True), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 
 

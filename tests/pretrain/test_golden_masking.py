@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
-from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain import masking
 from tests.support import golden

@@ -8,7 +8,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.electric import NoiseContrastive

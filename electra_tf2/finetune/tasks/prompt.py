@@ -28,7 +28,7 @@ from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.model.other_heads import CopyHead, vocabulary_head
 from electra_tf2.settings.built_in import Prompt, TextSettings

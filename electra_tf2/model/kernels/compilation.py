@@ -21,7 +21,6 @@ from tensorflow.python.eager import record
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
 _mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
-_is_selective = contextvars.ContextVar("is_selective", default=False)
 _numbers = itertools.count()  # of gradients in graphs
 
 
@@ -54,24 +53,6 @@ def are_compiled_alone() -> bool:
 def are_one_program() -> bool:
     """Tells whether kernels are parts of one program of the whole step."""
     return _mode.get() == "program"
-
-
-def keeps_little() -> bool:
-    """Tells whether, in a program, cheap activations are computed again for gradients instead of kept."""
-    return _is_selective.get() and are_one_program()
-
-
-@contextlib.contextmanager
-def keeping_little(is_selective: bool) -> Iterator[None]:
-    """A context in which parts of a program keep little for gradients (`keeps_little`), if `is_selective`.
-
-    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
-    """
-    token = _is_selective.set(is_selective)
-    try:
-        yield
-    finally:
-        _is_selective.reset(token)
 
 
 def with_kernel(
@@ -111,6 +92,23 @@ def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*tensors)
 
     return tf.function(traced, jit_compile=True, autograph=False)
+
+
+class MethodProgram:
+    """Descriptor of a method that is one program of each object for which `wanted` is true."""
+
+    def __init__(self, method: Callable[..., Any], wanted: Callable[[Any], bool]) -> None:
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+        self._method, self._wanted = method, wanted
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            return self
+        functions = owner.__dict__.setdefault("_functions", {})  # by this and not by name: a subclass may call super()
+        if self not in functions:
+            function = functools.partial(self._method, owner)
+            functions[self] = one_program(function) if self._wanted(owner) else function
+        return functions[self]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -333,19 +331,6 @@ def row_sums(x: tf.Tensor) -> tf.Tensor:
     shape = tf.shape(x)
     sums = tf.linalg.matvec(tf.reshape(x, [-1, shape[-1]]), tf.ones([shape[-1]], x.dtype))
     return tf.reshape(sums, tf.concat([shape[:-1], [1]], 0))
-
-
-def row_maxima(x: tf.Tensor) -> tf.Tensor:
-    """Takes the maximum of the last axis: [..., n] -> [..., 1].
-
-    XLA compares the numbers of a row on CPUs one by one; halves of rows, which may overlap, are compared in vectors.
-    """
-    width, halvings = x.shape[-1], 0  # of a width that is not known yet an eighth is left
-    while are_compiled_alone() and (halvings < 3 if width is None else width > 16):
-        half = ((tf.shape(x)[-1] if width is None else width) + 1) // 2
-        x = tf.maximum(x[..., :half], x[..., -half:])
-        width, halvings = x.shape[-1], halvings + 1
-    return tf.reduce_max(x, -1, keepdims=True)
 
 
 def halved_sum(x: tf.Tensor) -> tf.Tensor:

@@ -37,12 +37,3 @@ def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
     copies = tf.tile(tf.pad(by_distance, [[0, 0], [0, 1]]), [1, queries])
     rows = copies[:, queries - 1 : queries - 1 + queries * count]
     return tf.reshape(rows, [1, heads, queries, count])[..., : count - queries + 1]
-
-
-def summed_by_distance(of_pairs: tf.Tensor) -> tf.Tensor:
-    """Sums over the pairs of each distance, [1, A, T, L] -> [A, T + L - 1]: the gradient of `between`."""
-    _, heads, queries, keys = of_pairs.shape
-    count = queries + keys - 1
-    rows = tf.reshape(tf.pad(of_pairs[0], [[0, 0], [0, 0], [0, queries - 1]]), [heads, queries * count])
-    copies = tf.reshape(tf.pad(rows, [[0, 0], [queries - 1, 1]]), [heads, queries, count + 1])
-    return tf.reduce_sum(copies, 1)[:, :count]

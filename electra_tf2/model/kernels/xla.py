@@ -8,6 +8,7 @@ sum is summed for all weights at once (compilation.sums_at_once).
 Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `cpu` says more of each.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -37,12 +38,11 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
     return tf.matmul(x, kernel), gradient
 
 
-def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
-    """Computes last.product(first(x)), of layers.Dense; the gradient computes the activation again (`keeps_little`)."""
+def computed_again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
+    """function(*tensors), of which nothing but these is kept: the gradient computes it again.
 
-    def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
-        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
+    """
 
     @differentiable
     def compute(*tensors: tf.Tensor) -> Any:
@@ -50,12 +50,22 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
             *barred, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
             with tf.GradientTape() as tape:
                 tape.watch(barred)
-                value = activated_product(*barred)
+                value = function(*barred)
             return materialize(*tape.gradient(value, barred, upstream))
 
-        return activated_product(*tensors), gradient
+        return function(*tensors), gradient
 
-    return compute(first.product(x), first.bias_or_zeros, cast_weight(last.kernel, x.dtype))
+    return compute(*tensors)
+
+
+def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
+    """Computes last.product(first(x)), of layers.Dense; the gradient computes the activation again."""
+
+    def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
+        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
+
+    return computed_again(activated_product, first.product(x), first.bias_or_zeros, cast_weight(last.kernel, x.dtype))
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -267,33 +277,3 @@ def attention(
         return to_scores, tf.matmul(dropped, upstream, transpose_a=True), None, to_bias, None
 
     return tf.matmul(dropped, values), gradient
-
-
-@differentiable
-def attention_again(
-    q: tf.Tensor,
-    k: tf.Tensor,
-    v: tf.Tensor,
-    allowed: tf.Tensor,
-    position_bias: tf.Tensor,
-    seed: tf.Tensor,
-    scale: float,
-    rate: float,
-) -> Any:
-    """softmax(scale q k^T + position bias) v; of the pairs nothing is kept, they are computed again for the gradient.
-
-    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
-    """
-
-    def pairs_of(q: tf.Tensor, k: tf.Tensor, seed: tf.Tensor) -> _Pairs:
-        return _Pairs(tf.matmul(q, k, transpose_b=True), allowed, position_bias, seed, scale, rate)
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        # Not what was computed before, and not before its turn.
-        q_, k_, v_, seed_, upstream = materialize(q, k, v, seed, upstream)
-        pairs = pairs_of(q_, k_, seed_)
-        to_values = tf.matmul(pairs.dropped(), upstream, transpose_a=True)
-        to_scores, to_bias = pairs.gradients(tf.matmul(upstream, v_, transpose_b=True))
-        return tf.matmul(to_scores, k_), tf.matmul(to_scores, q_, transpose_a=True), to_values, None, to_bias, None
-
-    return tf.matmul(pairs_of(q, k, seed).dropped(), v), gradient

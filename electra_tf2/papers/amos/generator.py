@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from electra_tf2.model.attention import AttentionContext
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
+from electra_tf2.model.heads import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax

@@ -5,8 +5,7 @@ import math
 
 import tensorflow as tf
 
-from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
-from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.heads import GeneratorOutput, LanguageModelHead, MaskedLanguageModel
 from electra_tf2.model.initializers import truncated_normal, zeros
 from electra_tf2.model.kernels.compilation import to_float32
 from electra_tf2.papers.mc_bert.config import Config

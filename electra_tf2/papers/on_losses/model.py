@@ -17,7 +17,7 @@ from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
+from electra_tf2.model.heads import GeneratorOutput, MaskedLanguageModel
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import Layer, SeedStream, fold_in
 from electra_tf2.papers.on_losses import segments, tokens

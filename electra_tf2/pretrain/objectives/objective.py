@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Generator
 from electra_tf2.training.micro_batches import WholeBatch
