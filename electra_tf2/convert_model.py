@@ -26,35 +26,26 @@ disk, and the largest difference is printed; above 1e-5 in float32 the command f
 """
 
 import importlib.util
-import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
-from electra_tf2.corpus.vocabulary import TOKENIZER_FILE
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import remove_left_over, write_atomically
+from electra_tf2.util.files import remove_left_over
 
-if TYPE_CHECKING:
-    from electra_tf2.convert.network_file import Exportable
-    from electra_tf2.formats.stored_model import StoredModel
-
-
-FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx", "tflite"]
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 _INT8 = ("onnx", "tflite")
 _WORDPIECE = ("tf1", "tf_models", "saved_model")
-PARTS = {
-    "huggingface": ("main", "generator", "body"),
-    "onnx": ("main", "generator", "body"),
-    "tflite": ("main", "generator", "body"),
-    "electra": ("main",),
-}
+# Formats and the modules of convert/ that write them.
+MODULES = {"electra": "own_folder", "huggingface": "huggingface", "tf1": "original", "tf_models": "tf_models",
+           "saved_model": "saved_model", "sentence_transformers": "sentence_transformers",
+           "onnx": "onnx", "tflite": "litert"}  # fmt: skip
+_OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages
+PARTS = dict.fromkeys(("huggingface", *_INT8), ("main", "generator", "body")) | {"electra": ("main",)}
 
 
 def main() -> int:
@@ -100,18 +91,20 @@ def main() -> int:
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
             "--format huggingface, onnx and electra keep it as it is"
         )
-    if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and model.architecture.share_layers != "none":
-        print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
+    if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and sizes.share_layers != "none":
+        print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
-    write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
-             "saved_model": to_saved_model, "sentence_transformers": to_sentence_transformers,
-             "onnx": to_onnx, "tflite": to_litert}  # fmt: skip
-    made = not target.exists()
+    part = values.part or ("" if values.format == "electra" else "main")
+    options = check.Options(part, values.dtype, values.quantize == "int8", values.step, values.adam_slots)
+    missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f'{" and ".join(missing)} missing: pip install "electra-tf2[onnx]"')
+    writer, made = importlib.import_module(f"electra_tf2.convert.{MODULES[values.format]}"), not target.exists()
     remove_unfinished(target)
     try:
-        written, difference, compared = write[values.format](model, target)
-        print(f"wrote {written}")
-        print(check.report(difference, values.dtype, f"our network and {compared}"))
+        written = writer.convert(target, model, options)
+        print(f"wrote {written.what}")
+        print(check.report(written.difference, values.dtype, f"our network and {written.compared}"))
     except BaseException:
         if made:
             shutil.rmtree(target, ignore_errors=True)
@@ -127,128 +120,9 @@ def remove_unfinished(target: Path) -> None:
             shutil.rmtree(path)
 
 
-# Each writes a model to a folder and returns what it wrote, the largest difference, and what was compared with.
-Written = tuple[str, float, str]
-
-
-def to_folder(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import self_check as check
-    from electra_tf2.convert.own_folder import write_folder
-    from electra_tf2.formats.readers import read_model
-    from electra_tf2.inference.configured import without_generator
-
-    if flags.FLAGS.part == "main":
-        model = without_generator(model)
-    write_folder(target, model, flags.FLAGS.dtype)
-    difference = check.read_back_difference(model, read_model(str(target)))
-    vocabulary = TOKENIZER_FILE if model.tokenizer_file else "vocab.txt"
-    return f"{target}: config.json, model.safetensors, {vocabulary}", difference, "that of the folder"
-
-
-def to_huggingface(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import self_check as check
-    from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
-
-    part = flags.FLAGS.part or "main"
-    exported = to_huggingface(model, part)
-    name = exported.class_name
-    write_huggingface(target, model, exported, flags.FLAGS.dtype)
-    left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
-    difference = check.huggingface_difference(model, exported, str(target), part)
-    return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
-
-
-def to_sentence_transformers(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import sentence_transformers
-
-    exported = sentence_transformers.write_sentence_transformer(target, model, flags.FLAGS.dtype)
-    difference = sentence_transformers.difference(model, target)
-    return f"{target}: {exported.class_name}, pooling and normalisation", difference, "the folder's, vectors included"
-
-
-def to_tf1(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import original
-    from electra_tf2.convert import self_check as check
-    from electra_tf2.formats import original_config
-    from electra_tf2.formats.readers import read_model
-    from electra_tf2.inference.configured import config_of
-
-    step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
-    prefix = original.write_checkpoint(target, model.weights, model.architecture, step, adam_slots)
-    write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    hparams = json.dumps(original.original_hparams(config_of(model)), indent=2)
-    write_atomically(target / original_config.HPARAMS, f"{hparams}\n")
-    difference = check.read_back_difference(model, read_model(str(target)))
-    return f"{prefix}; hparams.json holds the --hparams that the original needs with it", difference, "the checkpoint's"
-
-
-def to_tf_models(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import self_check as check
-    from electra_tf2.convert import tf_models
-
-    prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
-    write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    difference = check.tf_models_difference(model, prefix)
-    return f"{prefix}: the encoder, without heads; its pooler has random weights", difference, "tf-models'"
-
-
-def to_saved_model(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import saved_model
-    from electra_tf2.convert import self_check as check
-    from electra_tf2.inference.configured import make_network
-
-    if model.is_fine_tuned:
-        from electra_tf2.inference.predictor import Predictor
-
-        tokenizer = saved_model.tokenizer_of(model, model.hparams["max_seq_length"])
-        predictor = Predictor(model, model.tokenizer())
-        signatures = saved_model.task_signatures(predictor, tokenizer)
-        written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
-        difference = saved_model.difference_from_strings(predictor, tokenizer, written)
-    else:
-        network = make_network(model)
-        tokenizer = saved_model.tokenizer_of(model)
-        signatures = saved_model.pretrained_signatures(network, tokenizer)
-        written = saved_model.write_saved_model(target, signatures, network.trainable_variables, tokenizer)
-        difference = check.saved_model_difference(model, written)
-    return f"{written} with signatures {', '.join(signatures)}", difference, "the SavedModel, from strings"
-
-
-def to_onnx(model: "StoredModel", target: Path) -> Written:
-    needed("onnx", "onnx", "onnxruntime", "tf2onnx")
-    from electra_tf2.convert.onnx import write_onnx
-
-    return *write_onnx(target, model, exportable(model), flags.FLAGS.quantize == "int8"), "that of ONNX Runtime"
-
-
-def to_litert(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert.litert import write_litert
-
-    return *write_litert(target, model, exportable(model), flags.FLAGS.quantize == "int8"), "that of LiteRT"
-
-
-def exportable(model: "StoredModel") -> "Exportable":
-    """The network of --part, with the heads of a fine-tuned model."""
-    from electra_tf2.convert import network_file
-    from electra_tf2.inference.configured import embeds
-    from electra_tf2.inference.predictor import Predictor
-
-    part = flags.FLAGS.part or "main"
-    if not model.is_fine_tuned or part != "main" or embeds(model):
-        return network_file.pretrained(model, part)
-    return network_file.fine_tuned(Predictor(model, model.tokenizer()))
-
-
-def needed(extra: str, *modules: str) -> None:
-    """Raises UserError if modules that an extra installs are not there."""
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f'{" and ".join(missing)} missing: pip install "electra-tf2[{extra}]"')
-
-
 flags.DEFINE_string("from", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum("format", "electra", FORMATS, "format to write")
+flags.DEFINE_enum("format", "electra", [*MODULES], "format to write")
 flags.DEFINE_enum(
     "part",
     None,

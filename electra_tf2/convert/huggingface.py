@@ -17,19 +17,20 @@ from tokenizers.models import WordPiece
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert.own_folder import write_vocabulary
+from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FILE, UNK
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, UNK
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats import huggingface_names as names
-from electra_tf2.formats.folders import VOCABULARY
 from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
 from electra_tf2.inference.configured import config_of, generator_architecture
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.reading import read_text
 
 
 class Exported(NamedTuple):
@@ -54,6 +55,25 @@ class _Head(NamedTuple):
     tensors: dict[str, np.ndarray]
     config: dict[str, Any]
     left_out: list[str]
+
+
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a directory of a part of a model."""
+    exported = to_huggingface(model, options.part)
+    name = exported.class_name
+    write_huggingface(folder, model, exported, options.dtype)
+    left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
+    what = f"{folder}: {name} with tokenizer and model card{''.join(left_out)}"
+    return Written(what, difference(model, exported, folder, options.part), name)
+
+
+def difference(model: StoredModel, exported: Exported, folder: str | Path, part: str = "main") -> float:
+    """The largest difference between our outputs and those of the directory, read back; infinite without its head."""
+    theirs = outputs(read_model(folder))
+    if exported.class_name.endswith("Model") != (theirs.keys() == {"states"}):
+        return float("inf")
+    ours = outputs(model, part if len(theirs) > 1 or part == "generator" else "body")
+    return largest_at_tokens({name: ours[name] for name in theirs}, theirs, check_inputs(model))
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
@@ -119,8 +139,7 @@ def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> Non
         segments = min(2, model.architecture.type_vocab_size or 2)
         write_tokenizer(folder, model.tokens, model.casing, max_length, segments)
         return
-    write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
-    (folder / VOCABULARY).unlink(missing_ok=True)  # of a model that was here before
+    write_vocabulary(folder, model)
     names = model.tokenizer().special._asdict()
     settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}

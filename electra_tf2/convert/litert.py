@@ -15,21 +15,21 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import network_file as files
+from electra_tf2.convert.self_check import Options, Written
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
 
 
-def write_litert(folder: Path, model: StoredModel, made: files.Exportable, int8: bool) -> tuple[str, float]:
-    """Writes the folder, as convert.onnx.write_onnx does.
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a folder of a part of a model."""
+    return files.write_network(folder, model, files.exportable(model, options.part), RUNTIME, options.int8)
 
-    Raises:
-      UserError: LiteRT has not all of the network's operations, or int8 makes another network of it.
-    """
-    content = _converted(made, int8)
-    exact = _converted(made, int8=False) if int8 else None
-    return files.write_network(folder / "model.tflite", content, model, made, load, exact)
+
+def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
+    exact = _converted(made, int8=False)
+    return _converted(made, int8=True) if int8 else exact, exact
 
 
 def _converted(made: files.Exportable, int8: bool) -> bytes:
@@ -51,8 +51,8 @@ def _converted(made: files.Exportable, int8: bool) -> bytes:
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
 
 
-def load(content: bytes) -> tuple[list[str], files.Run]:
-    """Names of the outputs of a file's content, and its function, by the interpreter on the processor."""
+def load(content: bytes) -> tuple[files.Run, list[str]]:
+    """Function of a file's content, by the interpreter on the processor, and the names of its outputs."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:  # TensorFlow's own, until a later version leaves it out
@@ -64,4 +64,7 @@ def load(content: bytes) -> tuple[list[str], files.Run]:
         with errors_unseen():
             return runner(**{name: value.astype(np.int32) for name, value in inputs.items()})
 
-    return [*runner.get_output_details()], run
+    return run, [*runner.get_output_details()]
+
+
+RUNTIME = files.Runtime("LiteRT", "model.tflite", contents, load)

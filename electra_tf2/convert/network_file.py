@@ -21,7 +21,7 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.finetune.tasks.exports import SAMPLES
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of, make_network, pooling_of
+from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
@@ -36,6 +36,19 @@ _LANGUAGE_MODEL = "of the masked language model, one for each token of the vocab
 
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
+
+
+class Runtime(NamedTuple):
+    """A runtime and its files.
+
+    contents: gives the content of a file, with int8 weights where that is asked for, and that in float32; raises
+    UserError where it cannot hold the network. load: gives the function that a content is, and its outputs' names.
+    """
+
+    name: str
+    file: str
+    contents: Callable[["Exportable", bool], tuple[bytes, bytes]]
+    load: Callable[[bytes], tuple[Run, list[str]]]
 
 
 class Exportable(NamedTuple):
@@ -63,13 +76,6 @@ class Exportable(NamedTuple):
         ours, theirs = self.results(self.run), self.results(run)
         assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
         return check.largest(check.distance(value, theirs[name]) for name, value in ours.items())
-
-
-def at_tokens(rows: Encoded, run: Run) -> dict[str, np.ndarray]:
-    """Outputs on these rows, at real tokens where they are one for each token."""
-    real = rows.input_mask.astype(bool)
-    found = run(dict(zip(INPUTS, rows, strict=True)))
-    return {name: value[real] if value.shape[:2] == real.shape else value for name, value in found.items()}
 
 
 def pretrained(model: StoredModel, part: str) -> Exportable:
@@ -101,8 +107,13 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
             return {STATES: states, LOGITS: head(states)}
         return {STATES: states, SENTENCE: text_vectors(states, rows[1], about["pooling"], network.projection)}
 
-    results = functools.partial(at_tokens, check.check_inputs(model))
+    results = functools.partial(results_on, check.check_inputs(model))
     return Exportable(outputs, network.trainable_variables, about, results)
+
+
+def results_on(rows: Encoded, run: Run) -> dict[str, np.ndarray]:
+    """Outputs on these rows, at real tokens where they are one for each token."""
+    return check.at_tokens(run(dict(zip(INPUTS, rows, strict=True))), rows.input_mask)
 
 
 def fine_tuned(predictor: Predictor, texts: Sequence[tuple[str, str]] = SAMPLES) -> Exportable:
@@ -155,38 +166,36 @@ def refuse_prompts(predictor: Predictor) -> None:
             )
 
 
-def write_network(
-    path: Path,
-    content: bytes,
-    model: StoredModel,
-    made: Exportable,
-    load: Callable[[bytes], tuple[list[str], Run]],
-    exact: bytes | None,
-) -> tuple[str, float]:
+def exportable(model: StoredModel, part: str) -> Exportable:
+    """A part of a network; the main one of a fine-tuned model with its heads."""
+    if model.is_fine_tuned and part == "main" and not embeds(model):
+        return fine_tuned(Predictor(model, model.tokenizer()))
+    return pretrained(model, part)
+
+
+def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: Runtime, int8: bool) -> check.Written:
     """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
 
-    Args:
-      load: gives the names of a file's outputs and the function that it is in its runtime. exact: the same network in
-        float32, where `content` is int8.
-
-    Returns:
-      A description of what was written, and the largest difference between our network and the one in float32.
+    The self-check is that of the network in float32.
 
     Raises:
-      UserError: int8 makes another network of it.
+      UserError: the file cannot hold the network, or int8 makes another one of it.
     """
+    content, exact = runtime.contents(made, int8)
+    path = folder / runtime.file
     with replacing(path) as temporary:
         temporary.write_bytes(content)
-    outputs, run = load(path.read_bytes())
-    moved = movement(made, run) if exact is not None else []
-    longest = min(512, model.architecture.max_position_embeddings)
+    run, outputs = runtime.load(path.read_bytes())
+    moved = movement(made, run) if int8 else []
+    longest, weights = min(512, model.architecture.max_position_embeddings), "int8" if int8 else "float32"
     about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": config_of(model).model_name}
-    about |= {"made_of": model.origin, "max_length": longest, "weights": "float32" if exact is None else "int8"}
+    about |= {"made_of": model.origin, "max_length": longest, "weights": weights}
     about |= {"do_lower_case": model.casing.do_lower_case} | made.about
-    write_tokenizer_of(model, path.parent, about["max_length"])
-    write_json(path.with_name("model.json"), about)
-    said = f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {len(content) / 1e6:.1f} MB"
-    return "\n  ".join([said, *moved]), made.difference(run if exact is None else load(exact)[1])
+    write_tokenizer_of(model, folder, about["max_length"])
+    write_json(folder / "model.json", about)
+    said = f"{path}: {', '.join(about['outputs'])}; {weights}, {len(content) / 1e6:.1f} MB"
+    difference = made.difference(runtime.load(exact)[0] if int8 else run)
+    return check.Written("\n  ".join([said, *moved]), difference, f"that of {runtime.name}")
 
 
 def movement(made: Exportable, run: Run) -> list[str]:

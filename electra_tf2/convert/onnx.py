@@ -23,6 +23,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
 from electra_tf2.convert import network_file as files
+from electra_tf2.convert.self_check import Options, Written
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
@@ -32,19 +33,14 @@ OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
 
 
-def write_onnx(folder: Path, model: StoredModel, made: files.Exportable, int8: bool) -> tuple[str, float]:
-    """Writes the folder.
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a folder of a part of a model."""
+    return files.write_network(folder, model, files.exportable(model, options.part), RUNTIME, options.int8)
 
-    Returns:
-      A description of what was written, and the largest difference between our network and the one in float32.
 
-    Raises:
-      UserError: ONNX has not all of the network's operations, the weights are more than a file holds, or int8 makes
-        another network of it.
-    """
+def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
     exact = _converted(made)
-    content = _quantized(exact) if int8 else exact
-    return files.write_network(folder / "model.onnx", content, model, made, load, exact if int8 else None)
+    return _quantized(exact) if int8 else exact, exact
 
 
 def _converted(made: files.Exportable) -> bytes:
@@ -83,8 +79,8 @@ def _quantized(content: bytes) -> bytes:
         return after.read_bytes()
 
 
-def load(content: bytes) -> tuple[list[str], files.Run]:
-    """Names of the outputs of a file's content, and its function, by ONNX Runtime on the processor."""
+def load(content: bytes) -> tuple[files.Run, list[str]]:
+    """Function of a file's content, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -95,4 +91,7 @@ def load(content: bytes) -> tuple[list[str], files.Run]:
         found = session.run(None, {name: value.astype(np.int64) for name, value in inputs.items() if name in taken})
         return dict(zip(outputs, found, strict=True))
 
-    return outputs, run
+    return run, outputs
+
+
+RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", contents, load)

@@ -12,12 +12,18 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert.own_folder import write_vocabulary
+from electra_tf2.convert.self_check import Options, Written, read_back_difference
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats.huggingface_config import export_problems
+from electra_tf2.formats.original_config import HPARAMS
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.weights import original_names
+from electra_tf2.inference.configured import config_of
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically
+from electra_tf2.util.files import write_atomically, write_json
 
 # First parts of the names of variables that the original has.
 _SCOPES = (
@@ -35,6 +41,15 @@ _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermedia
           "max_position_embeddings", "type_vocab_size")  # fmt: skip
 _OF_PRETRAINING = ("electra_objective", "electric_objective", "two_tower_generator", "untied_generator",
                    "untied_generator_embeddings", "generator_layers", "generator_hidden_size")  # fmt: skip
+
+
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a checkpoint as `write_checkpoint`, and beside it vocabulary and hparams."""
+    prefix = write_checkpoint(folder, model.weights, model.architecture, options.step, options.adam_slots)
+    write_vocabulary(folder, model)
+    write_json(folder / HPARAMS, original_hparams(config_of(model)), sort_keys=False)
+    what = f"{prefix}; {HPARAMS} holds the --hparams that the original needs with it"
+    return Written(what, read_back_difference(model, read_model(folder)), "the checkpoint's")
 
 
 def write_checkpoint(

@@ -8,14 +8,25 @@ vocab.txt            its vocabulary; or tokenizer.json
 import dataclasses
 from pathlib import Path
 
+from electra_tf2.convert.self_check import Options, Written, read_back_difference
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE
 from electra_tf2.formats.folders import VOCABULARY
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import CLASS_FILE, StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import config_of
+from electra_tf2.inference.configured import config_of, without_generator
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.hparams import places
 from electra_tf2.util.reading import read_text
+
+
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a folder as `write_folder`; without its generator where that is asked for."""
+    model = without_generator(model) if options.part == "main" else model
+    write_folder(folder, model, options.dtype)
+    vocabulary = TOKENIZER_FILE if model.tokenizer_file else VOCABULARY
+    what = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
+    return Written(what, read_back_difference(model, read_model(folder)), "that of the folder")
 
 
 def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> None:
@@ -27,21 +38,23 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, model.weights, dtype)
-    if model.scores:
-        write_json(folder / "scores.json", model.scores)
-    vocabulary, other = (TOKENIZER_FILE, VOCABULARY) if model.tokenizer_file else (VOCABULARY, TOKENIZER_FILE)
-    if model.tokenizer_file:
-        write_atomically(folder / vocabulary, read_text(model.tokenizer_file, "tokenizer"))
-    else:
-        write_atomically(folder / vocabulary, "".join(f"{token}\n" for token in model.tokens))
-    if model.task_states is not None:
-        write_json(folder / "tasks.json", model.task_states)
-    if model.class_name:
-        write_json(folder / CLASS_FILE, {"class": model.class_name})
-    absent = {"scores.json": not model.scores, "tasks.json": model.task_states is None, other: True}
-    absent[CLASS_FILE] = not model.class_name
-    for name in filter(absent.get, absent):  # of a model that was here before
-        (folder / name).unlink(missing_ok=True)
+    vocabulary = write_vocabulary(folder, model)
+    about = {"scores.json": model.scores, "tasks.json": model.task_states}
+    about[CLASS_FILE] = {"class": model.class_name} if model.class_name else None
+    for name, value in about.items():
+        if value:
+            write_json(folder / name, value)
+        else:  # of a model that was here before
+            (folder / name).unlink(missing_ok=True)
     config = config_of(model)
     kept = {name: value for name, value in dataclasses.asdict(config).items() if name not in places(type(config))}
     write_json(folder / "config.json", kept | {"vocab_file": vocabulary}, sort_keys=False)
+
+
+def write_vocabulary(folder: Path, model: StoredModel) -> str:
+    """Writes vocab.txt, or a tokenizer.json as it came, and removes the other. Returns the file's name."""
+    name, other = (TOKENIZER_FILE, VOCABULARY) if model.tokenizer_file else (VOCABULARY, TOKENIZER_FILE)
+    text = read_text(model.tokenizer_file, "tokenizer") if model.tokenizer_file else None
+    write_atomically(folder / name, "".join(f"{token}\n" for token in model.tokens) if text is None else text)
+    (folder / other).unlink(missing_ok=True)
+    return name

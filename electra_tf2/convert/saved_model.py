@@ -23,10 +23,44 @@ from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 from electra_tf2.finetune.tasks.exports import SAMPLES, Signature, strings
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.util.reading import no_pattern
+
+
+def convert(folder: Path, model: StoredModel, options: check.Options) -> check.Written:
+    """Writes a SavedModel with the tokenizer inside."""
+    tokenizer = tokenizer_of(model, model.hparams["max_seq_length"] if model.is_fine_tuned else 512)
+    if model.is_fine_tuned:
+        predictor = Predictor(model, model.tokenizer())
+        signatures = task_signatures(predictor, tokenizer)
+        written = write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
+        difference = difference_from_strings(predictor, tokenizer, written)
+    else:
+        network = make_network(model)
+        signatures = pretrained_signatures(network, tokenizer)
+        written = write_saved_model(folder, signatures, network.trainable_variables, tokenizer)
+        difference = difference_of_states(model, written)
+    what = f"{written} with signatures {', '.join(signatures)}"
+    return check.Written(what, difference, "the SavedModel, from strings")
+
+
+def difference_of_states(model: StoredModel, folder: str | Path) -> float:
+    """The largest difference between our states and those of a SavedModel, from strings."""
+    with no_pattern(folder) as readable:
+        loaded = tf.saved_model.load(readable)
+    differences = []
+    for sentence in check.SENTENCES:
+        if isinstance(sentence, str):
+            theirs = loaded.signatures["states"](text=tf.constant([sentence]))
+        else:
+            first, second = (tf.constant([text]) for text in sentence)
+            theirs = loaded.signatures["pair_states"](text=first, text_pair=second)
+        ours = check.outputs(model, "body", check.check_inputs(model, [sentence]))
+        differences.append(check.distance(ours["states"], theirs["states"].numpy()))
+    return check.largest(differences)
 
 
 def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:

@@ -1,27 +1,22 @@
 """Self-check of a conversion: the same sentences through our network and through what was written.
 
 The files are read back from the disk: Hugging Face's and the original's by our own reader, so that the way out and the
-way in must agree; tf-models' by tf-models itself. Tests hold what was written against transformers.
+way in must agree; others by their own runtime. Tests hold what was written against transformers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.convert import tf_models
-from electra_tf2.convert.huggingface import Exported
 from electra_tf2.corpus.encoding import Encoded, Text, encode
 from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import no_pattern
 
 TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
 SENTENCES: tuple[Text, ...] = (
@@ -31,81 +26,52 @@ SENTENCES: tuple[Text, ...] = (
 )
 
 
+class Options(NamedTuple):
+    """Wishes of whoever converts: flags of convert_model.py."""
+
+    part: str = "main"
+    dtype: str = "float32"
+    int8: bool = False
+    step: int = 0
+    adam_slots: bool = False
+
+
+class Written(NamedTuple):
+    """What a conversion wrote, and the largest difference between our network and what it is `compared` with."""
+
+    what: str
+    difference: float
+    compared: str
+
+
 def check_inputs(model: StoredModel, sentences: Sequence[Text] = SENTENCES) -> Encoded:
     """Encodes the fixed sentences in the model's vocabulary."""
     return encode(model.tokenizer(), sentences, model.architecture.max_position_embeddings)
 
 
-def our_outputs(
-    model: StoredModel, part: str = "main", class_name: str = "", inputs: Encoded | None = None
-) -> dict[str, np.ndarray]:
-    """States [B, L, H] and logits of our network.
+def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None) -> dict[str, np.ndarray]:
+    """Computes what our network says: `states` [B, L, H] and the logits of heads, `replaced`, `words` or `task`.
 
     Args:
-      part: part of the model, as in huggingface_export.to_huggingface.
-      class_name: class of Hugging Face whose head's logits are wanted; "": none.
-      inputs: None: the fixed sentences.
+      part: "main", with the heads that it has; "generator"; or "body", the states alone.
+      rows: None: the fixed sentences.
     """
-    rows = check_inputs(model) if inputs is None else inputs
+    rows = check_inputs(model) if rows is None else rows
     with kernels.off():
         network = make_network(model)
-        batch = [tf.constant(value, tf.int32) for value in rows]
+        ids, mask, segments = batch = [tf.constant(value, tf.int32) for value in rows]
         encoder = network.generator if part == "generator" else network.encoder
         assert encoder is not None
-        result = {"states": tf.cast(encoder(*batch).sequence, tf.float32).numpy()}
-        if class_name == "ElectraForPreTraining":
-            result["logits"] = network.replaced_logits(*batch).numpy()
-        elif class_name == "ModernBertForTokenClassification" and network.detector is not None:
-            logits = network.replaced_logits(*batch).numpy()
-            result["logits"] = np.stack([np.zeros_like(logits), logits], -1)
-        elif class_name.endswith("ForMaskedLM"):
-            result["logits"] = network.token_logits(*batch).numpy()
-        elif class_name and not class_name.endswith("Model"):
-            result["logits"] = _task_logits(model, result["states"], rows)
-        return result
-
-
-def _task_logits(model: StoredModel, states: np.ndarray, rows: Encoded) -> np.ndarray:
-    """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
-    predictor = Predictor(model, model.tokenizer())
-    ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
-    inputs = HeadInput(tf.constant(states), mask, segments, predictor.tasks[0].no_labels(ids))
-    return predictor.model.heads[0].logits(inputs, None).numpy()
-
-
-def huggingface_difference(model: StoredModel, exported: Exported, folder: str, part: str = "main") -> float:
-    """The largest difference between our outputs and those of the directory, read back."""
-    ours = our_outputs(model, part, exported.class_name)
-    theirs = our_outputs(read_model(folder), "main", exported.class_name)
-    return largest_at_tokens(ours, theirs, check_inputs(model))
-
-
-def tf_models_difference(model: StoredModel, prefix: str) -> float:
-    """The largest difference between our states and those of tf-models' encoder with the checkpoint's weights."""
-    encoder = tf_models.build_encoder(model.architecture)
-    with no_pattern(prefix) as readable:
-        status = tf.train.Checkpoint(encoder=encoder).read(readable)
-        status.assert_existing_objects_matched().expect_partial()
-    encoded = check_inputs(model)
-    theirs = encoder(
-        {"input_word_ids": encoded.input_ids, "input_mask": encoded.input_mask, "input_type_ids": encoded.segment_ids}
-    )["sequence_output"].numpy()
-    return largest_at_tokens({"states": our_outputs(model)["states"]}, {"states": theirs}, encoded)
-
-
-def saved_model_difference(model: StoredModel, folder: str | Path) -> float:
-    """The largest difference between our states and those of a SavedModel, from strings."""
-    with no_pattern(folder) as readable:
-        loaded = tf.saved_model.load(readable)
-    differences = []
-    for sentence in SENTENCES:
-        alone = [sentence] if isinstance(sentence, str) else list(sentence)
-        names = ("text", "text_pair")[: len(alone)]
-        signature = loaded.signatures["states" if len(alone) == 1 else "pair_states"]
-        theirs = signature(**{name: tf.constant([text]) for name, text in zip(names, alone, strict=True)})["states"]
-        ours = our_outputs(model, inputs=check_inputs(model, [sentence]))["states"]
-        differences.append(np.abs(theirs.numpy() - ours).max() if theirs.shape == ours.shape else np.inf)
-    return largest(differences)
+        found = {"states": tf.cast(encoder(*batch).sequence, tf.float32)}
+        if part == "main" and network.detector is not None:
+            found["replaced"] = network.replaced_logits(*batch)
+        if part != "body" and network.language_model is not None:
+            found["words"] = network.token_logits(*batch)
+        if part == "main" and model.is_fine_tuned:
+            predictor = Predictor(model, model.tokenizer())
+            inputs = HeadInput(found["states"], mask, segments, predictor.tasks[0].no_labels(ids))
+            found["task"] = predictor.model.heads[0].logits(inputs, None)
+        return {name: value.numpy() for name, value in found.items()}
 
 
 def read_back_difference(model: StoredModel, again: StoredModel) -> float:
@@ -115,13 +81,9 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
     """
     if model.weights.keys() != again.weights.keys():
         return float("inf")
-    heads = {"discriminator_predictions": "ElectraForPreTraining", "generator_predictions": "ElectraForMaskedLM"}
-    kinds = [kind for scope, kind in heads.items() if f"{scope}/dense/kernel" in model.weights] or [""]
-    encoded = check_inputs(model)
-    outputs = [
-        largest_at_tokens(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds
-    ]
-    return largest([*outputs, *(distance(value, again.weights[name]) for name, value in model.weights.items())])
+    part = "body" if model.is_fine_tuned else "main"
+    of_outputs = largest_at_tokens(outputs(model, part), outputs(again, part), check_inputs(model))
+    return largest([of_outputs, *(distance(value, again.weights[name]) for name, value in model.weights.items())])
 
 
 def largest(differences: Iterable[float]) -> float:
@@ -180,8 +142,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
     """The largest `distance` at real tokens; states beyond a row's end mean nothing."""
-    real, distances = encoded.input_mask.astype(bool), []
-    for name, value in ours.items():
-        by_token = value.shape[:2] == real.shape
-        distances.append(distance(value[real], theirs[name][real]) if by_token else distance(value, theirs[name]))
-    return largest(distances)
+    assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
+    cut = [at_tokens(found, encoded.input_mask) for found in (ours, theirs)]
+    return largest(distance(value, cut[1][name]) for name, value in cut[0].items())
+
+
+def at_tokens(found: Mapping[str, np.ndarray], input_mask: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs [tokens, ...] where they are one for each token, [B, L, ...]; others as they are."""
+    real = input_mask.astype(bool)
+    return {name: value[real] if value.shape[:2] == real.shape else value for name, value in found.items()}

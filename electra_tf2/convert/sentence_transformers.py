@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
+from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import Tensors
 from electra_tf2.formats.readers import read_model
@@ -26,6 +27,13 @@ from electra_tf2.util.reading import read_json
 
 _MODULES = "sentence_transformers.models."  # the classes of all versions so far
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+
+
+def convert(folder: Path, model: StoredModel, options: check.Options) -> check.Written:
+    """Writes a folder as `write_sentence_transformer`."""
+    exported = write_sentence_transformer(folder, model, options.dtype)
+    what = f"{folder}: {exported.class_name}, pooling and normalisation"
+    return check.Written(what, difference(model, folder), "the folder's, vectors included")
 
 
 def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "float32") -> Exported:
@@ -60,24 +68,23 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
 
 def difference(model: StoredModel, folder: Path) -> float:
     """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
-    encoded, network = check.check_inputs(model), make_network(model)
-    theirs = check.our_outputs(read_model(str(folder)))["states"]
+    rows, network = check.check_inputs(model), make_network(model)
+    ours, theirs = check.outputs(model, "body"), check.outputs(read_model(folder), "body")
     with kernels.off():
-        ids, mask, segments = (tf.constant(value, tf.int32) for value in encoded)
-        vectors = network.text_vectors(ids, mask, segments, pooling_of(model))
-        ours = {"states": network.states(ids, mask, segments), "vectors": vectors}
-    ours = {name: value.numpy() for name, value in ours.items()}
-    return check.largest_at_tokens(ours, {"states": theirs, "vectors": _vectors(folder, theirs, encoded)}, encoded)
+        ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
+        ours["vectors"] = network.text_vectors(ids, mask, segments, pooling_of(model)).numpy()
+    theirs["vectors"] = _vectors(folder, theirs["states"], rows)
+    return check.largest_at_tokens(ours, theirs, rows)
 
 
-def _vectors(folder: Path, states: np.ndarray, encoded: check.Encoded) -> np.ndarray:
+def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
     """Result of the modules after the encoder, of its states [B, L, H]."""
     found = states
     for module in read_json(folder / "modules.json", "modules", list)[1:]:
         path, kind = folder / module["path"], module["type"].removeprefix(_MODULES)
         if kind == "Pooling":
             averages = (read_config(path) or {})[_MODES["mean"]]
-            marks = encoded.input_mask[:, :, np.newaxis]
+            marks = rows.input_mask[:, :, np.newaxis]
             found = (states * marks).sum(1) / marks.sum(1) if averages else states[:, 0]
         elif kind == "Dense":
             tensors = Tensors(path)

@@ -11,11 +11,35 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.convert.own_folder import write_vocabulary
+from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats.huggingface_config import export_problems
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tf_models import short_name, variables
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import no_pattern
+
+
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a checkpoint as `write_checkpoint`, and beside it the vocabulary."""
+    prefix = write_checkpoint(folder, model.weights, model.architecture)
+    write_vocabulary(folder, model)
+    what = f"{prefix}: the encoder, without heads; its pooler has random weights"
+    return Written(what, difference(model, prefix), "tf-models'")
+
+
+def difference(model: StoredModel, prefix: str) -> float:
+    """The largest difference between our states and those of tf-models' encoder with the checkpoint's weights."""
+    encoder = build_encoder(model.architecture)
+    with no_pattern(prefix) as readable:
+        status = tf.train.Checkpoint(encoder=encoder).read(readable)
+        status.assert_existing_objects_matched().expect_partial()
+    rows = check_inputs(model)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    theirs = encoder(dict(zip(names, rows, strict=True)))["sequence_output"].numpy()
+    return largest_at_tokens(outputs(model, "body"), {"states": theirs}, rows)
 
 
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 import electra_tf2 as electra
 from electra_tf2.convert import self_check as check
-from electra_tf2.convert.huggingface import to_huggingface, write_huggingface, write_tokenizer
+from electra_tf2.convert.huggingface import difference, to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.convert.original import write_checkpoint
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
@@ -41,10 +41,10 @@ ARRAYS = support.GOLDEN()
 def test_our_network_with_their_weights_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, name)
     ids, mask, segments = oracle.inputs()
-    found = check.our_outputs(read_model(str(tmp_path)), "main", name, Encoded(ids, mask, segments))
+    states, logits = check.outputs(read_model(str(tmp_path)), "main", Encoded(ids, mask, segments)).values()
     real = mask.astype(bool)
-    assert np.abs(found["states"] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
-    logits = found["logits"][:, :3] if "MaskedLM" in name else found["logits"]
+    assert np.abs(states - ARRAYS[f"{name}/states"])[real].max() < 1e-5
+    logits = logits[:, :3] if "MaskedLM" in name else logits
     expected = ARRAYS[f"{name}/logits"]
     kept = real if expected.shape[:2] == real.shape else slice(None)
     np.testing.assert_allclose(logits[kept], expected[kept], atol=1e-5)
@@ -100,7 +100,7 @@ def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -
     one = electra.load(tmp_path).states([("the man", "went")])[0].vectors
     model = read_model(str(tmp_path))
     write_huggingface(tmp_path / "out", model, to_huggingface(model))
-    assert check.huggingface_difference(model, to_huggingface(model), str(tmp_path / "out")) < 1e-5
+    assert difference(model, to_huggingface(model), str(tmp_path / "out")) < 1e-5
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("a", "b").type_ids == [0] * 5
     alike = np.repeat(tensors[table][:1], 2, 0)
     write_tensors(tmp_path / "model.safetensors", tensors | {table: alike})
@@ -117,7 +117,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None
     assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
     exported = to_huggingface(model)
     write_huggingface(tmp_path / "ours", model, exported)
-    assert check.huggingface_difference(model, exported, str(tmp_path / "ours")) < 1e-5
+    assert difference(model, exported, str(tmp_path / "ours")) < 1e-5
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["layer_norm_eps"] == 0.01
     with pytest.raises(UserError, match=r"the original program has no norm_eps 0.01"):
         write_checkpoint(tmp_path / "tf1", model.weights, model.architecture, 0, False)
@@ -128,7 +128,7 @@ def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
     model = support.tiny()
     exported = to_huggingface(model, part)
     write_huggingface(tmp_path, model, exported)
-    assert check.huggingface_difference(model, exported, str(tmp_path), part) < 1e-5
+    assert difference(model, exported, str(tmp_path), part) < 1e-5
     again = read_model(str(tmp_path))
     for name, value in again.weights.items():
         there = name
@@ -157,7 +157,7 @@ def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, c
     exported = to_huggingface(model)
     assert exported.class_name == class_name and not exported.left_out
     write_huggingface(tmp_path, model, exported)
-    assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5
+    assert difference(model, exported, str(tmp_path)) < 1e-5
     config = json.loads((tmp_path / "config.json").read_text())
     if "labels" in state:
         assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]

@@ -23,17 +23,16 @@ from tests.support import stored_models as support
 from tests.support.programs import run_program
 
 TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "went of " * 40))
-WRITERS = {"onnx": (onnx.write_onnx, onnx.load), "tflite": (litert.write_litert, litert.load)}
+RUNTIMES = {"onnx": onnx.RUNTIME, "tflite": litert.RUNTIME}
 
 
 def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
     """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
-    write, load = WRITERS[kind]
-    said, difference = write(folder, model, made, False)
-    assert difference < 1e-5, said
-    _, run = load((folder / f"model.{kind}").read_bytes())
+    written = network_file.write_network(folder, model, made, RUNTIMES[kind], False)
+    assert written.difference < 1e-5, written
+    run, _ = RUNTIMES[kind].load((folder / f"model.{kind}").read_bytes())
     for rows in (check.check_inputs(model, TEXTS), check.check_inputs(model)):
-        results = functools.partial(network_file.at_tokens, rows)
+        results = functools.partial(network_file.results_on, rows)
         assert made._replace(results=results).difference(run) < 1e-5
     return dict(run(dict(zip(network_file.INPUTS, rows, strict=True))))
 
@@ -47,7 +46,7 @@ NETWORKS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", RUNTIMES)
 @pytest.mark.parametrize("sizes", NETWORKS, ids=[" ".join(map(str, sizes.values())) for sizes in NETWORKS])
 def test_every_network_computes_the_same(sizes: dict[str, Any], kind: str, tmp_path: Path) -> None:
     model = support.with_crc_weights(model_hparam_overrides=support.tiny().hparams["model_hparam_overrides"] | sizes)
@@ -66,7 +65,7 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", RUNTIMES)
 @pytest.mark.parametrize(("part", "hparams", "outputs"), PARTS)
 def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], kind: str, tmp_path: Path) -> None:
     model = support.with_crc_weights(**hparams)
@@ -75,7 +74,7 @@ def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str]
     assert outputs == found.keys() == set(json.loads((tmp_path / "model.json").read_text())["outputs"])
     real = check.check_inputs(model).input_mask.astype(bool)
     if "last_hidden_state" in found:  # the function that was written is the network that the self-check knows
-        states = check.our_outputs(model)["states"]
+        states = check.outputs(model, "body")["states"]
         assert np.abs(found["last_hidden_state"] - states)[real].max() < 1e-5
 
 
@@ -133,7 +132,7 @@ def _cases() -> list[Any]:
     cases = []
     for number, (task, *given) in enumerate(HEADS):
         of_class = (SAME_HEAD.get(task, task), *given[0])
-        for kind in (*WRITERS, "saved_model"):
+        for kind in (*RUNTIMES, "saved_model"):
             marks = (pytest.mark.slow,) if of_class in seen and kind != "onnx" else ()
             cases.append(pytest.param(task, *given, kind, id=f"{task} {number} {kind}", marks=marks))
         seen.add(of_class)
@@ -154,9 +153,8 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(task, heads, state, h
         difference = lambda: saved_model.difference_from_strings(predictor, tokenizer, written, texts)  # noqa: E731
     else:
         made = network_file.fine_tuned(predictor, texts)
-        write, load = WRITERS[kind]
-        write(tmp_path, model, made, False)
-        _, run = load((tmp_path / f"model.{kind}").read_bytes())
+        network_file.write_network(tmp_path, model, made, RUNTIMES[kind], False)
+        run, _ = RUNTIMES[kind].load((tmp_path / f"model.{kind}").read_bytes())
         difference = lambda: made.difference(run)  # noqa: E731
     print(f"{task}, {kind}: {difference():.1e}")
     assert difference() < 1e-5
@@ -182,10 +180,9 @@ def test_a_new_kind_of_head_leaves_without_a_line_of_the_writers(tmp_path: Path)
         return {"topics": tf.nn.softmax(tf.reduce_max(states, 1) @ kernel), "first": tf.argmax(states[:, 0], -1)}
 
     made = network._replace(function=function, variables=[*network.variables, kernel], about={"kind": "topics"})
-    for kind, (write, load) in WRITERS.items():
-        _, difference = write(tmp_path, support.tiny(), made, False)
-        assert difference < 1e-5
-        outputs, _ = load((tmp_path / f"model.{kind}").read_bytes())
+    for kind, runtime in RUNTIMES.items():
+        assert network_file.write_network(tmp_path, support.tiny(), made, runtime, False).difference < 1e-5
+        _, outputs = runtime.load((tmp_path / f"model.{kind}").read_bytes())
         assert {*outputs} == {"topics", "first"}
 
 
@@ -223,7 +220,7 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
             np.testing.assert_allclose(1 / (1 + np.exp(-logits)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", RUNTIMES)
 def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: Path) -> None:
     words = ["convert_model.py", "--from", str(golden.CHECKPOINT), "--format", kind]
     small = run_program(*words, "--to", f"{tmp_path}/int8", "--quantize", "int8")
@@ -234,7 +231,7 @@ def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: 
     sizes = [(tmp_path / name / f"model.{kind}").stat().st_size for name in ("int8", "whole")]
     assert sizes[0] < 0.4 * sizes[1]
     made = network_file.pretrained(support.tiny(), "main")
-    _, run = WRITERS[kind][1]((tmp_path / "int8" / f"model.{kind}").read_bytes())
+    run, _ = RUNTIMES[kind].load((tmp_path / "int8" / f"model.{kind}").read_bytes())
     theirs = made.results(run)
     for name, ours in made.results(made.run).items():
         assert np.corrcoef(ours.ravel(), theirs[name].ravel())[0, 1] > 0.99
@@ -247,7 +244,7 @@ def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> Non
     gamma[unit], kernel[unit] = 1e5, 0
     model = model.changed(weights=dict(model.weights) | {norm: gamma, project: kernel})
     with pytest.raises(UserError, match="too far"):
-        onnx.write_onnx(tmp_path, model, network_file.pretrained(model, "main"), True)
+        network_file.write_network(tmp_path, model, network_file.pretrained(model, "main"), onnx.RUNTIME, True)
 
 
 def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(tmp_path: Path) -> None:
@@ -261,7 +258,7 @@ def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(
         ("onnx", r"ONNX cannot hold this network \(.*\): --format saved_model can"),
     ):
         with pytest.raises(UserError, match=message):
-            WRITERS[kind][0](tmp_path, support.tiny(), made, False)
+            RUNTIMES[kind].contents(made, False)
 
 
 @pytest.mark.parametrize(

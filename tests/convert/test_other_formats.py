@@ -114,7 +114,7 @@ def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path
     model = support.tiny()
     prefix = tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
     (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
-    assert check.tf_models_difference(model, prefix) < 1e-5
+    assert tf_models.difference(model, prefix) < 1e-5
     again = read_model(str(tmp_path))
     assert set(again.weights) == {name for name in model.weights if name.startswith("electra/")}
     for name, value in again.weights.items():
