@@ -28,7 +28,7 @@ from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.progress import Progress
-from electra_tf2.util.reading import read_json_lines, read_text
+from electra_tf2.util.reading import field, read_json_lines, read_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,17 +50,16 @@ def main() -> int:
 def score_pairs() -> None:
     """Prints the accuracy of each phenomenon."""
     values = flags.FLAGS
-    folder = Path(values.pairs)
-    fields = (values.good_field, values.bad_field, values.phenomenon_field)
-    pairs = [
-        ranking.read_pair(row, f"--pairs {path}, line {number}", fields, path.stem)
-        for path in (sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder])
-        for number, row in read_json_lines(path, "--pairs")
-    ]
+    folder, pairs = Path(values.pairs), []
+    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]:
+        for number, row in read_json_lines(path, "--pairs"):
+            names = (values.good_field, values.bad_field)
+            good, bad = (field(row, name, str, f"--pairs {path}, line {number}") for name in names)
+            pairs.append((good, bad, str(row.get(values.phenomenon_field, path.stem))))
     if not pairs:
         raise UserError(f"--pairs: {folder} holds no pairs{' in .jsonl files' if folder.is_dir() else ''}")
-    good, bad = scores([[pair.good for pair in pairs], [pair.bad for pair in pairs]])
-    found = ranking.accuracy(pairs, good, bad)
+    good_texts, bad_texts, phenomena = (list(column) for column in zip(*pairs, strict=True))
+    found = ranking.accuracy(phenomena, *scores([good_texts, bad_texts]))
     width = max(map(len, found))
     for name, value in found.items():
         print(f"{name:{width}} {value:6.2f}")

@@ -20,9 +20,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.own_folder import write_vocabulary
 from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, UNK
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, UNK, SpecialIds
 from electra_tf2.formats import ELSEWHERE
-from electra_tf2.formats import huggingface_names as names
+from electra_tf2.formats import huggingface as names
 from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
@@ -49,7 +49,7 @@ class Exported(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """A class with this head ("": the encoder alone), the head's tensors, what it adds to the configuration."""
+    """A class, the tensors of its head, if it has one, what it adds to the configuration, and what has no place."""
 
     class_name: str
     tensors: dict[str, np.ndarray]
@@ -85,40 +85,37 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
     Raises:
       UserError: Hugging Face's classes have no such network; names what they lack.
     """
-    own, weights = part == "generator", model.weights
-    if own and not model.has_generator:
-        raise UserError("this model has no generator of its own")
-    if own and any(name.startswith("generator_ltr/") for name in weights):
-        raise UserError("Hugging Face has no class for a generator of two towers")
-    a, scope = (generator_architecture(model), "generator") if own else (model.architecture, "electra")
+    weights, a, scope = model.weights, model.architecture, "electra"
+    if part == "generator":
+        if not model.has_generator:
+            raise UserError("this model has no generator of its own")
+        if any(name.startswith("generator_ltr/") for name in weights):
+            raise UserError("Hugging Face has no class for a generator of two towers")
+        a, scope = generator_architecture(model), "generator"
+        shared = {name: value for name, value in weights.items() if name.startswith("electra/embeddings/")}
+        weights = {name.replace("electra/", "generator/", 1): value for name, value in shared.items()} | {**weights}
     modern = is_like_modernbert(a)
-    embeddings = f"{scope}/embeddings"
-    if f"{embeddings}/word_embeddings" not in weights and f"{embeddings}/position_embeddings" in weights:
-        words = weights["electra/embeddings/word_embeddings"]  # only the word table is shared
-        weights = {**weights, f"{embeddings}/word_embeddings": words}
-    elif f"{embeddings}/word_embeddings" not in weights:
-        embeddings = "electra/embeddings"
-    was_bert = model.class_name.startswith("Bert") and not own and a.embedding_size == a.hidden_size
-    family = "ModernBert" if modern else "Bert" if was_bert else "Electra"
-    head = _head(model, part, a, family)
-    class_name = head.class_name or f"{family}Model"
-    kind = next(name.lower() for name in ("ModernBert", "Bert", "Electra") if class_name.startswith(name))
-    prefix = "" if not head.class_name else "model." if modern else f"{kind}."
-    config = config_json(a, kind, class_name)
-    tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
+    was_bert = model.class_name.startswith("Bert") and part != "generator" and a.embedding_size == a.hidden_size
+    head = _head(model, part, a, "ModernBert" if modern else "Bert" if was_bert else "Electra")
+    kind = head.class_name.partition("Model" if head.class_name.endswith("Model") else "For")[0].lower()
+    prefix = "" if head.class_name.endswith("Model") else "model." if modern else f"{kind}."
+    config = config_json(a, kind, head.class_name)
+    tensors = names.to_theirs(names.encoder(a, prefix, modern, scope), weights) | head.tensors
     if modern:
         special = model.tokenizer().special
         config |= dict.fromkeys(("cls_token_id", "bos_token_id"), special.cls)
         config |= dict.fromkeys(("sep_token_id", "eos_token_id"), special.sep)
-        tensors[f"{prefix}{names.WORDS}"] = names.word_table(weights, a, scope, embeddings)
+        table = weights[f"{scope}/embeddings/word_embeddings"]
+        if a.embedding_size != a.hidden_size:
+            table = (table.astype(np.float64) @ weights[f"{scope}/embeddings_project/kernel"]).astype(np.float32)
+        tensors[f"{prefix}{names.WORDS}"] = table
         if "head.dense.bias" in tensors:
             config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
             if not config["classifier_bias"]:  # as their configurations have it
                 del tensors["head.dense.bias"]
     elif not a.type_vocab_size:
         tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = np.zeros([2, a.embedding_size], np.float32)
-    left_out = [name for name in head.left_out if not (own and name.startswith("generator"))]
-    return Exported(config | head.config, tensors, left_out)
+    return Exported(config | head.config, tensors, head.left_out)
 
 
 def write_huggingface(folder: str | Path, model: StoredModel, exported: Exported, dtype: str = "float32") -> None:
@@ -130,7 +127,7 @@ def write_huggingface(folder: str | Path, model: StoredModel, exported: Exported
     write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
     write_atomically(folder / "README.md", _model_card(model, exported))
     config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}
-    write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+    write_json(folder / "config.json", config)
 
 
 def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> None:
@@ -140,8 +137,8 @@ def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> Non
         write_tokenizer(folder, model.tokens, model.casing, max_length, segments)
         return
     write_vocabulary(folder, model)
-    names = model.tokenizer().special._asdict()
-    settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
+    special = model.tokenizer().special._asdict()
+    settings: dict[str, Any] = {f"{name}_token": model.tokens[number] for name, number in special.items()}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
     write_json(folder / "tokenizer_config.json", settings)
 
@@ -177,33 +174,36 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     write_atomically(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
     write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
-    settings = {
+    settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": casing.do_lower_case,
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "model_max_length": max_length,
     }
-    settings |= {f"{name}_token": token for name, token in zip(_SPECIAL_NAMES, SPECIAL_TOKENS, strict=True)}
-    write_atomically(folder / "tokenizer_config.json", json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    settings |= {f"{name}_token": token for name, token in zip(SpecialIds._fields, SPECIAL_TOKENS, strict=True)}
+    write_json(folder / "tokenizer_config.json", settings)
 
 
 def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
     """The head of a part of a model that Hugging Face has, too; without one, the encoder alone and what is left out."""
-    weights, modern, alone = model.weights, family == "ModernBert", _Head("", {}, {}, _heads(model))
+    weights, config, modern = model.weights, config_of(model), family == "ModernBert"
+    kept = {"electra", *(("generator", names.LANGUAGE_MODEL) if part == "generator" else ())}
+    left_out = sorted({name.split("/")[0] for name in weights} - kept)
+    alone = _Head(f"{family}Model", {}, {}, left_out)
     if part == "body" or (modern and a.head_style != "modernbert"):
         return alone
-    config = config_of(model)
     if part == "main" and isinstance(config, FinetuningConfig):
-        return _task_head(model, config, family)
-    if part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys():
+        return _task_head(model, config, alone)
+    detects = part == "main" and f"{names.DETECTOR}/dense/kernel" in weights
+    scope = names.DETECTOR if detects else names.LANGUAGE_MODEL
+    is_coco = part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys()
+    of_generator = part == "main" and not detects and model.has_generator
+    if is_coco or of_generator or f"{scope}/dense/kernel" not in weights:
         return alone
-    scope, said = "discriminator_predictions", dict[str, Any]()
-    if part == "main" and f"{scope}/dense/kernel" in weights:
+    if detects:
         class_name = "ModernBertForTokenClassification" if modern else "ElectraForPreTraining"
-        said = _labels(names.DETECTION_LABELS) if modern else {}
-    elif "generator_predictions/dense/kernel" in weights and (part == "generator" or not model.has_generator):
-        scope = "generator_predictions"
+    else:
         was_electra = model.class_name.startswith("Electra") and a.hidden_act == "gelu"
         if not modern and a.embedding_size == a.hidden_size and not model.has_generator and not was_electra:
             family = "Bert"
@@ -212,70 +212,55 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
             act = a.hidden_act
             raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {act!r}: {ELSEWHERE}")
         class_name = f"{family}ForMaskedLM"
-    else:
-        return alone
-    return _Head(class_name, names.to_theirs(names.head(class_name, a), weights), said, _heads(model, scope))
+    tensors = names.to_theirs(names.head(class_name, a), weights)
+    labels = _labels(names.DETECTION_LABELS) if detects and modern else {}
+    return _Head(class_name, tensors, labels, [name for name in left_out if name != scope])
 
 
-_SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")  # of `SPECIAL_TOKENS`
-
-
-def _labels(named: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": {str(number): label for number, label in enumerate(named)},
-        "label2id": {label: number for number, label in enumerate(named)},
-    }
-
-
-def _task_head(model: StoredModel, config: FinetuningConfig, family: str) -> _Head:
-    """The class that computes the same logits as the one task's head."""
+def _task_head(model: StoredModel, config: FinetuningConfig, alone: _Head) -> _Head:
+    """The class that computes the same logits as the one task's head, or else the encoder alone."""
     if len(config.task_names) != 1:
         raise UserError(
             f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
             "and saved_model hold all of them"
         )
     (task,) = config.task_names
-    weights, a, scope, modern = model.weights, model.architecture, f"task_specific/{task}", family == "ModernBert"
-
-    def has(name: str) -> bool:
-        return f"{scope}/{name}/kernel" in weights
-
-    def without(part: str) -> _Head:
-        return _Head("", {}, {}, [f"{scope}: {part}"])
-
-    said, left_out = dict[str, Any](), list[str]()
-    if has("end_hidden"):
-        return without("the end of an answer given its start (joint_prediction)")
-    choices = config.kind_of(task) == "choice"  # each candidate is judged: no class has that
-    if choices or not (has("start") or has("dense")) or (modern and not has("head/dense")):
-        return _Head("", {}, {}, _heads(model))
-    if has("start"):
-        kind, left_out = "QuestionAnswering", sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
+    weights, a, scope, task_kind = model.weights, model.architecture, f"task_specific/{task}", config.kind_of(task)
+    family, left_out = alone.class_name.removesuffix("Model"), list[str]()
+    modern, parts = family == "ModernBert", {name for name in weights if name.startswith(f"{scope}/")}
+    judges_candidates = task_kind == "choice"  # which no class does
+    if f"{scope}/end_hidden/kernel" in parts:
+        return alone._replace(left_out=[f"{scope}: the end of an answer given its start (joint_prediction)"])
+    if judges_candidates or not {f"{scope}/start/kernel", f"{scope}/dense/kernel"} & parts:
+        return alone
+    if modern and f"{scope}/head/dense/kernel" not in parts:
+        return alone
+    said, labels = dict[str, Any](), (model.task_states or {}).get(task, {}).get("labels")
+    if f"{scope}/start/kernel" in parts:
+        kind, left_out = "QuestionAnswering", sorted(name for name in parts if "/answerable" in name)
     else:
-        labels = (model.task_states or {}).get(task, {}).get("labels")
         said |= _labels(["value"] if labels is None else list(map(str, labels)))
         said |= {"classifier_dropout": config.classifier_dropout}
-        kind = "TokenClassification" if config.kind_of(task) == "tagging" else "SequenceClassification"
+        kind = "TokenClassification" if task_kind == "tagging" else "SequenceClassification"
     if kind == "SequenceClassification":
-        said |= {"problem_type": "regression" if labels is None else "single_label_classification"}
+        said["problem_type"] = "regression" if labels is None else "single_label_classification"
         said |= {"num_labels": 1} if labels is None else {}
         if modern:
-            said |= {"classifier_pooling": config.classifier_pooling}
+            said["classifier_pooling"] = config.classifier_pooling
         elif config.classifier_pooling == "mean":
-            return without("classes from the mean of all states, not from [CLS]")
+            return alone._replace(left_out=[f"{scope}: classes from the mean of all states, not from [CLS]"])
         elif config.classifier == "linear":
-            return _linear_classifier(weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"], said)
-        elif config.classifier == "tanh":
-            family = "Bert"  # whose pooler is this layer
-            if a.embedding_size != a.hidden_size:
-                return without("a tanh layer before the classes, where ELECTRA's class has gelu")
+            return _linear_classifier(weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"], said, alone)
         else:
-            family = "Electra"
+            family = "Bert" if config.classifier == "tanh" else "Electra"  # Bert's pooler is this layer
+            if family == "Bert" and a.embedding_size != a.hidden_size:
+                what = f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"
+                return alone._replace(left_out=[what])
     class_name = f"{family}For{kind}"
-    return _Head(class_name, names.to_theirs(names.task_head(class_name, scope, a), weights), said, left_out)
+    return _Head(class_name, names.to_theirs(names.head(class_name, a, scope), weights), said, left_out)
 
 
-def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any]) -> _Head:
+def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any], alone: _Head) -> _Head:
     """A linear layer on [CLS] as ELECTRA's class, which has a dense layer with gelu before its own.
 
     gelu(z) - gelu(-z) = z for every z. So the first layer computes the logits and their negatives, and the second one
@@ -284,24 +269,21 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
     hidden, classes = kernel.shape
     spare = hidden - 2 * classes
     if spare < 0:
-        left_out = [f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"]
-        return _Head("", {}, {}, left_out)
-    first = np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)])
-    offset = np.pad(np.concatenate([bias, -bias]), [(0, spare)])
+        what = f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"
+        return alone._replace(left_out=[what])
     second = np.pad(np.concatenate([np.eye(classes), -np.eye(classes)]), [(0, spare), (0, 0)]).astype(np.float32)
-    tensors = _linear("classifier.dense", first, offset)
-    tensors |= _linear("classifier.out_proj", second, np.zeros([classes], np.float32))
+    tensors = {
+        "classifier.dense.weight": np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)]).T,
+        "classifier.dense.bias": np.pad(np.concatenate([bias, -bias]), [(0, spare)]),
+        "classifier.out_proj.weight": second.T,
+        "classifier.out_proj.bias": np.zeros([classes], np.float32),
+    }
     return _Head("ElectraForSequenceClassification", tensors, config, [])
 
 
-def _linear(name: str, kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
-    return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
-
-
-def _heads(model: StoredModel, *kept: str) -> list[str]:
-    """Scopes of the variables beside the main encoder that are not exported."""
-    scopes = {name.split("/")[0] for name in model.weights}
-    return sorted(scopes - {"electra", *kept})
+def _labels(named: Sequence[str]) -> dict[str, Any]:
+    numbered = [(str(number), label) for number, label in enumerate(named)]
+    return {"id2label": dict(numbered), "label2id": {label: int(number) for number, label in numbered}}
 
 
 def _model_card(model: StoredModel, exported: Exported) -> str:

@@ -16,7 +16,7 @@ from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats.folders import read_config
-from electra_tf2.formats.huggingface import Tensors
+from electra_tf2.formats.huggingface import load_tensors
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
@@ -87,7 +87,7 @@ def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
             marks = rows.input_mask[:, :, np.newaxis]
             found = (states * marks).sum(1) / marks.sum(1) if averages else states[:, 0]
         elif kind == "Dense":
-            tensors = Tensors(path)
+            tensors = load_tensors(path)
             found = found @ tensors["linear.weight"].T + tensors["linear.bias"]
         else:
             found = found / np.linalg.norm(found, axis=-1, keepdims=True)

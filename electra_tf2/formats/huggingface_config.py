@@ -1,13 +1,13 @@
 """Configuration and tokenizer of a Hugging Face directory of ELECTRA, BERT or ModernBERT, as our hparams, and back.
 
-Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated. Of
-ModernBERT, transformers 5 writes `layer_types` and, for each of them, `rope_parameters`; older versions write
-`global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`. Both are read, and both written. Imports
-neither TensorFlow nor numpy: formats.readers asks here for configurations.
+Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
+`FIELDS` says which of their fields is which of ours, for both ways. Of ModernBERT, transformers 5 writes `layer_types`
+and, for each of them, `rope_parameters`; older versions write `global_attn_every_n_layers`, `global_rope_theta` and
+`local_rope_theta`. Both are read, and both written. Imports neither TensorFlow nor numpy: formats.readers asks here for
+configurations.
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,49 +17,56 @@ from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, added_tokens, is_wordp
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import checked
 from electra_tf2.util.reading import read_json, typed
 
-MODEL_TYPES = ("electra", "bert", "modernbert")
-_EPSILON = 1e-12  # of layer norms, if a configuration names none: their default and ours
-# Entries of model_hparam_overrides, which have the same names there.
-_OVERRIDES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-)
-_MODERNBERT = {
-    "vocab_size": 50368,
-    "hidden_size": 768,
-    "num_hidden_layers": 22,
-    "num_attention_heads": 12,
-    "intermediate_size": 1152,
-    "max_position_embeddings": 8192,
+# Fields that have one name in their configurations and in ours (Architecture).
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+          "max_position_embeddings", "initializer_range")  # fmt: skip
+_OF_BERT = ("type_vocab_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
+_OF_MODERNBERT = ("norm_eps", "norm_bias", "attention_bias", "mlp_bias", "tie_word_embeddings", "local_attention",
+                  "global_attn_every_n_layers", "local_rope_theta")  # fmt: skip
+_BERT = {name: name for name in (*_SIZES, *_OF_BERT)} | {"layer_norm_eps": "norm_eps"}
+FIELDS = {  # model_type -> name there -> name here
+    "electra": _BERT | {"embedding_size": "embedding_size"},
+    "bert": _BERT,
+    "modernbert": {name: name for name in (*_SIZES, *_OF_MODERNBERT)}
+    | {"hidden_activation": "hidden_act", "attention_dropout": "attention_probs_dropout_prob"}
+    | dict.fromkeys(("embedding_dropout", "mlp_dropout"), "hidden_dropout_prob")
+    | {"global_rope_theta": "rope_theta"},
 }
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-_THETAS = {_FULL: ("global_rope_theta", 160000.0), _SLIDING: ("local_rope_theta", 10000.0)}
-_SAME = ("norm_eps", "norm_bias", "attention_bias", "mlp_bias", "tie_word_embeddings", "initializer_range")
-_KINDS = {"norm_bias": bool, "attention_bias": bool, "mlp_bias": bool, "tie_word_embeddings": bool}
-# Switches that Hugging Face's ModernBERT has in this position only.
-_FIXED = ("norm_style", "first_norm", "embedding_norm", "gated_mlp", "type_vocab_size", "relative_positions")
-# Defaults of transformers' configuration classes.
+# Defaults of transformers' configuration classes; what is in none is ours where they do not say it.
 _BOTH = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2}
-_DEFAULTS: dict[str, dict[str, int]] = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    "modernbert": _MODERNBERT,
+    "modernbert": {
+        "vocab_size": 50368,
+        "hidden_size": 768,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 12,
+        "intermediate_size": 1152,
+        "max_position_embeddings": 8192,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "hidden_activation": "gelu",
+        "global_rope_theta": PRESETS["modernbert"]["rope_theta"],
+        **dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), 0.0),
+        **{name: PRESETS["modernbert"][name] for name in _OF_MODERNBERT if name in PRESETS["modernbert"]},
+    },
 }
-# Switches of ours, of which BERT has the defaults.
-_OF_BERT = ("embedding_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
-_MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
+# Fields whose values all networks of ours have.
+_MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+# Switches of ours of which programs that know one architecture have its preset alone.
+_SWITCHES = {
+    "bert": ("relative_positions", "norm_style", "embedding_norm", "norm_bias", "norm_eps", "attention_bias",
+             "mlp_bias", "gated_mlp", "share_layers"),
+    "modernbert": ("norm_style", "first_norm", "embedding_norm", "gated_mlp", "type_vocab_size", "relative_positions",
+                   "share_layers"),
+}  # fmt: skip
+_MOST_LAYERS = 1000  # more would be listed one by one before a tensor is missed
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?"  # that divide text as BERT's does
-_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 class Casing(NamedTuple):
@@ -85,56 +92,72 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
       UserError: names everything in it that our networks cannot do.
     """
-    where = f"{folder}/config.json"
-    if config["model_type"] not in MODEL_TYPES:
-        raise UserError(
-            f"{where}: model_type is {config['model_type']!r}; only {', '.join(MODEL_TYPES)} networks can be read"
-        )
-    values = _DEFAULTS[config["model_type"]] | dict(config)
-    sizes = {name: values[name] for name in _DEFAULTS[config["model_type"]]}
-    wrong = [name for name, size in sizes.items() if type(size) is not int or size < (name != "type_vocab_size")]
-    wrong += [name for name, most in _MOST.items() if name not in wrong and sizes[name] > most]
-    if wrong:
-        listed = ", ".join(f"{name} {shown(sizes[name])}" for name in wrong)
-        raise UserError(f"{where}: sizes must be integers of a network that can be, but there is {listed}")
-    same = [name for name in _OVERRIDES if name in values]
-    if config["model_type"] == "modernbert":
-        overrides = {name: values[name] for name in same if name in _MODERNBERT}
-        overrides |= _modernbert_overrides(values, where)
-    else:
-        _check_bert(config, where)
-        overrides = {name: values[name] for name in same}
-        epsilon = values.get("layer_norm_eps", _EPSILON)
-        overrides |= {} if epsilon == _EPSILON else {"norm_eps": epsilon}
-    hidden = values["hidden_size"]
-    tokens = len(tokens_in(folder))
-    if tokens > values["vocab_size"]:
-        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {values['vocab_size']}")
-    embedding = values["embedding_size"] if config["model_type"] == "electra" else hidden
+    where, kind = f"{folder}/config.json", config["model_type"]
+    if kind not in FIELDS:
+        raise UserError(f"{where}: model_type is {kind!r}; only {', '.join(FIELDS)} networks can be read")
+    config, problems = _in_older_words(config) if kind == "modernbert" else (config, [])
+    values = _DEFAULTS[kind] | {name: config[name] for name in FIELDS[kind] if name in config}
+    problems += [problem for name, value in values.items() if (problem := _problem(name, FIELDS[kind][name], value))]
+    if not problems and values["num_hidden_layers"] > _MOST_LAYERS:
+        problems.append(f"num_hidden_layers {values['num_hidden_layers']} ({_MOST_LAYERS} at most)")
+    must_be = {"classifier_activation": values["hidden_activation"]} if kind == "modernbert" else _MUST_BE
+    others = [name for name, value in must_be.items() if config.get(name) not in (None, value)]
+    problems += [f"{name} {shown(config[name])} ({must_be[name]} only)" for name in others]
+    if problems:
+        raise UserError(f"{where} is of a network that ours cannot be: {'; '.join(problems)}")
+    overrides = {ours: values[name] for name, ours in FIELDS[kind].items() if name in values}
+    if kind == "modernbert":
+        overrides["architecture"] = "modernbert"
+        overrides["hidden_dropout_prob"] = max(values["embedding_dropout"], values["mlp_dropout"])
+        if overrides["global_attn_every_n_layers"] == 1:
+            overrides["local_attention"] = 0
+    tokens, hidden, rows = len(tokens_in(folder)), values["hidden_size"], overrides.pop("vocab_size")
+    if tokens > rows:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {rows}")
     return {
         "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
+        "embedding_size": overrides.pop("embedding_size", hidden),
         "model_hparam_overrides": overrides,
-        "embedding_size": embedding,
         "vocab_size": tokens,
     }
 
 
-def _check_bert(config: Mapping[str, Any], where: str) -> None:
-    """Raises UserError for what our networks have not of a network of ELECTRA or BERT."""
-    problems = []
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
-        problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
-    epsilon = config.get("layer_norm_eps", _EPSILON)
-    if not _is_positive(epsilon):
-        problems.append(f"layer_norm_eps {shown(epsilon)} (a positive number)")
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
-    for name in ("is_decoder", "add_cross_attention"):
-        if config.get(name):
-            problems.append(f"{name} true (encoders only)")
-    if problems:
-        raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
+def _problem(name: str, ours: str, value: object) -> str:
+    """What is wrong with a value by the limits of our field; "": nothing."""
+    try:
+        checked(Architecture, {ours: value})
+    except UserError as error:
+        return str(error).removeprefix("hparams: ").replace(ours, name, 1)
+    return ""
+
+
+def _in_older_words(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """ModernBERT's layer_types and rope_parameters said as older versions do, and what cannot be said so."""
+    found, problems = {"classifier_activation": "gelu"} | dict(config), []
+    types, layers = config.get("layer_types"), config.get("num_hidden_layers", 22)
+    if types is not None:
+        full = [number for number, kind in enumerate(types) if kind == _FULL] if isinstance(types, list) else []
+        found["global_attn_every_n_layers"] = period = full[1] if len(full) > 1 else layers
+        if not isinstance(types, list) or len(types) != layers or types != _layer_types(layers, period):
+            wanted = f"one for each of the {layers} layers, {_FULL} in layers 0, n, 2n, ... and {_SLIDING} in others"
+            problems.append(f"layer_types {shown(types)} ({wanted})")
+    if config.get("rope_scaling"):
+        problems.append(f"rope_scaling {shown(config['rope_scaling'])}")
+    parameters = config.get("rope_parameters") or {}
+    for kind, name in ((_FULL, "global_rope_theta"), (_SLIDING, "local_rope_theta")):
+        of_kind = parameters.get(kind) or {} if isinstance(parameters, dict) else parameters
+        if not isinstance(of_kind, dict) or of_kind.get("rope_type", "default") != "default":
+            problems.append(f"rope_parameters of {kind} {shown(of_kind)} (rope_type default only)")
+        elif "rope_theta" in of_kind:
+            found[name] = of_kind["rope_theta"]
+    window = config.get("local_attention", 128)
+    if type(window) is int and window < 1:
+        problems.append(f"local_attention {window} (1 or more)")
+    return found, problems
+
+
+def _layer_types(layers: int, period: int) -> list[str]:
+    return [_SLIDING if layer % period else _FULL for layer in range(layers)]
 
 
 def casing_of(folder: Path) -> Casing:
@@ -236,188 +259,58 @@ def tokenizer_in(folder: Path) -> Path:
     return files[0]
 
 
-def config_json(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
-    """Makes the config.json of a network of ours.
+def _json(path: Path) -> dict[str, Any]:
+    return read_json(path, "tokenizer") if path.is_file() else {}
+
+
+def config_json(a: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
+    """Makes the config.json of a network of ours, without the ids of special tokens.
 
     Args:
-      model_type: one of `MODEL_TYPES`; "bert" needs embeddings as wide as the layers.
+      model_type: one of `FIELDS`; "bert" needs embeddings as wide as the layers.
       class_name: the architecture that transformers instantiates.
 
     Raises:
       UserError: names every part that Hugging Face's classes do not have.
     """
-    if model_type == "modernbert":
-        return _modernbert_config(architecture, class_name)
-    problems = export_problems(architecture, but=("norm_eps",))
-    if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
+    modern = model_type == "modernbert"
+    problems = export_problems(a, "modernbert") if modern else export_problems(a, but=("norm_eps",))
+    if model_type == "bert" and a.embedding_size != a.hidden_size:
         problems.append(f"embeddings narrower than its layers ({class_name})")
     if problems:
         raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}: {ELSEWHERE}")
-    config: dict[str, Any] = {
-        "architectures": [class_name],
-        "model_type": model_type,
-        "vocab_size": architecture.vocab_size,
-        "layer_norm_eps": architecture.norm_eps,
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": True,
-    }
-    config |= {name: getattr(architecture, name) for name in _OVERRIDES}
-    config["type_vocab_size"] = architecture.type_vocab_size or 2  # written as zeros
-    if model_type == "electra":
-        config["embedding_size"] = architecture.embedding_size
-    return config
-
-
-def export_problems(architecture: Architecture, but: Sequence[str] = ()) -> list[str]:
-    """Parts of this network that the original, Hugging Face's ELECTRA and BERT and tf-models have not.
-
-    Args:
-      but: switches that may be as they like.
-    """
-    problems = []
-    if architecture.relative_positions != "none":
-        problems.append("relative position bias (relative_positions)")
-    if architecture.norm_style != "post":
-        problems.append("layer norm before each branch (norm_style pre)")
-    defaults = {field.name: field.default for field in dataclasses.fields(Architecture)}
-    switches = {name: getattr(architecture, name) for name in _OF_BERT if name not in but}
-    others = {name: value for name, value in switches.items() if value != defaults[name]}
-    problems += [f"{name} {json.dumps(value)}" for name, value in others.items()]
-    if architecture.share_layers != "none":  # convert_model.py writes them out (inference.configured.with_own_layers)
-        problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
-    return problems
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_json(path, "tokenizer") if path.is_file() else {}
-
-
-def _modernbert_overrides(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Reads model_hparam_overrides, sizes apart."""
-    problems = []
-    act = config.get("hidden_activation", "gelu")
-    head_act = config.get("classifier_activation", "gelu")
-    if act not in _ACTIVATIONS:
-        problems.append(f"hidden_activation {shown(act)} (one of {', '.join(_ACTIVATIONS)})")
-    elif head_act != act:
-        problems.append(f"classifier_activation {shown(head_act)} beside hidden_activation {shown(act)} (they are one)")
-    found: dict[str, Any] = {"architecture": "modernbert", "hidden_act": act}
-    for name in _SAME:
-        value = config.get(name, PRESETS["modernbert"].get(name, {"initializer_range": 0.02}.get(name, True)))
-        kind = _KINDS.get(name, float)
-        if (type(value) is not bool) if kind is bool else not _is_positive(value):
-            problems.append(f"{name} {shown(value)} ({'true or false' if kind is bool else 'a positive number'})")
-        found[name] = value
-    dropouts = {name: config.get(name, 0.0) for name in ("embedding_dropout", "mlp_dropout", "attention_dropout")}
-    for name, rate in dropouts.items():
-        if type(rate) not in (int, float) or not 0 <= rate < 1:
-            problems.append(f"{name} {shown(rate)} (from 0 to below 1)")
-    found["attention_probs_dropout_prob"] = dropouts.pop("attention_dropout")
-    if not problems:
-        found["hidden_dropout_prob"] = max(dropouts.values())
-    layers, window = (
-        config.get("num_hidden_layers", _MODERNBERT["num_hidden_layers"]),
-        config.get("local_attention", 128),
-    )
-    if type(window) is not int or window < 1:
-        problems.append(f"local_attention {shown(window)} (a number of tokens)")
-    period, problem = _period(config, layers)
-    problems += [problem] if problem else []
-    found |= {"local_attention": 0 if period == 1 else window, "global_attn_every_n_layers": period}
-    for of_layers, name in ((_FULL, "rope_theta"), (_SLIDING, "local_rope_theta")):
-        found[name], problem = _theta(config, of_layers)
-        problems += [problem] if problem else []
-    if problems:
-        raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
-    return found
-
-
-def _is_positive(value: object) -> bool:
-    """True for a finite number above 0."""
-    return type(value) in (int, float) and 0 < value < float("inf")  # type: ignore[operator]
-
-
-def _period(config: Mapping[str, Any], layers: int) -> tuple[int, str]:
-    """One layer of how many sees everything, and what is wrong."""
-    types = config.get("layer_types")
-    if types is None:
-        period = config.get("global_attn_every_n_layers", 3)
-        is_period = type(period) is int and period >= 1
-        return (period, "") if is_period else (1, f"global_attn_every_n_layers {shown(period)} (1 or more)")
-    if not isinstance(types, list) or len(types) != layers:
-        return 1, f"layer_types {shown(types)} (one for each of the {layers} layers)"
-    unknown = [kind for kind in types if kind not in _THETAS]
-    if unknown:
-        return 1, f"layer_types with {shown(unknown[0])} ({_FULL} and {_SLIDING} only)"
-    full = [number for number, kind in enumerate(types) if kind == _FULL]
-    period = layers if len(full) < 2 else full[1]
-    if types != _types(layers, period):
-        return 1, f"layer_types with {_FULL} in layers {', '.join(map(str, full)) or 'none'} (0, n, 2n, ... only)"
-    return period, ""
-
-
-def _types(layers: int, period: int) -> list[str]:
-    return [_SLIDING if layer % period else _FULL for layer in range(layers)]
-
-
-def _theta(config: Mapping[str, Any], kind: str) -> tuple[float, str]:
-    """Base of rotary's angles in layers of a type, and what is wrong."""
-    old, theta = _THETAS[kind]
-    scaling = config.get("rope_scaling")
-    parameters = config.get("rope_parameters")
-    of_kind = parameters.get(kind) if isinstance(parameters, dict) else None
-    if scaling or (of_kind is not None and not isinstance(of_kind, dict)):
-        return theta, f"rope_scaling {shown(scaling)}" if scaling else f"rope_parameters.{kind} {shown(of_kind)}"
-    of_kind = of_kind or {}
-    if of_kind.get("rope_type", "default") != "default":
-        return theta, f"rope_parameters.{kind}.rope_type {shown(of_kind['rope_type'])} (default only)"
-    found = of_kind.get("rope_theta", config.get(old, theta))
-    if found is None:  # of local layers: that of the others
-        found = config.get("global_rope_theta", _THETAS[_FULL][1])
-    if not _is_positive(found) or found <= 1:
-        return theta, f"rope_theta {shown(found)} of {kind} (above 1)"
-    return found, ""
-
-
-def is_like_modernbert(architecture: Architecture) -> bool:
-    """True for a network that is nearer to ModernBERT than to BERT."""
-    return architecture.gated_mlp or architecture.architecture == "modernbert"
-
-
-def _modernbert_problems(architecture: Architecture) -> list[str]:
-    """Parts of this network that Hugging Face's ModernBERT has not."""
-    wanted = PRESETS["modernbert"]
-    problems = [
-        f"{name} {getattr(architecture, name)} ({wanted[name]} only)"
-        for name in _FIXED
-        if getattr(architecture, name) != wanted[name]
-    ]
-    if architecture.share_layers != "none":
-        problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
-    return problems
-
-
-def _modernbert_config(a: Architecture, class_name: str) -> dict[str, Any]:
-    """`config_json` ModernBERT's classes, without the numbers of special tokens."""
-    problems = _modernbert_problems(a)
-    if problems:
-        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}: {ELSEWHERE}")
+    config: dict[str, Any] = {"architectures": [class_name], "model_type": model_type}
+    config |= {name: getattr(a, ours) for name, ours in FIELDS[model_type].items()}
+    if not modern:
+        config |= {"position_embedding_type": "absolute", "tie_word_embeddings": True}
+        return config | {"type_vocab_size": a.type_vocab_size or 2}  # written as zeros
     period = a.global_attn_every_n_layers if a.local_attention else 1
     thetas = {_FULL: a.rope_theta, _SLIDING: a.local_rope_theta or a.rope_theta}
-    return {
-        "architectures": [class_name],
-        "model_type": "modernbert",
-        "hidden_activation": a.hidden_act,
+    return config | {
         "classifier_activation": a.hidden_act,
-        "embedding_dropout": a.hidden_dropout_prob,
-        "mlp_dropout": a.hidden_dropout_prob,
-        "attention_dropout": a.attention_probs_dropout_prob,
-        "local_attention": a.local_attention or 128,
-        "layer_types": _types(a.num_hidden_layers, period),
-        "global_attn_every_n_layers": period,
-        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
-        **{_THETAS[kind][0]: theta for kind, theta in thetas.items()},
         "classifier_bias": False,
         "decoder_bias": True,
-        **{name: getattr(a, name) for name in (*_SAME, *_MODERNBERT)},
+        "local_attention": a.local_attention or 128,
+        "global_attn_every_n_layers": period,
+        "layer_types": _layer_types(a.num_hidden_layers, period),
+        "local_rope_theta": thetas[_SLIDING],
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
     }
+
+
+def export_problems(a: Architecture, like: str = "bert", but: Sequence[str] = ()) -> list[str]:
+    """Switches of this network that programs have not which know one architecture: the original, tf-models, and Hugging
+    Face's classes.
+
+    Args:
+      like: "bert" or "modernbert".
+      but: switches that may be as they like.
+    """
+    wanted = {field.name: field.default for field in dataclasses.fields(Architecture)} | PRESETS[like]
+    others = [name for name in _SWITCHES[like] if name not in but and getattr(a, name) != wanted[name]]
+    return [f"{name} {getattr(a, name)} ({wanted[name]} only)" for name in others]
+
+
+def is_like_modernbert(a: Architecture) -> bool:
+    """True for a network that is nearer to ModernBERT than to BERT."""
+    return a.gated_mlp or a.architecture == "modernbert"

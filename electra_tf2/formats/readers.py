@@ -29,7 +29,9 @@ from electra_tf2.util.reading import is_file, read_json, typed
 from electra_tf2.util.recipes import read_recipe
 
 if TYPE_CHECKING:
-    from electra_tf2.formats.huggingface import HuggingFaceWeights
+    import numpy as np
+
+    from electra_tf2.formats.huggingface import Read
     from electra_tf2.formats.weights import Weights
 
 
@@ -206,7 +208,7 @@ class _HuggingFace(StoredModel):
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
-        if self._source.task is not None:
+        if self._read.task is not None:
             return self.network | self._head()[0]
         detects = "discriminator_predictions/dense/kernel" in self.weights
         no_generator = {"generator_hidden_size": 1.0, "generator_layers": 1.0}  # of any size
@@ -214,11 +216,11 @@ class _HuggingFace(StoredModel):
 
     @cached_property
     def task_states(self) -> dict[str, Any] | None:
-        return None if self._source.task is None else self._head()[1]
+        return None if self._read.task is None else self._head()[1]
 
     def _head(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Hparams of the task that its head is of, and the state of that one task."""
-        task, config = self._source.task or "", self._config
+        task, config = self._read.task or "", self._config
         labels = huggingface_config.labels_of(config)
         described: dict[str, Any] = {"type": {"classes": "classification", "tags": "tagging", "answers": "qa"}[task]}
         state: dict[str, Any] = {"labels": labels}
@@ -256,18 +258,18 @@ class _HuggingFace(StoredModel):
         return huggingface_config.casing_of(self.folder)
 
     @cached_property
-    def _source(self) -> "HuggingFaceWeights":
-        from electra_tf2.formats.huggingface import HuggingFaceWeights
+    def _read(self) -> "Read":
+        from electra_tf2.formats.huggingface import read_weights
 
-        return HuggingFaceWeights(self.folder)
+        return read_weights(self.folder, self._config)
 
     @cached_property
     def weights(self) -> "Weights":
-        return _readers().Weights(self._source, self.path)
+        return _readers().Weights(self._read.weights, self.path)
 
     @cached_property
     def left_out(self) -> list[str]:
-        return self._source.left_out
+        return self._read.left_out
 
     @cached_property
     def class_name(self) -> str:
@@ -292,12 +294,12 @@ class _Checkpoint(StoredModel):
         return original.shapes_in(self.path) if is_file(f"{self.path}.index") else {}
 
     @cached_property
-    def _encoder(self) -> tf_models.EncoderWeights | None:
-        """That of tf-models in it; None if there is none."""
+    def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
+        """What tf_models.read_encoder finds in it; None if there is no such encoder."""
         if original.WORDS in self._index or self.path.endswith(".safetensors"):
             return None
         variables = _readers().TensorFlowCheckpoint(self.path)
-        return tf_models.EncoderWeights(variables) if tf_models.is_encoder(variables.names()) else None
+        return tf_models.read_encoder(variables) if tf_models.is_encoder(variables) else None
 
     @cached_property
     def _said(self) -> dict[str, Any]:
@@ -306,7 +308,7 @@ class _Checkpoint(StoredModel):
         if self.given.num_attention_heads:
             said["num_attention_heads"] = self.given.num_attention_heads
         if self._encoder:
-            said["num_attention_heads"] = self._encoder.heads
+            said["num_attention_heads"] = self._encoder[1]
         return said
 
     @cached_property
@@ -352,11 +354,11 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        return _readers().Weights(self._encoder, self.path) if self._encoder else _readers().weights_at(self.path)
+        return _readers().Weights(self._encoder[0], self.path) if self._encoder else _readers().weights_at(self.path)
 
     @cached_property
     def left_out(self) -> list[str]:
-        return self._encoder.left_out if self._encoder else []
+        return self._encoder[2] if self._encoder else []
 
 
 def _readers() -> Any:

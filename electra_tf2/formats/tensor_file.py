@@ -39,36 +39,26 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray
         raise UserError(f"cannot write {path}: {error}") from None
 
 
-class TensorFile:
-    """A safetensors file, read one array at a time.
+def read_tensors(path: str | os.PathLike[str], but: str = "\0") -> dict[str, np.ndarray]:
+    """Reads arrays as float32, whatever floating-point type is stored, but for names with this ending.
 
     Raises:
-      UserError: the file cannot be read.
+      UserError: the file cannot be read; a tensor holds integers, which may be quantised weights, or numbers that are
+        not finite.
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = str(path)
-        try:
-            self._file = safe_open(self.path, framework="np")
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{self.path} is no readable safetensors file: {error}") from None
-
-    def names(self) -> list[str]:
-        return sorted(self._file.keys())
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._file.get_slice(name).get_shape())
-
-    def get(self, name: str) -> np.ndarray:
-        """float32, whatever floating-point type is stored.
-
-        Raises:
-          UserError: the tensor holds integers, which may be quantised weights, or numbers that are not finite.
-        """
-        kind = self._file.get_slice(name).get_dtype()
-        if kind not in _FLOATS:
-            raise UserError(f"{self.path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
-        return finite(np.asarray(self._file.get_tensor(name), np.float32), name, self.path)
+    found: dict[str, np.ndarray] = {}
+    try:
+        with safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                kind = file.get_slice(name).get_dtype()
+                if name.endswith(but):
+                    continue
+                if kind not in _FLOATS:
+                    raise UserError(f"{path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
+                found[name] = finite(np.asarray(file.get_tensor(name), np.float32), name, str(path))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} is no readable safetensors file: {error}") from None
+    return found
 
 
 def finite(value: np.ndarray, name: str, path: str) -> np.ndarray:

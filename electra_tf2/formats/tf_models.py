@@ -5,13 +5,11 @@ Its layers compute what ours do, with query, key and value apart and per head. I
 left out. Imports neither TensorFlow nor numpy.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from electra_tf2.formats.weights import Source
 
 # Theirs -> ours.
 _TABLES = {
@@ -59,33 +57,19 @@ def is_encoder(names: Iterable[str]) -> bool:
     return any(name.endswith(_FIRST_QUERY) for name in names)
 
 
-class EncoderWeights:
-    """The encoder's variables by our names.
+def read_encoder(theirs: "Mapping[str, np.ndarray]") -> "tuple[dict[str, np.ndarray], int, list[str]]":
+    """The encoder's arrays by our names, its number of heads, and names of the variables that ours have not."""
+    import numpy as np
 
-    heads: their number. left_out: names of the variables that ours have not.
-    """
-
-    def __init__(self, source: "Source") -> None:
-        self._source = source
-        self._theirs = {short_name(name): name for name in source.names()}
-        layers = sum(name.endswith("/intermediate/kernel") for name in self._theirs)
-        self._parts = {
-            ours: [self._theirs[name] for name in parts]
-            for ours, parts in variables(layers)
-            if parts[0] in self._theirs
-        }
-        self.heads = source.get(self._theirs[_FIRST_QUERY]).shape[1]
-        self.left_out = [name for name in source.names() if "pooler_transform" in name]
-
-    def names(self) -> list[str]:
-        return sorted(self._parts)
-
-    def get(self, name: str) -> "np.ndarray":
-        import numpy as np
-
-        parts = [self._source.get(part) for part in self._parts[name]]
+    names, found = {short_name(name): name for name in theirs}, {}
+    for ours, of_parts in variables(sum(name.endswith("/intermediate/kernel") for name in names)):
+        if of_parts[0] not in names:
+            continue
+        parts = [theirs[names[part]] for part in of_parts]
         if len(parts) > 1:  # query, key and value [..., heads, size]
             parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
-        elif name.endswith("/attention/output/dense/kernel"):  # [heads, size, hidden]
+        elif ours.endswith("/attention/output/dense/kernel"):  # [heads, size, hidden]
             parts = [parts[0].reshape([-1, parts[0].shape[-1]])]
-        return np.concatenate(parts, -1)
+        found[ours] = np.concatenate(parts, -1)
+    heads = theirs[names[_FIRST_QUERY]].shape[1]
+    return found, heads, [name for name in theirs if "pooler_transform" in name]

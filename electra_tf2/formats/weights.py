@@ -9,7 +9,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
+from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.model.encoder import DIFFERENCE
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
@@ -75,8 +75,8 @@ def find_checkpoint(path: str) -> str:
     )
 
 
-class TensorFlowCheckpoint:
-    """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
+class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
+    """Variables by name, read when asked for: of our checkpoints, whose object graph has them, or the original's."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -106,24 +106,23 @@ class TensorFlowCheckpoint:
             if tensor.full_name and tensor.checkpoint_key in self._shapes
         }
 
-    def names(self) -> list[str]:
-        return sorted(self._keys)
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._keys))
 
-    def get(self, name: str) -> np.ndarray:
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        key = self._keys[name]
         try:
-            return finite(self._reader.get_tensor(self._keys[name]), name, self._prefix)
+            return finite(self._reader.get_tensor(key), name, self._prefix)
         except UserError:
             raise
         except (tf.errors.OpError, IndexError, ValueError) as error:
             raise UserError(f"{self._prefix} cannot be read, it is damaged: {name}: {error}") from None
-
-
-class Source(Protocol):
-    """Named arrays in a file."""
-
-    def names(self) -> list[str]: ...
-
-    def get(self, name: str) -> np.ndarray: ...
 
 
 class Weights(Mapping[str, np.ndarray]):
@@ -137,11 +136,10 @@ class Weights(Mapping[str, np.ndarray]):
       where: the file, for messages.
     """
 
-    def __init__(self, source: Source, where: str) -> None:
-        self._source, self.where = source, where
-        self._stored = set(source.names())
-        folded = {name.removesuffix(DIFFERENCE) for name in self._stored if name.endswith(DIFFERENCE)}
-        single = {name for name in self._stored if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))}
+    def __init__(self, stored: Mapping[str, np.ndarray], where: str) -> None:
+        self._stored, self.where = stored, where
+        folded = {name.removesuffix(DIFFERENCE) for name in stored if name.endswith(DIFFERENCE)}
+        single = {name for name in stored if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))}
         fused = {name.replace(_PARTS[0], _FUSED) for name in single if _PARTS[0] in name}
         self._names = folded | fused | {name for name in single if not any(part in name for part in _PARTS)}
         self._folded = folded
@@ -188,14 +186,12 @@ class Weights(Mapping[str, np.ndarray]):
 
     def _value(self, name: str) -> np.ndarray:
         """Reads a variable that the file has. Raises KeyError."""
-        if name not in self._stored:
-            raise KeyError(name)
-        return self._source.get(name + _AVERAGE if name + _AVERAGE in self._stored else name)
+        return self._stored[name + _AVERAGE if name + _AVERAGE in self._stored else name]
 
 
 def weights_at(path: str) -> Weights:
     """The weights in a file of ours or the original's: a TensorFlow checkpoint's prefix, or a safetensors file."""
-    return Weights(TensorFile(path) if path.endswith(".safetensors") else TensorFlowCheckpoint(path), path)
+    return Weights(read_tensors(path) if path.endswith(".safetensors") else TensorFlowCheckpoint(path), path)
 
 
 class LoadReport(NamedTuple):

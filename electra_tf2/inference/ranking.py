@@ -4,24 +4,16 @@ Pairs are minimal pairs such as BLiMP's, one acceptable; hypotheses are n-best l
 translator, re-ranked by f + lambda * score (Electric, section 3.2). No TensorFlow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import read_json_lines
+from electra_tf2.util.reading import field, read_json_lines
 
 # Electric's paper searches 0.05, ..., 1.0.
 LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))
-
-
-class Pair(NamedTuple):
-    """Two sentences that differ in one phenomenon; the first is acceptable."""
-
-    good: str
-    bad: str
-    phenomenon: str
 
 
 class Hypotheses(NamedTuple):
@@ -37,35 +29,14 @@ class Hypotheses(NamedTuple):
     row: dict[str, Any]
 
 
-def read_pair(row: dict[str, Any], where: str, fields: Sequence[str], default: str) -> Pair:
-    """Reads a pair from an object.
-
-    Args:
-      fields: names of the good sentence, of the bad one and of the phenomenon, which may be missing.
-      default: phenomenon of pairs that do not say theirs.
-    """
-    for field in fields[:2]:
-        if not isinstance(row.get(field), str):
-            raise UserError(
-                f"{where}: {field!r}, a sentence, is needed; it has {', '.join(map(repr, row)) or 'nothing'}"
-            )
-    return Pair(row[fields[0]], row[fields[1]], str(row.get(fields[2], default)))
-
-
 def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
     """Reads an n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
-    listed = row.get("hypotheses")
-    if not isinstance(listed, list) or not listed:
-        raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is needed")
-    for one in listed:
-        fits = isinstance(one, dict) and isinstance(one.get("text"), str) and isinstance(one.get("score"), (int, float))
-        if not fits:
-            raise UserError(f"{where}: a hypothesis needs 'text' and a number 'score', got {one!r}")
-    reference = row.get("reference")
-    if reference is not None and not isinstance(reference, str):
-        raise UserError(f"{where}: 'reference' must be a text, got {reference!r}")
-    scores = np.array([one["score"] for one in listed], np.float64)
-    return Hypotheses([one["text"] for one in listed], scores, reference, row)
+    listed = field(row, "hypotheses", list, where)
+    if not listed:
+        raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is empty")
+    reference = None if row.get("reference") is None else field(row, "reference", str, where)
+    scores = np.array([field(one, "score", (int, float), where) for one in listed], np.float64)
+    return Hypotheses([field(one, "text", str, where) for one in listed], scores, reference, row)
 
 
 def read_lists(path: str, flag: str, references: bool = False) -> list[Hypotheses]:
@@ -84,16 +55,14 @@ def read_lists(path: str, flag: str, references: bool = False) -> list[Hypothese
     return lists
 
 
-def accuracy(pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
+def accuracy(phenomena: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
     """Per cent of pairs whose good sentence scores higher, by phenomenon; a tie counts as wrong.
 
     "mean" is the mean over phenomena, "all" that over pairs.
     """
-    right: dict[str, list[bool]] = {}
-    for pair, better in zip(pairs, good > bad, strict=True):
-        right.setdefault(pair.phenomenon, []).append(bool(better))
-    found = {name: 100 * float(np.mean(values)) for name, values in sorted(right.items())}
-    return found | {"mean": float(np.mean(list(found.values()))), "all": 100 * float(np.mean(good > bad))}
+    right = 100.0 * (good > bad)
+    found = {name: float(right[np.array(phenomena) == name].mean()) for name in sorted({*phenomena})}
+    return found | {"mean": float(np.mean(list(found.values()))), "all": float(right.mean())}
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
@@ -108,17 +77,6 @@ def word_errors(hypothesis: str, reference: str) -> int:
     return int(row[-1])
 
 
-def word_error_rate(chosen: Iterable[tuple[str, str]]) -> float:
-    """Errors in per cent of the references' words, over (hypothesis, reference)."""
-    errors = words = 0
-    for hypothesis, reference in chosen:
-        errors += word_errors(hypothesis, reference)
-        words += len(reference.split())
-    if not words:
-        raise UserError("the references have no words")
-    return 100 * errors / words
-
-
 def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarray:
     """Places of the hypotheses by f + weight * score, the best first; equal ones stay in order."""
     return np.argsort(-(hypotheses.scores + weight * scores), kind="stable")
@@ -126,18 +84,21 @@ def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarr
 
 def reordered(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> dict[str, Any]:
     """The object of a list with its hypotheses in the new order, each with its `language_model_score`."""
-    listed = hypotheses.row["hypotheses"]
     best_first = [
-        listed[place] | {"language_model_score": float(scores[place])} for place in order(hypotheses, scores, weight)
+        hypotheses.row["hypotheses"][place] | {"language_model_score": float(scores[place])}
+        for place in order(hypotheses, scores, weight)
     ]
     return hypotheses.row | {"hypotheses": best_first}
 
 
 def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: float) -> float:
-    """Word error rate of the first hypotheses after re-ranking with this weight."""
-    return word_error_rate(
-        (one.texts[order(one, found, weight)[0]], one.reference or "") for one, found in zip(lists, scores, strict=True)
-    )
+    """Word error rate of the first hypotheses after re-ranking: errors in per cent of the references' words."""
+    firsts = [one.texts[order(one, found, weight)[0]] for one, found in zip(lists, scores, strict=True)]
+    references = [one.reference or "" for one in lists]
+    words = sum(len(reference.split()) for reference in references)
+    if not words:
+        raise UserError("the references have no words")
+    return 100 * sum(map(word_errors, firsts, references)) / words
 
 
 def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:

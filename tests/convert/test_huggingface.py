@@ -22,9 +22,9 @@ from electra_tf2.convert.original import write_checkpoint
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.formats.huggingface import HuggingFaceWeights, Tensors
+from electra_tf2.formats.huggingface import load_tensors
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
-from electra_tf2.formats.readers import check_given, find_model, read_model
+from electra_tf2.formats.readers import check_given, find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Given
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.inference.configured import config_of
@@ -75,20 +75,20 @@ def test_a_tensor_is_a_copy_only_if_it_is_one(tmp_path: Path) -> None:
     tensors = support.write_crc_directory(tmp_path, "BertForMaskedLM")
     table, copy = tensors["bert.embeddings.word_embeddings.weight"], "cls.predictions.decoder.weight"
     write_tensors(tmp_path / "model.safetensors", tensors | {copy: table})
-    assert not HuggingFaceWeights(tmp_path).left_out
+    assert not open_model(tmp_path).left_out
     write_tensors(tmp_path / "model.safetensors", tensors | {copy: table + 1})
-    assert HuggingFaceWeights(tmp_path).left_out == [copy]  # which transformers ties all the same
+    assert open_model(tmp_path).left_out == [copy]  # which transformers ties all the same
     config = oracle.config_of("BertForMaskedLM") | {"tie_word_embeddings": False}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="an output table of its own"):
-        HuggingFaceWeights(tmp_path)
+        read_model(tmp_path)
 
 
 def test_a_language_model_of_electra_has_gelu_in_its_head(tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, "ElectraForMaskedLM")
     (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForMaskedLM") | {"hidden_act": "relu"}))
     with pytest.raises(UserError, match="has the activation gelu, its layers relu"):
-        HuggingFaceWeights(tmp_path)
+        read_model(tmp_path)
 
 
 def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
     [
         ({"model_type": "roberta"}, "roberta"),
         ({"hidden_act": "gelu_new"}, "gelu_new"),
-        ({"layer_norm_eps": 0}, "layer_norm_eps 0"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"hidden_size": "24"}, "hidden_size"),
+        ({"hidden_size": "24"}, "hidden_size must be int"),
         ({"vocab_size": 599}, "600 tokens"),
     ],
 )
@@ -194,7 +194,7 @@ def test_directories_that_we_cannot_read_are_refused_with_the_reason(change, mes
     support.write_crc_directory(tmp_path, "ElectraForPreTraining")
     (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForPreTraining") | change))
     with pytest.raises(UserError, match=message):
-        HuggingFaceWeights(tmp_path)
+        read_model(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_tokens_beyond_the_vocabulary_are_refused(file: str, said: dict, tmp_pat
 
 def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
     tensors = support.write_crc_directory(tmp_path / "whole", "BertForMaskedLM")
-    plain = HuggingFaceWeights(tmp_path / "whole")
+    plain = open_model(tmp_path / "whole")
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
         for name, value in tensors.items()
@@ -232,17 +232,17 @@ def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
     index = {"weight_map": {name: file for file, held in files.items() for name in held}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "config.json").write_text(json.dumps(oracle.config_of("BertForMaskedLM") | {"vocab_size": 608}))
-    padded = HuggingFaceWeights(folder)
-    assert padded.names() == plain.names() and not padded.left_out
-    for name in plain.names():
-        np.testing.assert_array_equal(padded.get(name), plain.get(name))
+    padded = open_model(folder)
+    assert padded.weights.keys() == plain.weights.keys() and not padded.left_out
+    for name, value in plain.weights.items():
+        np.testing.assert_array_equal(padded.weights[name], value)
 
 
 def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, "BertForMaskedLM")
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match="pickle"):
-        HuggingFaceWeights(tmp_path)
+        read_model(tmp_path)
 
 
 def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
@@ -352,16 +352,16 @@ def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_pat
     support.write_crc_directory(tmp_path, "ElectraForSequenceClassification")
     config = oracle.config_of("ElectraForSequenceClassification") | {"problem_type": "multi_label_classification"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    weights = HuggingFaceWeights(tmp_path)
-    assert weights.task is None and "classifier.out_proj.weight" in weights.left_out
+    model = open_model(tmp_path)
+    assert model.task_states is None and "classifier.out_proj.weight" in model.left_out
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
-    assert HuggingFaceWeights(tmp_path).names() == weights.names()
+    assert open_model(tmp_path).weights.keys() == model.weights.keys()
 
 
 def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
     model = support.tiny()
     write_huggingface(tmp_path, model, to_huggingface(model), "bfloat16")
-    tensors = Tensors(tmp_path)
+    tensors = load_tensors(tmp_path)
     kernel = tensors["discriminator_predictions.dense.weight"]
     expected = tf.cast(tf.cast(model.weights["discriminator_predictions/dense/kernel"].T, tf.bfloat16), tf.float32)
     np.testing.assert_array_equal(kernel, expected.numpy())
@@ -390,9 +390,9 @@ _CONFIG = oracle.config_of(_CLASSES)
         ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
         ("config.json", _CONFIG | {"id2label": {"0": "a", "2": "b"}}, "id2label must name the classes 0 to 1 by texts"),
         ("config.json", _CONFIG | {"id2label": {"0": "a", "1": 5}}, "id2label must name the classes 0 to 1 by texts"),
-        ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps 'tiny'"),
-        ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers 1180591620717411303424"),
-        ("config.json", _CONFIG | {"hidden_size": 0}, "sizes must be integers of a network that can be"),
+        ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps must be float, got 'tiny'"),
+        ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers must be an integer of 64 bits"),
+        ("config.json", _CONFIG | {"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
         ("config.json", _CONFIG | {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
         ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
         ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list, got 3"),

@@ -153,11 +153,11 @@ def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     assert first == again
     checkpoint = TensorFlowCheckpoint(str(tmp_path / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
     name = "electra/encoder/layer_0/output/dense/kernel"
-    weights, average = checkpoint.get(name), checkpoint.get(f"{name}/average")
+    weights, average = checkpoint[name], checkpoint[f"{name}/average"]
     assert (weights != average).any()
     run(data_dir, tmp_path / "last", **settings | {"ema_decay": 0.0})
     last = TensorFlowCheckpoint(str(tmp_path / "last" / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
-    np.testing.assert_array_equal(last.get(name), weights)  # averaging changes nothing of what is averaged
+    np.testing.assert_array_equal(last[name], weights)  # averaging changes nothing of what is averaged
     assert results(tmp_path / "last")["trials"][0]["scores"] != first
 
 

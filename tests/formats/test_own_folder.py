@@ -20,7 +20,7 @@ from electra_tf2.convert.self_check import TOLERANCE, read_back_difference
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.tensor_file import TensorFile, write_tensors
+from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name, warm_start
 from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
@@ -158,7 +158,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"model\.safetensors"):
-        TensorFile(tmp_path / "model.safetensors")
+        read_tensors(tmp_path / "model.safetensors")
     with pytest.raises(UserError, match="nothing_here"):
         open_model(str(tmp_path / "nothing_here"))
 
@@ -186,9 +186,9 @@ def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp
 def test_a_checkpoint_of_numbers_that_are_not_finite_is_refused_by_name(number: float, tmp_path: Path) -> None:
     saved = tf.train.Checkpoint(a=tf.Variable([1.0, number], name="electra/a"), b=tf.Variable([2.0], name="electra/b"))
     checkpoint = TensorFlowCheckpoint(saved.write(str(tmp_path / "model.ckpt")))
-    assert checkpoint.get("electra/b") == 2
+    assert checkpoint["electra/b"] == 2
     with pytest.raises(UserError, match="the tensor electra/a holds numbers that are not finite"):
-        checkpoint.get("electra/a")
+        checkpoint["electra/a"]
 
 
 def test_electric_without_its_towers_scores_as_before(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ def test_word_errors_are_the_edit_distance(a: list[str], b: list[str]) -> None:
 
 
 def test_accuracy_is_by_phenomenon_and_ties_are_wrong() -> None:
-    pairs = [ranking.Pair("", "", name) for name in ("agreement", "agreement", "islands")]
-    found = ranking.accuracy(pairs, np.array([1.0, 2.0, 3.0]), np.array([0.0, 2.0, 2.0]))
+    found = ranking.accuracy(
+        ["agreement", "agreement", "islands"], np.array([1.0, 2.0, 3.0]), np.array([0.0, 2.0, 2.0])
+    )
     assert found == {"agreement": 50, "islands": 100, "mean": 75, "all": pytest.approx(200 / 3)}
 
 

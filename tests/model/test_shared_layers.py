@@ -139,7 +139,7 @@ def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tm
 
     model = read_model(str(tmp_path / "run"))
     assert [name for name in model.weights if "/layer_" in name and "/layer_2/" not in name] == []
-    assert export_problems(model.architecture) == ["weights that layers share (share_layers all)"]
+    assert export_problems(model.architecture) == ["share_layers all (none only)"]
     own = with_own_layers(model)
     assert own.architecture.share_layers == generator_architecture(own).share_layers == "none"
     for part in ("main", "generator"):

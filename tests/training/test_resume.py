@@ -59,7 +59,7 @@ def test_killed_three_times_and_stopped_by_sigterm_which_saves_the_losses_are_th
     killed, whole = (data_dir / "models" / f"{name}_{optimizer}" for name in ("killed", "uninterrupted"))
     assert support.logged(killed) == lines
     found, expected = (TensorFlowCheckpoint(str(folder / f"model.ckpt-{STEPS}")) for folder in (killed, whole))
-    assert found.names() == expected.names()
-    assert any(name.endswith("/average") for name in found.names()) == (optimizer == "muon")
-    for name in found.names():
-        np.testing.assert_array_equal(found.get(name), expected.get(name), err_msg=name)
+    assert found.keys() == expected.keys()
+    assert any(name.endswith("/average") for name in found) == (optimizer == "muon")
+    for name in found:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
