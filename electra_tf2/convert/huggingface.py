@@ -48,15 +48,6 @@ class Exported(NamedTuple):
         return self.config["architectures"][0]
 
 
-class _Head(NamedTuple):
-    """A class, the tensors of its head, if it has one, what it adds to the configuration, and what has no place."""
-
-    class_name: str
-    tensors: dict[str, np.ndarray]
-    config: dict[str, Any]
-    left_out: list[str]
-
-
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a directory of a part of a model."""
     exported = to_huggingface(model, options.part)
@@ -185,12 +176,12 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     write_json(folder / "tokenizer_config.json", settings)
 
 
-def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
-    """The head of a part of a model that Hugging Face has, too; without one, the encoder alone and what is left out."""
+def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Exported:
+    """A class with the head of a part of a model, or else of the encoder alone, and what is left out."""
     weights, config, modern = model.weights, config_of(model), family == "ModernBert"
     kept = {"electra", *(("generator", names.LANGUAGE_MODEL) if part == "generator" else ())}
     left_out = sorted({name.split("/")[0] for name in weights} - kept)
-    alone = _Head(f"{family}Model", {}, {}, left_out)
+    alone = Exported({"architectures": [f"{family}Model"]}, {}, left_out)
     if part == "body" or (modern and a.head_style != "modernbert"):
         return alone
     if part == "main" and isinstance(config, FinetuningConfig):
@@ -213,11 +204,11 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
             raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {act!r}: {ELSEWHERE}")
         class_name = f"{family}ForMaskedLM"
     tensors = names.to_theirs(names.head(class_name, a), weights)
-    labels = _labels(names.DETECTION_LABELS) if detects and modern else {}
-    return _Head(class_name, tensors, labels, [name for name in left_out if name != scope])
+    said = {"architectures": [class_name]} | (_labels(names.DETECTION_LABELS) if detects and modern else {})
+    return Exported(said, tensors, [name for name in left_out if name != scope])
 
 
-def _task_head(model: StoredModel, config: FinetuningConfig, alone: _Head) -> _Head:
+def _task_head(model: StoredModel, config: FinetuningConfig, alone: Exported) -> Exported:
     """The class that computes the same logits as the one task's head, or else the encoder alone."""
     if len(config.task_names) != 1:
         raise UserError(
@@ -256,11 +247,11 @@ def _task_head(model: StoredModel, config: FinetuningConfig, alone: _Head) -> _H
             if family == "Bert" and a.embedding_size != a.hidden_size:
                 what = f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"
                 return alone._replace(left_out=[what])
-    class_name = f"{family}For{kind}"
-    return _Head(class_name, names.to_theirs(names.head(class_name, a, scope), weights), said, left_out)
+    said["architectures"] = [f"{family}For{kind}"]
+    return Exported(said, names.to_theirs(names.head(f"{family}For{kind}", a, scope), weights), left_out)
 
 
-def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any], alone: _Head) -> _Head:
+def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any], alone: Exported) -> Exported:
     """A linear layer on [CLS] as ELECTRA's class, which has a dense layer with gelu before its own.
 
     gelu(z) - gelu(-z) = z for every z. So the first layer computes the logits and their negatives, and the second one
@@ -278,7 +269,7 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
         "classifier.out_proj.weight": second.T,
         "classifier.out_proj.bias": np.zeros([classes], np.float32),
     }
-    return _Head("ElectraForSequenceClassification", tensors, config, [])
+    return Exported(config | {"architectures": ["ElectraForSequenceClassification"]}, tensors, [])
 
 
 def _labels(named: Sequence[str]) -> dict[str, Any]:
@@ -287,40 +278,33 @@ def _labels(named: Sequence[str]) -> dict[str, Any]:
 
 
 def _model_card(model: StoredModel, exported: Exported) -> str:
-    """Markdown with the header that Hugging Face's hub reads."""
     sizes = exported.config
-    vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
-    if model.tokenizer_file:
-        vocabulary = "vocabulary"
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags:",
-        "- electra",
-        "---",
-        "",
-        f"# {config_of(model).model_name}",
-        "",
-    ]
-    lines += [
+    cased = "" if model.tokenizer_file else "uncased WordPiece " if model.casing.do_lower_case else "cased WordPiece "
+    paragraphs = [
         f"Class: `{exported.class_name}`. Converted from {model.origin}.",
-        "",
         f"{sizes['num_hidden_layers']} layers of {sizes['hidden_size']} with {sizes['num_attention_heads']} heads, "
-        f"embeddings of {model.architecture.embedding_size}, {vocabulary} of {len(model.tokens):,} tokens.",
-        "",
-        "## Training",
-        "",
-        *([training_of(config_of(model))] if model.is_run else ["See the model that it was converted from."]),
+        f"embeddings of {model.architecture.embedding_size}, {cased}vocabulary of {len(model.tokens):,} tokens.",
+        *("## Training", training(model)),
     ]
     if model.scores:
-        lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
+        paragraphs += ["## Scores", f"```json\n{json.dumps(model.scores, indent=2, sort_keys=True)}\n```"]
     if exported.left_out:
-        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in exported.left_out)]
-    return "\n".join(lines) + "\n"
+        paragraphs += ["## Not in this directory", "\n".join(f"- {what}" for what in exported.left_out)]
+    return card(model, "library_name: transformers\ntags:\n- electra", paragraphs)
+
+
+def card(model: StoredModel, header: str, paragraphs: Sequence[str]) -> str:
+    """Markdown with the header that Hugging Face's hub reads."""
+    return "\n\n".join([f"---\n{header}\n---", f"# {config_of(model).model_name}", *paragraphs]) + "\n"
+
+
+def training(model: StoredModel) -> str:
+    """Describes in a sentence what a model learned."""
+    return training_of(config_of(model)) if model.is_run else "See the model that it was converted from."
 
 
 def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
-    """Describes in a sentence what a run learned."""
+    """The same of a run."""
     if isinstance(config, FinetuningConfig):
         return (
             f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "

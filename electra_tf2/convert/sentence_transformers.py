@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
-from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
+from electra_tf2.convert.huggingface import Exported, card, to_huggingface, training, write_huggingface
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import load_tensors
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import config_of, make_network, pooling_of
+from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.model import kernels
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json
@@ -95,20 +95,11 @@ def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
 
 
 def _card(model: StoredModel, width: int, mode: str) -> str:
-    """Markdown with the header that Hugging Face's hub reads."""
     pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[mode]
-    header = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "---", ""]
-    lines = [
-        f"# {config_of(model).model_name}",
-        "",
+    paragraphs = [
         f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",
-        training_of(config_of(model)) if model.is_run else "See the model that it was converted from.",
-        "",
-        "```python",
-        "from sentence_transformers import SentenceTransformer",
-        "",
-        'vectors = SentenceTransformer("path/of/this/folder").encode(["A sentence."])',
-        "```",
-        "",
+        training(model),
+        "```python\nfrom sentence_transformers import SentenceTransformer",
+        'vectors = SentenceTransformer("path/of/this/folder").encode(["A sentence."])\n```',
     ]
-    return "\n".join(header + lines)
+    return card(model, "library_name: sentence-transformers\npipeline_tag: sentence-similarity", paragraphs)

@@ -1,28 +1,24 @@
-"""Network in a TF1 checkpoint of the original, found out without TensorFlow.
+"""Network in a TF1 checkpoint of the original, which says nothing of itself: sizes are read off the shapes of its
+variables.
 
-Such a checkpoint says nothing of itself: sizes are read off the shapes of its variables. The number of heads is given,
-or that of an hparams.json beside it (convert_model.py writes one), or else follows the papers' rule (width / 64).
-formats.readers asks here, and a wrong hparam still fails in a fraction of a second: names and
-shapes come from the .index file. That is a sorted table of LevelDB's format (blocks of keys with shared prefixes, an
-index block of block positions, a footer of 48 bytes) whose values are TensorFlow's BundleEntryProto messages.
+The number of heads is given, or that of an hparams.json beside it (convert_model.py writes one), or else follows the
+papers' rule (width / 64). Imports neither TensorFlow nor numpy.
 """
 
 import re
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf2.model.architecture import HEAD_SIZE
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import is_file, read_bytes, read_json, read_text
+from electra_tf2.util.reading import is_file, read_json, read_text
 
 HPARAMS = "hparams.json"
 _OVERRIDES = ("num_attention_heads", "hidden_act")
 WORDS = "electra/embeddings/word_embeddings"
 # Hparams of pre-training by which the generator's network differs from the main one.
 GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
-_FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
 
 Shape = tuple[int, ...]
 _POSITIONS = "electra/embeddings/position_embeddings"
@@ -122,79 +118,3 @@ def find_prefix(path: str | Path) -> str | None:
     indices = (re.fullmatch(r"(model\.ckpt-(\d+))\.index", file.name) for file in Path(path).glob("model.ckpt-*.index"))
     steps = [(int(match[2]), match[1]) for match in indices if match]
     return str(Path(path) / max(steps)[1]) if steps else None
-
-
-def shapes_in(prefix: str) -> dict[str, Shape]:
-    """Reads the shape of each variable.
-
-    Raises:
-      UserError: the index is damaged, or compressed, which TensorFlow does not do.
-    """
-    from google.protobuf.message import DecodeError
-
-    path = f"{prefix}.index"
-    data = read_bytes(path, "checkpoint")
-    try:
-        if len(data) < _FOOTER or struct.unpack("<Q", data[-8:])[0] != _MAGIC:
-            raise ValueError("its last bytes are not those of an index")
-        _, at = _handle(data, len(data) - _FOOTER)  # of the meta-index, which is empty
-        (index, size), _ = _handle(data, at)
-        found = {}
-        for _, block in _entries(data, index, size):
-            for key, value in _entries(data, *_handle(block, 0)[0]):
-                if key:  # the empty key is the header's
-                    found[key.decode()] = _shape(value)
-        return found
-    except (IndexError, ValueError, struct.error, DecodeError) as error:
-        raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
-
-
-def _entries(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Reads the keys and values of a block; a byte after it says how it is compressed (0: not).
-
-    A key shares its first bytes with the one before.
-    """
-    if data[start + size]:
-        raise ValueError("a block is compressed")
-    (restarts,) = struct.unpack_from("<I", data, start + size - 4)
-    end, at, key = start + size - 4 * (restarts + 1), start, b""
-    while at < end:
-        shared, at = _varint(data, at)
-        own, at = _varint(data, at)
-        length, at = _varint(data, at)
-        key = key[:shared] + data[at : at + own]
-        at += own
-        yield key, data[at : at + length]
-        at += length
-
-
-def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Reads offset and size of a block, and where the next thing begins."""
-    offset, at = _varint(data, at)
-    size, at = _varint(data, at)
-    return (offset, size), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-
-
-def _shape(entry: bytes) -> Shape:
-    """BundleEntryProto.shape.dim[].size: fields 2, 2 and 1."""
-    dimensions = [one for shape in _fields(entry, 2, bytes) for one in _fields(shape, 2, bytes)]
-    return tuple(next(iter(_fields(one, 1, int)), 0) for one in dimensions)
-
-
-def _fields(message: bytes, number: int, kind: type) -> list[Any]:
-    """Values of a field, of a message without its schema."""
-    from google.protobuf import empty_pb2, unknown_fields
-
-    found = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
-    return [field.data for field in found if field.field_number == number and isinstance(field.data, kind)]

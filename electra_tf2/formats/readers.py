@@ -25,14 +25,14 @@ from electra_tf2.formats.stored_model import CLASS_FILE, NETWORK_HPARAMS, NOTHIN
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import is_file, read_json, typed
+from electra_tf2.util.reading import read_json, typed
 from electra_tf2.util.recipes import read_recipe
 
 if TYPE_CHECKING:
     import numpy as np
 
     from electra_tf2.formats.huggingface import Read
-    from electra_tf2.formats.weights import Weights
+    from electra_tf2.formats.weights import TensorFlowCheckpoint, Weights
 
 
 def find_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
@@ -289,17 +289,15 @@ class _Checkpoint(StoredModel):
         return f"{kind} in {self.folder.name}"
 
     @cached_property
-    def _index(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of what the index lists: of the original's variables by their names, of others by other keys."""
-        return original.shapes_in(self.path) if is_file(f"{self.path}.index") else {}
+    def _stored(self) -> "TensorFlowCheckpoint":
+        if self.path.endswith(".safetensors"):
+            raise UserError(f"{self.path} has no config.json beside it, which says what it is: give a model's folder")
+        return _readers().TensorFlowCheckpoint(self.path)
 
     @cached_property
     def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
         """What tf_models.read_encoder finds in it; None if there is no such encoder."""
-        if original.WORDS in self._index or self.path.endswith(".safetensors"):
-            return None
-        variables = _readers().TensorFlowCheckpoint(self.path)
-        return tf_models.read_encoder(variables) if tf_models.is_encoder(variables) else None
+        return tf_models.read_encoder(self._stored) if tf_models.is_encoder(self._stored) else None
 
     @cached_property
     def _said(self) -> dict[str, Any]:
@@ -313,22 +311,18 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
-        if self.path.endswith(".safetensors"):
-            raise UserError(f"{self.path} has no config.json beside it, which says what it is: give a model's folder")
         found = self._sizes | {"vocab_file": self.vocab_file, "do_lower_case": self._lower_case}
         return _pretraining(found, self.folder.name)
 
     @cached_property
     def _sizes(self) -> dict[str, Any]:
         """Hparams that shapes say."""
-        shapes: Mapping[str, tuple[int, ...]] = self._index
-        if original.WORDS not in shapes:
-            shapes = {name: value.shape for name, value in self.weights.items()}
-        return original.hparams_of(shapes, self.path, self._said)
+        ours = {name: value.shape for name, value in self._encoder[0].items()} if self._encoder else self._stored.shapes
+        return original.hparams_of(ours, self.path, self._said)
 
     @cached_property
     def network(self) -> dict[str, Any]:
-        if not (original.WORDS in self._index or self._encoder):
+        if not (original.WORDS in self._stored or self._encoder):
             return {}
         found = {name: self._sizes[name] for name in NETWORK_HPARAMS if name in self._sizes}
         if (self.folder / VOCABULARY).is_file():
@@ -337,7 +331,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def generator_hparams(self) -> dict[str, Any]:
-        sizes = self._sizes if original.WORDS in self._index else {}
+        sizes = self._sizes if original.WORDS in self._stored else {}
         return {name: sizes[name] for name in original.GENERATOR_HPARAMS if name in sizes}
 
     @property
@@ -354,7 +348,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        return _readers().Weights(self._encoder[0], self.path) if self._encoder else _readers().weights_at(self.path)
+        return _readers().Weights(self._encoder[0] if self._encoder else self._stored, self.path)
 
     @cached_property
     def left_out(self) -> list[str]:

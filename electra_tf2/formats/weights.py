@@ -7,7 +7,7 @@ attention layer, which are one fused variable here. formats.huggingface and form
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,21 +89,22 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
         weakref.finalize(self, links.close)  # tensors are read when they are asked for
         try:
             self._reader = tf.train.load_checkpoint(links.enter_context(no_pattern(prefix)))
-            self._shapes = self._reader.get_variable_to_shape_map()
-            self._keys = {name: name for name in self._shapes}
-            if _OBJECT_GRAPH in self._shapes:
-                self._keys = self._keys_by_variable_name()
+            shapes = self._reader.get_variable_to_shape_map()
+            self._keys = (
+                self._keys_by_variable_name(shapes) if _OBJECT_GRAPH in shapes else {name: name for name in shapes}
+            )
+            self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
         except (tf.errors.OpError, DecodeError, IndexError, RuntimeError, ValueError) as error:
             raise UserError(f"{prefix} cannot be read: {error}") from error
 
-    def _keys_by_variable_name(self) -> dict[str, str]:
+    def _keys_by_variable_name(self, known: Container[str]) -> dict[str, str]:
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
         return {
             tensor.full_name: tensor.checkpoint_key
             for node in graph.nodes
             for tensor in node.attributes
-            if tensor.full_name and tensor.checkpoint_key in self._shapes
+            if tensor.full_name and tensor.checkpoint_key in known
         }
 
     def __iter__(self) -> Iterator[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
@@ -22,7 +21,6 @@ from electra_tf2.convert.original import write_checkpoint
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.formats.huggingface import load_tensors
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
 from electra_tf2.formats.readers import check_given, find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Given
@@ -108,10 +106,9 @@ def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -
     np.testing.assert_array_equal(electra.load(tmp_path).states([("the man", "went")])[0].vectors, one)
 
 
-@pytest.mark.parametrize("name", ["ElectraForMaskedLM", "BertForMaskedLM"])
-def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path / "theirs", name)
-    config = oracle.config_of(name) | {"layer_norm_eps": 0.01}
+def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", "BertForMaskedLM")
+    config = oracle.config_of("BertForMaskedLM") | {"layer_norm_eps": 0.01}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
     model = read_model(str(tmp_path / "theirs"))
     assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
@@ -358,15 +355,6 @@ def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_pat
     assert open_model(tmp_path).weights.keys() == model.weights.keys()
 
 
-def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
-    model = support.tiny()
-    write_huggingface(tmp_path, model, to_huggingface(model), "bfloat16")
-    tensors = load_tensors(tmp_path)
-    kernel = tensors["discriminator_predictions.dense.weight"]
-    expected = tf.cast(tf.cast(model.weights["discriminator_predictions/dense/kernel"].T, tf.bfloat16), tf.float32)
-    np.testing.assert_array_equal(kernel, expected.numpy())
-
-
 def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     support.write_crc_directory(tmp_path / "theirs", "ElectraForSequenceClassification")
@@ -379,6 +367,8 @@ def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Pa
 
 
 _CONFIG = oracle.config_of(_CLASSES)
+_INDEX = "model.safetensors.index.json"
+_OUTSIDE = "../outside.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -386,35 +376,19 @@ _CONFIG = oracle.config_of(_CLASSES)
     [
         ("config.json", _CONFIG | {"architectures": [{"a": 1}]}, "architectures must be a text, got {'a': 1}"),
         ("config.json", _CONFIG | {"architectures": "A"}, "architectures must be a list, got 'A'"),
-        ("config.json", _CONFIG | {"id2label": 3}, "id2label must be an object of numbers and labels, got 3"),
         ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
-        ("config.json", _CONFIG | {"id2label": {"0": "a", "2": "b"}}, "id2label must name the classes 0 to 1 by texts"),
         ("config.json", _CONFIG | {"id2label": {"0": "a", "1": 5}}, "id2label must name the classes 0 to 1 by texts"),
         ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps must be float, got 'tiny'"),
         ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers must be an integer of 64 bits"),
-        ("config.json", _CONFIG | {"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
+        ("config.json", _CONFIG | {"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 (1000 at most)"),
         ("config.json", _CONFIG | {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
         ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
-        ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list, got 3"),
         ("tokenizer.json", {"added_tokens": ["a"]}, "added_tokens must be an object, got 'a'"),
-        (
-            "tokenizer.json",
-            {"added_tokens": [{"content": "a"}]},
-            "id of the added token a must be an integer, got None",
-        ),
-        ("tokenizer.json", {"normalizer": [1]}, "normalizer must be an object, got [1]"),
         ("tokenizer.json", {"normalizer": {}, "pre_tokenizer": "x"}, "pre_tokenizer must be an object, got 'x'"),
         ("tokenizer_config.json", {"tokenizer_class": 5}, "tokenizer_class must be a text, got 5"),
-        ("model.safetensors.index.json", {}, "weight_map, an object of tensors and their files, is needed, got None"),
-        ("model.safetensors.index.json", {"weight_map": 3}, "is needed, got 3"),
-        ("model.safetensors.index.json", {"weight_map": {"a": 3}}, "is needed, got {'a': 3}"),
-        (
-            "model.safetensors.index.json",
-            {"weight_map": {"a": "../outside.safetensors"}},
-            "names '../outside.safetensors': only files in its own folder are read",
-        ),
-        ("model.safetensors.index.json", {"weight_map": {"a": "x" * 300}}, "the name is too long"),
-        ("tokenizer_config.json", {"tokenizer_class": "Other \n"}, "has no tokenizer_class Other"),
+        (_INDEX, {"weight_map": {"a": 3}}, "weight_map, an object of tensors and their files, is needed, got {'a': 3}"),
+        (_INDEX, {"weight_map": {"a": _OUTSIDE}}, f"names '{_OUTSIDE}': only files in its own folder are read"),
+        (_INDEX, {"weight_map": {"a": "x" * 300}}, "the name is too long"),
     ],
 )
 def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, message: str, tmp_path: Path) -> None:
@@ -426,22 +400,6 @@ def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, mess
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"model": 3}, "model must be an object, got 3"),
-        ({"model": {"type": "WordPiece"}}, "vocab must be an object, got None"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": "b"}}}, "id of a must be an integer, got 'b'"),
-    ],
-)
-def test_damaged_vocabularies_are_refused_in_one_line(said: dict, message: str, tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path, _CLASSES)
-    (tmp_path / "vocab.txt").unlink()
-    (tmp_path / "tokenizer.json").write_text(json.dumps(said))
-    with pytest.raises(UserError, match=re.escape(message)):
-        tokens_in(tmp_path)
-
-
 _QUERY = "electra.encoder.layer.0.attention.self.query.weight"
 
 
@@ -451,8 +409,6 @@ _QUERY = "electra.encoder.layer.0.attention.self.query.weight"
         (lambda value: value.reshape(-1), f"the shapes of {_QUERY} (576,), "),
         (lambda value: value[:, :7], f"the shapes of {_QUERY} (24, 7), "),
         (lambda value: np.full_like(value, np.nan), f"the tensor {_QUERY} holds numbers that are not finite"),
-        (lambda value: value * np.inf, f"the tensor {_QUERY} holds numbers that are not finite"),
-        (lambda value: value.astype(np.int32), f"the tensor {_QUERY} is of type I32"),
         (lambda value: value.astype(np.int8), f"the tensor {_QUERY} is of type I8"),
     ],
 )

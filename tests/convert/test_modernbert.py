@@ -75,7 +75,7 @@ SWITCHES |= {"hidden_size": 24, "num_attention_heads": 2}
 def ours(**hparams: Any) -> StoredModel:
     """A model of ours in this architecture."""
     sizes = SWITCHES | hparams.pop("sizes", {})
-    model = support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
+    model = support.with_crc_weights(sizes, **hparams)
     # Small enough that float32 has 1e-5 in logits.
     halves = {name: value if name.endswith("gamma") else 0.5 * value for name, value in model.weights.items()}
     return model.changed(weights=halves)

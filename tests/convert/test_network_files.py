@@ -31,13 +31,6 @@ TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "we
 RUNTIMES = {"onnx": onnx.RUNTIME, "tflite": litert.RUNTIME}
 
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-
-
-def _small(sizes: Any = SMALL, **hparams: Any) -> StoredModel:
-    return support.with_crc_weights(model_hparam_overrides=SMALL | sizes, **hparams)
-
-
 def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
     """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
     written = network_file.write_network(folder, model, made, RUNTIMES[kind], False)
@@ -59,7 +52,7 @@ NETWORKS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("sizes", NETWORKS, ids=[" ".join(map(str, sizes.values())) for sizes in NETWORKS])
 def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) -> None:
-    model = _small(sizes)
+    model = support.with_crc_weights(sizes)
     made = network_file.pretrained(model, "main")
     for kind in RUNTIMES:
         _check(kind, model, made, tmp_path)
@@ -79,7 +72,7 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("part", "hparams", "outputs"), PARTS)
 def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], tmp_path: Path) -> None:
-    model = _small(**hparams)
+    model = support.with_crc_weights(**hparams)
     made = network_file.pretrained(model, part)
     for kind in ("onnx",) if hparams else RUNTIMES:
         found = _check(kind, model, made, tmp_path)
@@ -96,7 +89,7 @@ def test_a_part_that_is_not_there_is_refused() -> None:
         ({"electra_objective": False, "electric_objective": True}, "two towers"),
     ):
         with pytest.raises(UserError, match=reason):
-            network_file.pretrained(_small(**hparams), "generator")
+            network_file.pretrained(support.with_crc_weights(**hparams), "generator")
 
 
 _CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
@@ -108,7 +101,6 @@ _JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "e
                    "answerable_hidden/kernel": [256, 512], "answerable_hidden/bias": [512],
                    "answerable/kernel": [512, 1]}  # fmt: skip
 _LABELS = {"labels": ["contradiction", "entailment", "neutral"]}
-_TWO = {"labels": ["false", "true"]}
 _CHOICE = {"choice/kernel": [128, 1], "choice/bias": [1]}
 # Models: hparams, and for each task the shapes of its head and its state.
 HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dict[str, Any]]]]] = {
@@ -119,13 +111,11 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dic
             "sts": (_ONE, {}),
             "pos": (_CLASSES, {"labels": ["DT", "NN", "VB"]}),
             "squad": (_JOINT, {}),
-            "race": (_CHOICE, {}),
-            "copa": (_CHOICE, {}),
             "multirc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {}),
-            "wic": ({"spans/kernel": [384, 2], "spans/bias": [2]}, _TWO),
-            "wsc": ({"spans/kernel": [384, 2], "spans/bias": [2]}, _TWO),
+            "wic": ({"spans/kernel": [384, 2], "spans/bias": [2]}, {"labels": ["false", "true"]}),
         },
     ),
+    "choices": ({}, {"race": (_CHOICE, {})}),
     "gelu, independent": (
         {"classifier": "gelu", "joint_prediction": False, "answerable_uses_start_logits": False},
         {"mnli": (_INNER, _LABELS), "squad": (_SPANS, {})},

@@ -89,8 +89,6 @@ def test_the_program_writes_one(tmp_path: Path) -> None:
 
 
 def test_a_network_that_transformers_has_not_is_refused(tmp_path: Path) -> None:
-    model = support.with_crc_weights(model_hparam_overrides=support.tiny().hparams["model_hparam_overrides"] | {
-        "norm_style": "pre"
-    })  # fmt: skip
+    model = support.with_crc_weights({"norm_style": "pre"})
     with pytest.raises(UserError, match="onnx"):
         sentence_transformers.write_sentence_transformer(tmp_path, model)

@@ -2,7 +2,6 @@
 written for others, and computed by them. transformers runs in a process of its own, where it is installed (the extra
 `oracle`, or ORACLE_PYTHON: the interpreter of an environment that has it)."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -91,21 +90,3 @@ def test_what_was_fine_tuned_here_answers_there_as_here(made: Path, tuned: dict[
     vectors = [states.vectors.mean(0) for states in classes.states(TEXTS[:3])]
     for ours, other in zip(vectors, theirs["sentences"], strict=False):
         np.testing.assert_allclose(ours / np.linalg.norm(ours), other, atol=1e-5)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
-def test_it_leaves_as_onnx_with_its_tokenizer(tuned: dict[str, Path], tmp_path: Path) -> None:
-    import onnxruntime
-    from tokenizers import Tokenizer
-
-    words = ["--from", str(tuned["cola"]), "--to", str(tmp_path), "--format", "onnx"]
-    done = run_program("convert_model.py", *words)
-    assert done.returncode == 0, done.stderr
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    for text, answer in zip(TEXTS[:3], electra.load(tuned["cola"]).predict(TEXTS[:3]), strict=True):
-        row = tokenizer.encode(text)
-        names = {"input_ids": row.ids, "attention_mask": row.attention_mask, "token_type_ids": row.type_ids}
-        [logits] = session.run(["logits"], {name: np.array([value]) for name, value in names.items()})
-        expected = np.log(list(answer["probabilities"].values()))
-        np.testing.assert_allclose(logits[0] - np.logaddexp.reduce(logits[0]), expected, atol=1e-4)

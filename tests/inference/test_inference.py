@@ -19,6 +19,7 @@ from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats import readers as sources
+from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import EncoderModel
 from electra_tf2.model import kernels
@@ -42,11 +43,6 @@ def plain() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def model() -> electra.Model:
     return electra.load(str(golden.CHECKPOINT))
-
-
-def _small(**hparams: Any) -> StoredModel:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    return support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
 
 
 def _inputs(model: electra.Model, text: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -131,7 +127,7 @@ def _bert_score(model: electra.Model, text: str) -> np.ndarray:
 
 
 def test_bert_scores_by_masking_each_token() -> None:
-    bert = electra.Model(_small(electra_objective=False))
+    bert = electra.Model(support.with_crc_weights(electra_objective=False))
     expected = [_bert_score(bert, text).sum() for text in TEXTS]
     np.testing.assert_allclose(bert.score(TEXTS, batch_size=4), expected, rtol=1e-4)
     assert bert.score([""]) == 0
@@ -149,7 +145,7 @@ def test_electra_scores_by_generator_and_discriminator(model: electra.Model) -> 
 
 
 def test_the_share_of_masked_tokens_is_the_runs_unless_it_is_given(model: electra.Model) -> None:
-    dense = electra.Model(_small(mask_prob=0.25))
+    dense = electra.Model(support.with_crc_weights(mask_prob=0.25))
     assert (dense.score(TEXTS) != dense.score(TEXTS, mask_prob=0.15)).all()
     np.testing.assert_array_equal(dense.score(TEXTS), dense.score(TEXTS, mask_prob=0.25))
     with pytest.raises(UserError, match="mask_prob is a share of tokens, between 0 and 1, not 25"):
@@ -165,7 +161,7 @@ def test_released_models_have_the_share_of_the_paper() -> None:
 
 
 def test_what_only_looks_like_electra_is_not_scored() -> None:
-    model = electra.Model(_small(disallow_correct=True))
+    model = electra.Model(support.with_crc_weights(disallow_correct=True))
     with pytest.raises(UserError, match="a model of disallow_correct gives no probabilities"):
         model.score(TEXTS)
     assert (model.score(TEXTS, method="detector") < 0).all()
@@ -182,15 +178,15 @@ def test_what_only_looks_like_electra_is_not_scored() -> None:
     ],
 )
 def test_scores_of_the_generator_alone_say_so(hparams: dict[str, Any], said: str) -> None:
-    note = electra.Model(_small(**hparams)).scorer().note
+    note = electra.Model(support.with_crc_weights(**hparams)).scorer().note
     assert said in note and bool(said) == bool(note)
 
 
 def test_the_detector_alone_sums_log_probabilities_in_one_pass(model: electra.Model) -> None:
     expected = [sum(np.log(1 - one.probability) for one in tokens) for tokens in model.replaced(TEXTS)]
     np.testing.assert_allclose(model.score(TEXTS, method="detector"), expected, rtol=1e-4)
-    bert = electra.Model(_small(electra_objective=False))
-    electric = electra.Model(_small(electra_objective=False, electric_objective=True))
+    bert = electra.Model(support.with_crc_weights(electra_objective=False))
+    electric = electra.Model(support.with_crc_weights(electra_objective=False, electric_objective=True))
     for other, why in ((bert, "does not detect"), (electric, "energies are scores already")):
         with pytest.raises(UserError, match=why):
             other.score(TEXTS, method="detector")
@@ -232,7 +228,7 @@ def test_predictions_of_any_number_and_length_share_a_graph() -> None:
 
 
 def test_electric_scores_by_its_energies_in_one_pass() -> None:
-    electric = electra.Model(_small(electra_objective=False, electric_objective=True))
+    electric = electra.Model(support.with_crc_weights(electra_objective=False, electric_objective=True))
     energies = [electric.network.replaced_logits(*_inputs(electric, text)).numpy()[0, 1:-1].sum() for text in TEXTS]
     np.testing.assert_allclose(electric.score(TEXTS), [-energy for energy in energies], rtol=1e-5)
 
@@ -254,7 +250,7 @@ def test_a_discriminator_takes_its_generator_from_another_directory(model: elect
 
 
 def test_coco_lm_fills_a_mask_with_its_auxiliary_network() -> None:
-    source = _small(electra_objective=False, corrective_lm_objective=True)
+    source = support.with_crc_weights(electra_objective=False, corrective_lm_objective=True)
     of_main = ("electra/encoder/", "clm_predictions/", "copy_predictions/")
     changed = {name: value * 0 if name.startswith(of_main) else value for name, value in source.weights.items()}
     assert any(name.startswith("clm_predictions/") for name in changed)
@@ -377,7 +373,7 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     ],
 )
 def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> None:
-    assert to_huggingface(electra.load(name).source).class_name == class_name
+    assert to_huggingface(sources.read_model(RELEASED / name)).class_name == class_name
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:

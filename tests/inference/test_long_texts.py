@@ -76,45 +76,33 @@ def test_replaced_says_where_each_wordpiece_stands(text: str, model: electra.Mod
             assert token.removeprefix("##") in model.tokenizer.normalize([said.encode()])[0].decode()
 
 
-_PARTS = (("kernel", 2), ("bias", 1))
-_HEADS: dict[str, Any] = {
-    "cola": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
-    "mrpc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
-    "sts": ({"dense/kernel": [128, 1], "dense/bias": [1]}, {}),
-    "sentence_embedding": ({}, {}),
-    "copa": ({"choice/kernel": [128, 1], "choice/bias": [1]}, {}),
-    "multirc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {}),
-    "chunk": ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
-    "squadv1": (
-        {f"{name}/{part}": [128, 1][-size:] for name in ("start", "end", "answerable") for part, size in _PARTS}, {}
-    ),
-}  # fmt: skip
+_CLASSES = ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]})
+_SPANS = {f"{end}/{part}": [128, 1][-size:]
+          for end in ("start", "end", "answerable") for part, size in (("kernel", 2), ("bias", 1))}  # fmt: skip
 _LONG = "of " * 70
-
-
-def _texts(task: str) -> tuple[list[Any], int, int]:
-    """Texts of a task of which the second is long, tokens that are read, tokens that do not fit."""
-    if task in ("cola", "sentence_embedding"):
-        return ["the man", _LONG], 64, 8
-    if task in ("mrpc", "sts"):
-        return [("of", "of"), ("of", _LONG)], 64, 10
-    if task == "chunk":
-        return ["the man", _LONG], 64, 0
-    if task == "squadv1":
-        return [("of ?", _LONG), (_LONG, "the man of the man")], 40, 30
-    if task == "copa":
-        row = {"premise": "the man", "choice1": "of", "choice2": "the", "question": "cause"}
-        return [row, row | {"choice2": _LONG}], 64, -1
-    answers = [{"idx": number, "text": text} for number, text in enumerate(("of", _LONG))]
-    return [{"passage": {"text": "the man", "questions": [{"question": "of?", "answers": answers[: 1 + more]}]}}
-            for more in (0, 1)], 64, -1  # fmt: skip
+# Task -> its head, texts of which the second is long, tokens that are read, tokens that do not fit.
+_HEADS: dict[str, tuple[Any, list[Any], int, int]] = {
+    "cola": (_CLASSES, ["the man", _LONG], 64, 8),
+    "mrpc": (_CLASSES, [("of", "of"), ("of", _LONG)], 64, 10),
+    "copa": (
+        ({"choice/kernel": [128, 1], "choice/bias": [1]}, {}),
+        [{"premise": "the man", "choice1": "of", "choice2": last, "question": "cause"} for last in ("the", _LONG)],
+        *(64, -1),
+    ),
+    "chunk": (
+        ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
+        ["the man", _LONG],
+        *(64, 0),
+    ),
+    "squadv1": ((_SPANS, {}), [("of ?", _LONG), (_LONG, "the man of the man")], 40, 30),
+}
 
 
 @pytest.mark.parametrize("task", _HEADS)
 def test_predict_says_once_what_it_cuts(task: str) -> None:
-    texts, limit, lost = _texts(task)
+    head, texts, limit, lost = _HEADS[task]
     plain: dict[str, Any] = {"joint_prediction": False, "answerable_uses_start_logits": False, "max_query_length": 40}
-    loaded = electra.Model(support.fine_tuned(task, *_HEADS[task], **plain))
+    loaded = electra.Model(support.fine_tuned(task, *head, **plain))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LongTexts)
         answers = loaded.predict(texts)
@@ -128,7 +116,7 @@ def test_predict_says_once_what_it_cuts(task: str) -> None:
 
 
 def test_the_program_that_labels_says_it_once_beside_its_answers(tmp_path: Path) -> None:
-    write_folder(tmp_path / "cola", support.fine_tuned("cola", *_HEADS["cola"]))
+    write_folder(tmp_path / "cola", support.fine_tuned("cola", *_CLASSES))
     (tmp_path / "new.txt").write_text(f"the man\n{_LONG}\n{_LONG}of\n")
     words = ["--model-dir", f"{tmp_path}/cola", "--predict", f"{tmp_path}/new.txt", "--predict-output", "-"]
     done = run_program("run_finetuning.py", *words)

@@ -17,6 +17,7 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 
+SMALL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 GOLDEN = functools.cache(lambda: golden.load_arrays("huggingface"))
 
 
@@ -26,10 +27,15 @@ def tiny() -> StoredModel:
     return read_model(str(golden.CHECKPOINT))
 
 
-def with_crc_weights(**overrides: Any) -> StoredModel:
-    """A pre-training model of these hparams whose weights are a function of their names."""
-    model = golden.model_with_crc_values(**overrides)
-    return of_network(model)
+def with_crc_weights(model_hparam_overrides: Any = None, **overrides: Any) -> StoredModel:
+    """A pre-training model of these hparams, small unless told else, whose weights are a function of their names."""
+    sizes = SMALL | (model_hparam_overrides or {})
+    return _with_crc_weights(json.dumps(overrides | {"model_hparam_overrides": sizes}))
+
+
+@functools.cache
+def _with_crc_weights(overrides: str) -> StoredModel:
+    return of_network(golden.model_with_crc_values(**json.loads(overrides)))
 
 
 def of_network(network: PretrainingModel) -> StoredModel:
