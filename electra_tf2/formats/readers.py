@@ -10,7 +10,6 @@ in model.safetensors or TensorFlow's checkpoints. Hugging Face's config.json has
 config.json are what the shapes of their variables say. TensorFlow and numpy are imported when weights are asked for.
 """
 
-from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,11 +102,6 @@ def check_given(path: str, given: Given) -> None:
         raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
     if given.pairs and not isinstance(model, _HuggingFace):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
-
-
-def is_uncased(tokens: Iterable[str]) -> bool:
-    """True if no token but the special ones begins with a capital."""
-    return not any(token[:1].isupper() for token in tokens if not token.startswith("["))
 
 
 class _Ours(StoredModel):
@@ -241,7 +235,7 @@ class _HuggingFace(StoredModel):
             "classifier_pooling": config.get("classifier_pooling", "cls"),
             "joint_prediction": False,
             "answerable_classifier": False,
-            "max_seq_length": min(_longest(self.network), 512),
+            "max_seq_length": min(self.network["model_hparam_overrides"]["max_position_embeddings"], 512),
         }
         return hparams, {task: state}
 
@@ -336,8 +330,10 @@ class _Checkpoint(StoredModel):
 
     @property
     def _lower_case(self) -> bool:
-        lower = self.given.do_lower_case
-        return self._said.get("do_lower_case", is_uncased(load_vocab(self.vocab_file))) if lower is None else lower
+        """As given or said, or else true where no token but the special ones begins with a capital."""
+        given = self.given.do_lower_case if self.given.do_lower_case is not None else self._said.get("do_lower_case")
+        capitals = (token[:1].isupper() for token in load_vocab(self.vocab_file) if not token.startswith("["))
+        return not any(capitals) if given is None else given
 
     @cached_property
     def vocab_file(self) -> str:
@@ -363,13 +359,10 @@ def _readers() -> Any:
     return weights
 
 
-def _longest(hparams: Mapping[str, Any]) -> int:
-    return hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
-
-
 def _pretraining(hparams: dict[str, Any], name: str) -> dict[str, Any]:
     """Hparams of a run with this network: sequences as long as its position embeddings allow, at most 128, and as many
     masked tokens as the papers have at its size."""
+    longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
     recipe = f"{'electra' if hparams['electra_objective'] else 'bert'}_{hparams['model_size']}"
-    usual = {"mask_prob": read_recipe(recipe)["mask_prob"], "max_seq_length": min(_longest(hparams), 128)}
+    usual = {"mask_prob": read_recipe(recipe)["mask_prob"], "max_seq_length": min(longest, 128)}
     return {"model_name": name} | usual | hparams

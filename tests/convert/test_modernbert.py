@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from electra_tf2.formats.huggingface_config import network_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, make_network
-from electra_tf2.inference.network import Network
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -67,7 +66,6 @@ MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "tags": ("ModernBertForTokenClassification", {"num_labels": 5}),
     "answers": ("ModernBertForQuestionAnswering", {}),
 }
-TASKS = ("classes", "mean", "tags", "answers")
 SWITCHES = {"architecture": "modernbert", "local_attention": 12, "num_hidden_layers": 4, "max_position_embeddings": 64}
 SWITCHES |= {"hidden_size": 24, "num_attention_heads": 2}
 
@@ -149,24 +147,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def logits_of(network: Network, name: str, batch: list[tf.Tensor]) -> np.ndarray:
-    if "detector" in name:
-        return network.replaced_logits(*batch).numpy()
-    return network.token_logits(*batch).numpy()
+def assert_same(found: dict[str, np.ndarray], theirs: Mapping[str, np.ndarray], real: np.ndarray) -> None:
+    """Outputs of ours (self_check.outputs) are those of transformers."""
+    assert np.abs(found["states"] - theirs["states"])[real].max() < 1e-5
+    if "logits" in theirs:
+        name = next(name for name in ("task", "replaced", "words") if name in found)
+        logits = theirs["logits"]
+        logits = logits[..., 1] - logits[..., 0] if name == "replaced" else logits
+        kept = real if logits.shape[:2] == real.shape else slice(None)
+        np.testing.assert_allclose(found[name][kept], logits[kept], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: str, folder: Path) -> None:
     model = read_model(str(folder / name))
     assert not model.left_out
-    network = make_network(model)
-    ids, mask, segments = inputs()
-    batch = [tf.constant(value, tf.int32) for value in (ids, mask, segments)]
-    expected, real = np.load(folder / f"{name}.npz"), mask.astype(bool)
-    if name in TASKS:
-        found = check.outputs(model, "main", Encoded(ids, mask, segments))["task"]
-        kept = real if found.shape[:2] == real.shape else slice(None)
-        np.testing.assert_allclose(found[kept], expected["logits"][kept], atol=1e-5)
+    network, rows = make_network(model), Encoded(*inputs())
+    batch = [tf.constant(value, tf.int32) for value in rows]
+    expected, real = np.load(folder / f"{name}.npz"), rows.input_mask.astype(bool)
+    assert_same(check.outputs(model, "main", rows), expected, real)
     weights = np.load(folder / "inputs.npz")["weights"] * real[..., np.newaxis]
     variables = network.encoder.trainable_variables
     for off in (True, False):
@@ -175,10 +174,6 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
             loss = tf.reduce_sum(states * weights)
         assert np.abs(states.numpy() - expected["states"])[real].max() < 1e-5
         gradients = tape.gradient(loss, variables)
-    if "logits" in expected and name not in TASKS:
-        theirs = expected["logits"]
-        theirs = theirs[..., 1] - theirs[..., 0] if name == "detector" else theirs
-        assert np.abs(logits_of(network, name, batch) - theirs)[real].max() < 1e-5
     prefix = names.prefix_of(names.load_tensors(folder / name))
     assert prefix is not None
     pairs = names.encoder(model.architecture, prefix, modern=True)
@@ -195,22 +190,8 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_what_goes_out_computes_the_same_in_transformers(name: str, folder: Path) -> None:
     model, part = written(name)
-    network = make_network(model)
-    ids, mask, segments = inputs()
-    batch = [tf.constant(value, tf.int32) for value in (ids, mask, segments)]
-    theirs, real = np.load(folder / f"{name}.npz"), mask.astype(bool)
-    encoder = network.generator if part == "generator" else network.encoder
-    assert encoder is not None
-    states = encoder(*batch).sequence.numpy()
-    assert np.abs(states - theirs["states"])[real].max() < 1e-5
-    if isinstance(config_of(model), FinetuningConfig):
-        found = check.outputs(model, part, Encoded(ids, mask, segments))["task"]
-        kept = real if found.shape[:2] == real.shape else slice(None)
-        np.testing.assert_allclose(found[kept], theirs["logits"][kept], atol=1e-5)
-    elif "logits" in theirs:
-        logits = theirs["logits"]
-        logits = logits[..., 1] - logits[..., 0] if "detector" in name else logits
-        assert np.abs(logits_of(network, name, batch) - logits)[real].max() < 1e-5
+    rows, theirs = Encoded(*inputs()), np.load(folder / f"{name}.npz")
+    assert_same(check.outputs(model, part, rows), theirs, rows.input_mask.astype(bool))
     tokens = [model.tokens[number] for number in theirs["ids"]]
     assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and "the" in tokens
 
