@@ -1,7 +1,6 @@
 """ONNX and LiteRT files: their runtimes compute what our networks and heads do, on any batch and length."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert import litert, network_file, onnx, saved_model
 from electra_tf2.convert import self_check as check
 from electra_tf2.finetune.tasks.exports import Exports
@@ -136,22 +134,13 @@ PAIRS = [
 ]
 
 
-def _predictor(name: str) -> tuple[StoredModel, Predictor]:
-    hparams, tasks = HEADS[name]
-    parts = [support.fine_tuned(task, *of_task) for task, of_task in tasks.items()]
-    given = {"task_names": [*tasks], "max_query_length": 16, "doc_stride": 32} | hparams
-    config = FinetuningConfig.from_dict(parts[0].hparams | given)
-    weights = {name: value for part in parts for name, value in part.weights.items()}
-    states = {task: state for task, (_, state) in tasks.items()}
-    model = parts[0].changed(hparams=dataclasses.asdict(config), weights=weights, task_states=states)
-    return model, Predictor(model, model.tokenizer())
-
-
 @pytest.mark.parametrize("kind", [*RUNTIMES, "saved_model"])
 @pytest.mark.parametrize("name", HEADS)
 def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, kind: str, tmp_path: Path, monkeypatch) -> None:
     """On texts with padding, pairs, long and empty ones, of which each task answers what it can."""
-    model, predictor = _predictor(name)
+    hparams, tasks = HEADS[name]
+    model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
+    predictor = Predictor(model, model.tokenizer())
     samples = Exports.samples
     monkeypatch.setattr(Exports, "samples", lambda task, texts: samples(task, _answered(task, texts, samples)))
     if kind == "saved_model":

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,46 +115,41 @@ _SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "
 _JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1]}
 
 
-def _served(folder: Path, task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> Any:
-    """The model in memory, and its signature out of a SavedModel that was written and loaded."""
-    model = support.fine_tuned(task, heads, state, **hparams)
+def _served(folder: Path, tasks: dict[str, Any], **hparams: Any) -> tuple[Predictor, Callable[..., Any]]:
+    """The model in memory, and its signatures out of a SavedModel that was written and loaded."""
+    model = support.fine_tuned_together(tasks, **hparams)
     predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
     tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
     signatures = saved_model.task_signatures(predictor, tokenizer)
     written = saved_model.write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
     loaded = tf.saved_model.load(str(written))
 
-    def run(*columns: Sequence[str]) -> dict[str, np.ndarray]:
+    def run(task: str, *columns: Sequence[str]) -> dict[str, np.ndarray]:
         given = {name: tf.constant(column) for name, column in zip(signatures[task].inputs, columns, strict=True)}
         return {name: value.numpy() for name, value in loaded.signatures[task](**given).items()}
 
     return predictor, run
 
 
-def test_classes_are_those_of_predict(tmp_path: Path) -> None:
+def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     state = {"labels": ["contradiction", "entailment", "neutral"]}
-    predictor, run = _served(tmp_path / "served", "mnli", _CLASSES, state)
+    one = {"dense/kernel": [128, 1], "dense/bias": [1]}
+    predictor, run = _served(tmp_path, {"mnli": (_CLASSES, state), "sts": (one, {})}, average_orders=True)
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
-    found = run(*zip(*pairs, strict=True))
-    for row, answer in enumerate(predictor(pairs)):
+    found = run("mnli", *zip(*pairs, strict=True))
+    for row, answer in enumerate(predictor(pairs, "mnli")):
         assert found["label"][row].decode() == answer["label"]
         names = [name.decode() for name in found["labels"][row]]
         for name, probability in zip(names, found["probabilities"][row], strict=True):
             assert abs(answer["probabilities"][name] - probability) < 1e-5
-
-
-def test_values_are_those_of_predict(tmp_path: Path) -> None:
-    one = {"dense/kernel": [128, 1], "dense/bias": [1]}
-    predictor, run = _served(tmp_path / "values", "sts", one, {}, average_orders=True)
-    pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
-    values = run(*zip(*pairs, strict=True))["value"]
-    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
+    values = run("sts", *zip(*pairs, strict=True))["value"]
+    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs, "sts")], atol=1e-4)
 
 
 def test_tags_are_those_of_predict(tmp_path: Path) -> None:
-    predictor, run = _served(tmp_path / "served", "pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, max_seq_length=16)
+    predictor, run = _served(tmp_path, {"pos": (_CLASSES, {"labels": ["DT", "NN", "VB"]})}, max_seq_length=16)
     texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
-    found = run(texts)
+    found = run("pos", texts)
     for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):
         words = [word.decode() for word in found["words"][row] if word]
         assert words == text.split()
@@ -170,14 +165,14 @@ def test_tags_are_those_of_predict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
 def test_spans_are_those_of_predict_also_where_documents_are_cut(heads, joint: bool, tmp_path: Path) -> None:
     cut = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "joint_prediction": joint}
-    predictor, run = _served(tmp_path, "squadv1", heads, {}, **cut, answerable_uses_start_logits=False)
+    predictor, run = _served(tmp_path, {"squadv1": (heads, {})}, **cut, answerable_uses_start_logits=False)
     pairs = [("the man ?", "went to the house of ."), ("of ?", "a b c d e")]
-    found = run(*zip(*pairs, strict=True))
+    found = run("squadv1", *zip(*pairs, strict=True))
     for row, answer in enumerate(predictor(pairs)):
         text = found["answer"][row].decode()
         assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
         assert 0 < found["probability"][row] <= 1
-    found = run(["of ?"], ["whereabouts"])  # a word of several pieces, of which an answer may be a later one
+    found = run("squadv1", ["of ?"], ["whereabouts"])  # a word of several pieces, of which an answer may be a later one
     assert not found["answer"][0].startswith(b"##")
     tokenizer = saved_model.tokenizer_of(support.tiny(), predictor.config.max_seq_length)
     difference = lambda: saved_model.difference_from_strings(predictor, tokenizer, tmp_path / "1")  # noqa: E731

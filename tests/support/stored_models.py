@@ -44,21 +44,23 @@ def of_network(network: PretrainingModel) -> StoredModel:
 
 
 def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> StoredModel:
-    """The tiny encoder with random heads: name below task_specific/<task> -> shape."""
-    given = {"task_names": [task], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
-    given |= {
-        "model_hparam_overrides": tiny().hparams["model_hparam_overrides"],
-        "vocab_size": 600,
-        "max_seq_length": 64,
-    }
-    random = np.random.RandomState(3)
+    """The tiny encoder with a random head: name below task_specific/<task> -> shape."""
+    return fine_tuned_together({task: (heads, state)}, **hparams)
+
+
+def fine_tuned_together(tasks: dict[str, tuple[dict[str, list[int]], dict[str, Any]]], **hparams: Any) -> StoredModel:
+    """The same of several tasks, each with its head and state."""
+    given = {"task_names": [*tasks], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
+    given |= {"vocab_size": 600, "max_seq_length": 64}
+    given |= {"model_hparam_overrides": tiny().hparams["model_hparam_overrides"]}
     weights = {name: value for name, value in tiny().weights.items() if name.startswith("electra/")}
-    weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
-                for name, shape in heads.items()}  # fmt: skip
-    config = FinetuningConfig.from_dict(given | hparams)
-    return tiny().changed(
-        path="nowhere", hparams=dataclasses.asdict(config), weights=weights, task_states={task: state}, is_run=True
-    )
+    for task, (heads, _) in tasks.items():
+        random = np.random.RandomState(3)
+        weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
+                    for name, shape in heads.items()}  # fmt: skip
+    own = {"hparams": dataclasses.asdict(FinetuningConfig.from_dict(given | hparams)), "weights": weights}
+    states = {task: state for task, (_, state) in tasks.items()}
+    return tiny().changed(path="nowhere", task_states=states, is_run=True, **own)
 
 
 def write_crc_directory(folder: Path, class_name: str) -> dict[str, np.ndarray]:
