@@ -70,14 +70,12 @@ def main() -> int:
 
     from electra_tf2.convert import self_check as check
     from electra_tf2.formats.folders import located
-    from electra_tf2.formats.readers import check_given, read_model
+    from electra_tf2.formats.readers import read_model
     from electra_tf2.formats.stored_model import Given
     from electra_tf2.inference.configured import with_own_layers
 
-    source = located(values["from"].value)
     given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    check_given(source, given)
-    model = read_model(source, given)
+    model = read_model(located(values["from"].value), given)
     count = sum(value.size for value in model.weights.values())
     sizes = model.architecture
     print(

@@ -40,16 +40,12 @@ def find_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
     Raises:
       UserError: config.json is no JSON object.
     """
-    place = Path(path)
     if not str(path):
         return StoredModel(path)
-    prefix = ""
+    place, prefix = Path(path), ""
     config = read_config(place)
-    if config is None and place.suffix == ".safetensors":
-        prefix, place = str(path), place.parent
-        config = read_config(place)
-    elif config is None:
-        prefix = original.find_prefix(place) or ""
+    if config is None:
+        prefix = str(path) if place.suffix == ".safetensors" else original.find_prefix(place) or ""
         place = Path(prefix).parent
         config = read_config(place) if prefix else None
     if config is None:
@@ -63,9 +59,14 @@ def open_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
     """The model at a path.
 
     Raises:
-      UserError: nothing is there; the message says what was looked for.
+      UserError: nothing is there, which says what was looked for; or something is given that its own files say.
     """
     model = find_model(path, given)
+    idle = [name for name in model.says if getattr(given, name) is not None]
+    if idle:
+        raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
+    if given.pairs and not isinstance(model, _HuggingFace):
+        raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
     if type(model) is not StoredModel:
         return model
     return _Checkpoint(_readers().find_checkpoint(str(path)), given)  # in a file system that TensorFlow alone knows
@@ -92,16 +93,6 @@ def best_or_newest(path: str) -> str:
     if not isinstance(name, str) or Path(name).name != name:
         raise UserError(f"{best} names no checkpoint in its folder: path is {shown(name)}")
     return str(best.parent / name)
-
-
-def check_given(path: str, given: Given) -> None:
-    """Raises UserError if something is given that the model's own files say."""
-    model = find_model(path)
-    idle = [name for name in model.says if getattr(given, name) is not None]
-    if idle:
-        raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
-    if given.pairs and not isinstance(model, _HuggingFace):
-        raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
 
 
 class _Ours(StoredModel):

@@ -17,7 +17,7 @@ from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_si
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
-from electra_tf2.formats.readers import check_given, read_model
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
@@ -124,12 +124,10 @@ def load(
         if not isinstance(value, (str, os.PathLike)) and (value is not None or name == "path"):
             raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(value)}")
     given = Given(vocab_file, num_attention_heads, pairs=pairs)
-    where = located(os.fspath(path))
-    check_given(where, given)
+    source = read_model(located(os.fspath(path)), given)
     if generator is not None:
-        source = with_generator(read_model(where, given), read_model(located(os.fspath(generator)), given))
-        return Model(source, precision)
-    return Model(read_model(where, given), precision)
+        source = with_generator(source, read_model(located(os.fspath(generator))))
+    return Model(source, precision)
 
 
 class Model:

@@ -22,7 +22,7 @@ from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
-from electra_tf2.formats.readers import check_given, find_model, open_model, read_model
+from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Given
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.inference.configured import config_of
@@ -330,12 +330,12 @@ def test_of_berts_tokenizers_the_configuration_wins(given, said, casing: Casing,
 )
 def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: str | None, tmp_path: Path) -> None:
     checkpoint = str(golden.CHECKPOINT)
-    check_given(checkpoint, given._replace(pairs=False))
+    open_model(checkpoint, given._replace(pairs=False))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        check_given(str(tmp_path), given)
+        open_model(tmp_path, given)
     with pytest.raises(UserError, match="given for a classifier of Hugging Face"):
-        check_given(checkpoint, given._replace(pairs=True))
+        open_model(checkpoint, given._replace(pairs=True))
 
 
 def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
