@@ -86,7 +86,7 @@ def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
     hparams = hparams_of({name: value.shape for name, value in model.weights.items()}, "checkpoint")
     assert hparams | expected == hparams
     found = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
-    assert found.architecture.hidden_size == 64
+    assert found.architecture.hidden_size == 96
     assert found.generator_architecture.hidden_size == generator_architecture(model).hidden_size
 
 

@@ -29,7 +29,7 @@ def _models() -> dict[str, tuple[StoredModel, str]]:
         "discriminator": (support.tiny(), "main"),
         "generator": (support.tiny(), "generator"),
         "body": (support.tiny(), "body"),
-        "bert": (support.with_crc_weights(electra_objective=False, embedding_size=64), "main"),
+        "bert": (support.with_crc_weights(electra_objective=False, embedding_size=96), "main"),
         "narrow bert": (support.with_crc_weights(electra_objective=False), "main"),
         "classes": (support.fine_tuned("mnli", _CLASSES, nli), "main"),
         "tags": (support.fine_tuned("ner", _CLASSES, labels), "main"),

@@ -17,7 +17,7 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 
-SMALL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SMALL = {"hidden_size": 96, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 GOLDEN = functools.cache(lambda: golden.load_arrays("huggingface"))
 
 
