@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+from electra_tf2.corpus import text_files
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import Corpus, left_out
+from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically
@@ -25,7 +26,6 @@ from electra_tf2.util.progress import Progress, say
 
 _CODE_POINTS = 0x110000
 WORTH_A_WORD = 0.001  # share of characters that get no token
-_ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
 
 
 class VocabularyOptions(NamedTuple):
@@ -48,8 +48,16 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
         say(f"WARNING: {warning}")
     counts = _count_characters(corpus, options)
     first, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
-    if left_out := _left_out(counts[0], first):
-        say(f"WARNING: {left_out}")
+    left_out = counts[0].copy()
+    left_out[[ord(character) for character in first]] = 0
+    share = left_out.sum() / counts[0].sum()
+    if share >= WORTH_A_WORD:
+        common = " ".join(chr(code) for code in np.argsort(-left_out, kind="stable")[:10] if left_out[code])
+        say(
+            f"WARNING: {np.count_nonzero(left_out):,} of {np.count_nonzero(counts[0]):,} characters, "
+            f"{100 * share:.1f} % of the text, get no token: words that hold one become [UNK] ({common} ...). "
+            "Raise --limit-alphabet to keep more, and --vocab-size"
+        )
     # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
     fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -74,7 +82,7 @@ def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str
     """The most frequent characters, at most limit and as many as fit, and those of them seen within words.
 
     Args:
-      counts: [2, code points], how often each occurs, and how often within a word after its first character.
+      counts: int64 [2, code points], how often each occurs, and how often within a word after its first character.
     """
     total, continuing = counts
     codes = np.flatnonzero(total)
@@ -86,26 +94,12 @@ def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str
     return [chr(code) for code in kept], [chr(code) for code in kept if continuing[code]]
 
 
-def _left_out(total: np.ndarray, kept: list[str]) -> str:
-    """Says how much of the text are characters without a token, if it is worth a word."""
-    total = total.copy()
-    whole, characters = total.sum(), np.count_nonzero(total)
-    total[[ord(character) for character in kept]] = 0
-    share = total.sum() / max(whole, 1)
-    if share < WORTH_A_WORD:
-        return ""
-    common = " ".join(chr(code) for code in np.argsort(-total, kind="stable")[:10] if total[code])
-    return (
-        f"{np.count_nonzero(total):,} of {characters:,} characters, {100 * share:.1f} % of the text, get no token: "
-        f"words that hold one become [UNK] ({common} ...). Raise --limit-alphabet to keep more, and --vocab-size"
-    )
-
-
 def _count_characters(corpus: Corpus, options: VocabularyOptions) -> np.ndarray:
+    """The counts of `choose_alphabet`."""
     counts = np.zeros([2, _CODE_POINTS], np.int64)
     blank = np.arange(_CODE_POINTS) < 33
     alone = blank.copy()  # characters that are words by themselves, or none
-    alone[list(_ASCII_PUNCTUATION)] = True
+    alone[[code for code in range(33, 127) if not chr(code).isalnum()]] = True
     for block in _normalized_blocks(corpus, options, "counting characters"):
         codes = np.frombuffer(block.decode("utf-8").encode("utf-32-le"), np.uint32)
         inside = codes[1:][~(alone[codes[1:]] | alone[codes[:-1]])]
@@ -130,7 +124,7 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, t
                     yield replace_long_words(normalizer.joined(block.lines), b"")
                 progress.update(done / 1e6)
     if undecodable:
-        print(f"{doing}: {left_out(undecodable, read)}", file=sys.stderr)
+        print(f"{doing}: {text_files.left_out(undecodable, read)}", file=sys.stderr)
     if then:
         say(then)
 

@@ -35,10 +35,7 @@ class Encoded(NamedTuple):
 
 
 class LongTexts(UserWarning):
-    """Texts were cut.
-
-    texts: number of them. of: number of all texts. tokens: those that were left out. limit: the longest input.
-    """
+    """So many `texts` of all were cut to `limit` tokens; `tokens` were left out."""
 
     def __init__(self, texts: int, of: int, tokens: int, limit: int) -> None:
         super().__init__(
@@ -49,11 +46,7 @@ class LongTexts(UserWarning):
 
     @classmethod
     def from_cut(cls, cut: Sequence[int], limit: int) -> "LongTexts | None":
-        """The warning to give, if any.
-
-        Args:
-          cut: tokens that were left out of each text. limit: the longest input.
-        """
+        """The warning to give, if any. cut: tokens that were left out of each text. limit: the longest input."""
         texts = sum(count > 0 for count in cut)
         return cls(texts, len(cut), sum(cut), limit) if texts else None
 
@@ -83,14 +76,13 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
     refuse_single(texts)
     pairs = [_parts(text) for text in texts]
     pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
-    parts = [[next(pieces) for _ in pair] for pair in pairs]
-    rows = [pack(of_text, tokenizer.special, max_length) for of_text in parts]
+    rows = [pack(list(itertools.islice(pieces, len(pair))), tokenizer.special, max_length) for pair in pairs]
     warn_of_cut([row.cut for row in rows], max_length)
     return rows
 
 
 def warn_of_cut(cut: Sequence[int], limit: int) -> None:
-    """Warns of texts that were cut, in the name of the caller's caller. Arguments as of `LongTexts.from_cut`."""
+    """Warns of texts that were cut (`LongTexts.from_cut`), in the name of the caller's caller."""
     if found := LongTexts.from_cut(cut, limit):
         warnings.warn(found, stacklevel=4)
 
@@ -138,10 +130,7 @@ def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
 def at_tokens(
     function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
 ) -> list[np.ndarray]:
-    """Values of a function of `Encoded` at each row's tokens, [tokens, ...]; the function returns a tensor [B, L, ...].
-
-    Rows of similar length are computed together.
-    """
+    """Values at each row's tokens, [tokens, ...], of a function of `Encoded` that returns a tensor [B, L, ...]."""
     found: list[np.ndarray] = [np.zeros(0)] * len(rows)
     for places, values, lengths in of_rows(function, rows, special, batch_size):
         for place, of_row, length in zip(places, values, lengths, strict=True):
@@ -163,10 +152,9 @@ def of_rows(
 
 def refuse_single(texts: object) -> None:
     """Raises UserError unless `texts` is a list or another sequence; a string is one of its characters, too."""
-    listed = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
     if isinstance(texts, (str, bytes)):
         raise UserError(f"a list of texts is needed, got a single one: {shown(texts)}")
-    if not listed or isinstance(texts, Mapping):
+    if not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")) or isinstance(texts, Mapping):
         raise UserError(f"a list of texts is needed, got {shown(texts)}")
 
 
@@ -194,8 +182,7 @@ def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Lengths to which one or two texts are cut: tokens go one by one from the longer, or from the second of two equal
-    ones."""
+    """Lengths to which one or two texts are cut: tokens go one by one from the longer, else from the second."""
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     first, second = lengths

@@ -74,7 +74,11 @@ class FileTokenizer(WordpieceTokenizer):
         strings = [text.text.encode("utf-8", "replace").decode() for text in texts]
         encoded = self._tokenizer.encode_batch(strings, add_special_tokens=False)
         for text, one in zip(texts, encoded, strict=True):
-            spans = _without_blanks(text.text, np.array(one.offsets, np.int32).reshape([-1, 2]))
+            spans = np.array(one.offsets, np.int32).reshape([-1, 2])
+            letters = np.flatnonzero([not character.isspace() for character in text.text])
+            low, high = np.searchsorted(letters, spans[:, 0]), np.searchsorted(letters, spans[:, 1])
+            inside = low < high
+            spans[inside] = np.stack([letters[low[inside]], letters[high[inside] - 1] + 1], -1)
             words = np.maximum(np.searchsorted(text.starts, spans[:, 0], side="right") - 1, 0)
             words = np.maximum.accumulate(words).astype(np.int32)
             first = starts_of(np.bincount(words, minlength=len(text.words)))
@@ -85,15 +89,6 @@ class FileTokenizer(WordpieceTokenizer):
         """Text for people to look at, padding left out."""
         kept = [number for number in ids if number != self.special.pad]
         return self._tokenizer.decode(kept, skip_special_tokens=False)
-
-
-def _without_blanks(text: str, spans: np.ndarray) -> np.ndarray:
-    """Spans [pieces, 2] of a text's characters less the blanks at either end; those of blanks alone as they are."""
-    places = np.flatnonzero([not character.isspace() for character in text])
-    low, high = np.searchsorted(places, spans[:, 0]), np.searchsorted(places, spans[:, 1])
-    inside, found = low < high, spans.copy()
-    found[inside] = np.stack([places[low[inside]], places[high[inside] - 1] + 1], -1)
-    return found
 
 
 def tokenizer_for(

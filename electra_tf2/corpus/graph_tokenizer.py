@@ -12,14 +12,12 @@ import functools
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
 
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
-from electra_tf2.corpus.tokenization import kernel_tokens
+from electra_tf2.corpus.tokenization import TOO_LONG, wordpiece_kernel
 from electra_tf2.corpus.vocabulary import special_ids
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # kinds of characters, by what normalisation does to them
@@ -29,27 +27,17 @@ _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 # A word as WordPiece sees it: neither blanks nor ASCII punctuation. Longer ones become a word that no piece matches.
 _LONG_WORD = rf"[^\x00-\x20!-/:-@\[-`{{-~]{{{MAX_CHARS_PER_WORD + 1},}}"
-_TOO_LONG = "x" * (4 * MAX_CHARS_PER_WORD + 1)
-
-
-class _Characters(NamedTuple):
-    """Effect of the normaliser on every character, by itself.
-
-    starts: int32 [ranges], the first code point of ranges that are treated alike, rising. kinds: int32 [ranges].
-    listed: code points of kind _LISTED, and what becomes of them. cased, ignorable: int32 [ranges], 0 or 1: how a
-    character beside a sigma counts in choosing its form (Unicode's Final_Sigma).
-    """
-
-    starts: np.ndarray
-    kinds: np.ndarray
-    listed: np.ndarray
-    results: list[bytes]
-    cased: np.ndarray
-    ignorable: np.ndarray
 
 
 @functools.cache
-def _characters(do_lower_case: bool, strip_accents: bool | None) -> _Characters:
+def _characters(do_lower_case: bool, strip_accents: bool | None) -> tuple[np.ndarray, np.ndarray, dict[int, bytes]]:
+    """Effect of the normaliser on every character, by itself.
+
+    Returns:
+      int32 [ranges], the first code point of ranges that are treated alike, rising; int32 [3, ranges], their kinds,
+      and 1 where they are cased and where they are ignorable: how a character beside a sigma counts in choosing its
+      form (Unicode's Final_Sigma); code points of kind _LISTED, and what becomes of them.
+    """
     normalize = TextNormalizer(do_lower_case, strip_accents)
     codes = np.array([code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF], np.int32)
     known = np.array([unicodedata.category(chr(code)) not in _UNKNOWN for code in codes])
@@ -57,18 +45,14 @@ def _characters(do_lower_case: bool, strip_accents: bool | None) -> _Characters:
     # One line per character; in a line with a letter after it, for "\n" would end the line and a blank be lost.
     lines = [f"{text}x".encode() if text != "\n" else b" x" for text in texts]
     normalized = [line[:-1].decode() for line in normalize(lines)]
-    kinds, listed, results = np.zeros(len(texts), np.int32), [], []
+    kinds, cased, ignorable = np.zeros([3, len(texts)], np.int32)
+    listed = {}
     for place, (text, result) in enumerate(zip(texts, normalized, strict=True)):
-        if result == text:
-            continue
         if result in ("", f" {text} "):
             kinds[place] = _SPACED if result else _DROP
-        else:
+        elif result != text:
             kinds[place] = _LISTED
-            listed.append(ord(text))
-            results.append(result.encode())
-    cased = np.zeros(len(texts), np.int32)
-    ignorable = np.zeros(len(texts), np.int32)
+            listed[ord(text)] = result.encode()
     if normalize.do_lower_case:
         cased[:] = [f"{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
         # A character that changes nothing after a letter, but starts nothing either, is passed over.
@@ -78,34 +62,21 @@ def _characters(do_lower_case: bool, strip_accents: bool | None) -> _Characters:
     together = np.stack([kinds, cased, ignorable])[:, np.where(known, np.cumsum(known) - 1, len(texts) - 1)]
     changes = np.flatnonzero((together[:, 1:] != together[:, :-1]).any(0)) + 1
     places = np.concatenate([[0], changes])
-    kinds, cased, ignorable = together[:, places]
-    return _Characters(codes[places], kinds, np.array(listed, np.int64), results, cased, ignorable)
+    return codes[places], together[:, places], listed
 
 
 class GraphTokenizer(tf.Module):
-    """Strings to rows of ids, as tensors; part of a SavedModel.
-
-    Args:
-      tokens: the vocabulary.
-      do_lower_case, strip_accents: normalisation of text, as of `TextNormalizer`.
-      max_length: tokens of a row, at most, special ones included.
-    """
+    """Strings to rows of ids, at most max_length with special ones, as tensors; part of a SavedModel."""
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, strip_accents: bool | None, max_length: int) -> None:
         super().__init__(name="tokenizer")
         self.do_lower_case = do_lower_case
-        characters = _characters(do_lower_case, strip_accents)
-        self._starts = tf.constant(characters.starts)
-        self._kinds = tf.constant(characters.kinds)
-        self._cased, self._ignorable = tf.constant(characters.cased), tf.constant(characters.ignorable)
-        listed = tf.lookup.KeyValueTensorInitializer(tf.constant(characters.listed), tf.constant(characters.results))
-        self._listed = tf.lookup.StaticHashTable(listed, b"")
-        self._pieces = tensorflow_text.FastWordpieceTokenizer(
-            vocab=kernel_tokens(tokens),
-            max_bytes_per_word=4 * MAX_CHARS_PER_WORD,
-            token_out_type=tf.int32,
-            unknown_token="[UNK]",
-        )
+        starts, kinds, listed = _characters(do_lower_case, strip_accents)
+        self._starts = tf.constant(starts)
+        self._kinds, self._cased, self._ignorable = map(tf.constant, kinds)
+        codes, results = tf.constant(list(listed), tf.int64), tf.constant(list(listed.values()))
+        self._listed = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(codes, results), b"")
+        self._pieces = wordpiece_kernel(tokens)
         self.vocabulary = tf.constant(list(tokens))
         self.special = special_ids(tokens)
         self.max_length = max_length
@@ -113,7 +84,7 @@ class GraphTokenizer(tf.Module):
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """string [N] -> string [N], normalised as corpus.normalization does it; bytes beyond UTF-8 are left out."""
         joined = tf.strings.reduce_join(self._normalized(texts), axis=-1)
-        return tf.strings.regex_replace(joined, _LONG_WORD, _TOO_LONG)
+        return tf.strings.regex_replace(joined, _LONG_WORD, TOO_LONG)
 
     def _normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """string [N] -> string [N, (characters)], what becomes of each."""
@@ -220,5 +191,4 @@ class GraphTokenizer(tf.Module):
 
 def _head(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """The first `lengths` [B] entries of each row."""
-    places = tf.ragged.range(ragged.row_lengths())
-    return tf.ragged.boolean_mask(ragged, places < tf.expand_dims(lengths, 1))
+    return tf.ragged.boolean_mask(ragged, tf.ragged.range(ragged.row_lengths()) < lengths[:, tf.newaxis])

@@ -7,7 +7,6 @@ of the files, never on the number of processes; so neither do the records. No Te
 """
 
 import dataclasses
-import itertools
 import math
 import os
 import random
@@ -136,9 +135,8 @@ class BuildPlan:
         """Files of the held-out records, and the jobs whose parts are joined in each."""
         jobs, fraction = self.jobs, self.settings.dev_fraction
         count = min(len(jobs), max(1, round(self.num_shards * fraction))) if fraction else 0
-        borders = [len(jobs) * number // count for number in range(count + 1)] if count else [0]
-        parts = itertools.starmap(slice, itertools.pairwise(borders))
-        return {f"{DEV_PREFIX}-{number}-of-{count}": jobs[part] for number, part in enumerate(parts)}
+        first = [len(jobs) * number // max(1, count) for number in range(count + 1)]
+        return {f"{DEV_PREFIX}-{n}-of-{count}": jobs[first[n] : first[n + 1]] for n in range(count)}
 
     def contents(self, job: Job) -> list[str]:
         """The SHA-256 of each of a job's chunks, as they are in the corpus now."""

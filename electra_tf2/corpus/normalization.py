@@ -51,9 +51,7 @@ class TextNormalizer:
 
     def __call__(self, lines: Sequence[bytes]) -> list[bytes]:
         """One normalised line for every line of UTF-8; bytes that are not UTF-8 are left out."""
-        if not lines:
-            return []
-        return self.joined(lines).split(b"\n")
+        return self.joined(lines).split(b"\n") if lines else []
 
     def joined(self, lines: Sequence[bytes]) -> bytes:
         """The normalised lines with b"\\n" between them."""

@@ -12,8 +12,7 @@ Only the line and example loops are Python; tokens stay in flat arrays and examp
 `SentencePacker` packs examples of full length instead: RoBERTa's FULL-SENTENCES and DOC-SENTENCES (section 4.2). They
 have one segment and as many tokens as fit; a line that does not fit goes on in the next one. With FULL-SENTENCES the
 text goes on across the ends of documents, where an additional [SEP] stands, so all examples are full but the last of a
-unit and, by one token, those that a document ends with; with DOC-SENTENCES the last example of every document is
-shorter.
+job and, by one token, those that a document ends with; with DOC-SENTENCES the last one of every document is shorter.
 """
 
 import random
@@ -78,15 +77,12 @@ class ExampleBuilder:
     """
 
     def __init__(self, max_length: int, source: random.Random, original: bool = False):
-        self._max_length = max_length
-        self._source = source
-        self._original = original
-        self._target_length = max_length
+        self._max_length = self._target_length = max_length
+        self._source, self._original = source, original
         # The text that waits: tokens from `_start` on, and the lengths of the lines it consists of.
         self._tokens = np.zeros([0], np.int32)
-        self._start = 0
         self._lines: list[int] = []
-        self._length = 0
+        self._start = self._length = 0
         self._examples: list[tuple[int, int, int]] = []
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
@@ -100,11 +96,9 @@ class ExampleBuilder:
                 self._length += length
                 while self._length >= self._target_length:
                     self._create_example()
-        table = np.array(self._examples, np.int64).reshape(-1, 3)
-        spans = Spans(self._tokens, table[:, 0], table[:, 1], table[:, 2])
+        spans = Spans(self._tokens, *np.array(self._examples, np.int64).reshape(-1, 3).T)
         self._tokens = self._tokens[self._start :].copy()
-        self._start = 0
-        self._examples = []
+        self._start, self._examples = 0, []
         return spans
 
     def finish(self) -> Spans:
@@ -131,20 +125,15 @@ class ExampleBuilder:
         first = min(first, self._max_length - 2)
         second = min(second, max(0, self._max_length - first - 3))
         self._examples.append((self._start, first, second))
-        self._remove(self._length if self._original else first + second)
-        if toss() < RANDOM_LENGTH_CHANCE:
-            self._target_length = self._source.randint(MIN_LENGTH, self._max_length)
-        else:
-            self._target_length = self._max_length
-
-    def _remove(self, count: int) -> None:
-        """Takes tokens off the front of the waiting text."""
-        self._start += count
-        self._length -= count
-        while self._lines and count >= self._lines[0]:
-            count -= self._lines.pop(0)
-        if count:
-            self._lines[0] -= count
+        used = self._length if self._original else first + second
+        self._start += used
+        self._length -= used
+        while self._lines and used >= self._lines[0]:
+            used -= self._lines.pop(0)
+        if used:
+            self._lines[0] -= used
+        short = toss() < RANDOM_LENGTH_CHANCE
+        self._target_length = self._source.randint(MIN_LENGTH, self._max_length) if short else self._max_length
 
 
 def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Examples:
@@ -178,8 +167,7 @@ class SentencePacker:
     """
 
     def __init__(self, max_length: int, separator: int | None):
-        self._room = max_length - 2
-        self._crosses = separator is not None
+        self._room, self._crosses = max_length - 2, separator is not None
         self._separator = -1 if separator is None else separator
         self._tokens = np.zeros([0], np.int32)
 
@@ -210,5 +198,5 @@ class SentencePacker:
                     found.append((at, after - at - int(tokens[after - 1] == self._separator)))
                 at = after
         self._tokens = tokens[at:].copy()
-        table = np.array(found, np.int64).reshape(-1, 2)
-        return Spans(tokens, table[:, 0], table[:, 1], np.zeros([len(table)], np.int64))
+        starts, lengths = np.array(found, np.int64).reshape(-1, 2).T
+        return Spans(tokens, starts, lengths, np.zeros_like(lengths))

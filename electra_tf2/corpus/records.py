@@ -76,7 +76,7 @@ class RecordFormat(NamedTuple):
             return {field: tf.cast(value, tf.int32) for field, value in values.items()}
 
     def problem(self, record: bytes) -> str | None:
-        """Tells a person what is wrong with a record; None if nothing is."""
+        """Says what is wrong with a record; None if nothing is."""
         import tensorflow as tf
         from google.protobuf.message import DecodeError
 

@@ -46,11 +46,10 @@ def words(text: str) -> list[str]:
 
 
 class Sample(NamedTuple):
-    """Shares of a sample's characters, white space apart.
+    """Shares of a sample's characters, white space apart, and how often each occurs.
 
     chinese: each a word to the tokenizer. joined: in stretches of other scripts that are too long to be words.
     marks: that stripping accents takes off letters which are others with them.
-    characters: how often each occurs.
     """
 
     chinese: float

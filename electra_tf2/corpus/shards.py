@@ -134,7 +134,7 @@ def do_job(plan: BuildPlan, job: Job, *, advance: Advance = lambda megabytes: No
         counts, unknown = train.token_counts.tolist(), train.unknown_characters()
         report = JobReport(files, contents, text_bytes, undecodable_bytes, counts, unknown)
         write_json(plan.report_file(job), report._asdict() | {"files": {n: s._asdict() for n, s in files.items()}})
-    except (UserError, InterruptedError):
+    except UserError:
         raise
     except Exception as error:
         place = f"{Path(corpus.directory) / chunk.name}, bytes {chunk.start} to {chunk.end}"

@@ -32,11 +32,11 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer,
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 
-# Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
 _TEXTS_LOOKED_AT = 10_000  # for characters without a token
+# Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
-_TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
+TOO_LONG = "x" * (_MAX_BYTES_PER_WORD + 1)  # a word that no piece matches
 _TOGETHER = 1000  # texts whose pieces are looked up at a time
 
 
@@ -105,7 +105,10 @@ class WordpieceTokenizer:
         self.vocab = vocab_file if isinstance(vocab_file, list) else load_vocab(vocab_file)
         self.special = special_ids(self.vocab)
         self.normalize = TextNormalizer(do_lower_case, strip_accents)
-        self._kernel: Any = None  # built when first used: importing TensorFlow takes seconds
+
+    @functools.cached_property
+    def _kernel(self) -> Any:  # importing TensorFlow takes seconds
+        return wordpiece_kernel(self.vocab)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -118,10 +121,12 @@ class WordpieceTokenizer:
         """
         if not lines:
             return np.zeros([0], np.int32), np.zeros([0], np.int32)
-        self._kernel = self._kernel or _build_kernel(self.vocab)
-        text = replace_long_words(self.normalize.joined(lines), _TOO_LONG_FOR_KERNEL)
-        ids, row_splits = self._kernel(text.split(b"\n"))
-        return ids, np.diff(row_splits).astype(np.int32)
+        import tensorflow as tf
+
+        text = replace_long_words(self.normalize.joined(lines), TOO_LONG.encode())
+        with tf.device("CPU:0"):
+            ragged = self._kernel.tokenize(tf.constant(text.split(b"\n"), tf.string))
+        return ragged.values.numpy(), np.diff(ragged.row_splits.numpy()).astype(np.int32)
 
     def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int32 [pieces] ids of each text."""
@@ -134,31 +139,31 @@ class WordpieceTokenizer:
         number_of = {word: number for number, word in enumerate(words)}
         ids, lengths = self.tokenize([word.encode("utf-8", "ignore") for word in words])
         spans, first = self._spans(words, ids, lengths), starts_of(lengths)
-        found = []
+        found: list[Located] = []
         for part in (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER)):
             numbers = np.array([number_of[word] for text in part for word in text.words], np.int32)
             first_piece = starts_of(lengths[numbers])
             word = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
             pieces = np.arange(len(word)) + (first[numbers] - first_piece)[word]
-            of_part = Located(ids[pieces], word, first_piece, spans[pieces])
-            of_part.spans[:] += np.concatenate([text.starts for text in part])[word, np.newaxis]
-            words_behind = np.cumsum([len(text.words) for text in part])
-            pieces_behind = np.append(first_piece, len(word))[words_behind]
-            start = piece = 0
-            for end, last in zip(words_behind.tolist(), pieces_behind.tolist(), strict=True):
-                inside = slice(piece, last)
-                of_words = of_part.word_of_piece[inside] - np.int32(start), first_piece[start:end] - np.int32(piece)
-                found.append(Located(of_part.ids[inside], *of_words, of_part.spans[inside]))
-                start, piece = end, last
+            placed = spans[pieces] + np.concatenate([text.starts for text in part])[word, np.newaxis]
+            # Each text counts its own words and pieces.
+            sizes = np.array([len(text.words) for text in part])
+            word_starts, text_of = starts_of(sizes), np.repeat(np.arange(len(part)), sizes)
+            piece_starts = np.append(first_piece, len(word))[word_starts].astype(np.int32)
+            at_words, at_pieces = word_starts[1:], piece_starts[1:]
+            found += map(
+                Located,
+                np.split(ids[pieces], at_pieces),
+                np.split(word - word_starts[text_of][word], at_pieces),
+                np.split(first_piece - piece_starts[text_of], at_words),
+                np.split(placed, at_pieces),
+            )
         return found
 
     def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """int32 [pieces, 2]: of each piece its first character in its word and the one behind its last.
+        """int32 [pieces, 2]: of each piece of the words its first character in its word and the one behind its last.
 
         A character that normalisation drops belongs to the piece around it; a mark that it strips to the letter before.
-
-        Args:
-          ids: int32 [pieces] of all words. lengths: int32 [words], numbers of pieces.
         """
         characters = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
         sizes, stripped = self._normal_sizes(characters)
@@ -172,22 +177,17 @@ class WordpieceTokenizer:
         return (np.stack([starts, ends], -1) - starts_of(of_words)[word, np.newaxis]).astype(np.int32)
 
     def _normal_sizes(self, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of characters, blanks apart, that normalisation makes of each code point, int8, and whether
-        it is a mark that is stripped, bool."""
-        distinct = np.flatnonzero(np.bincount(characters))
+        """int8, characters without blanks that normalisation makes of each code point; bool, marks that it strips."""
+        distinct = np.flatnonzero(np.bincount(characters))  # faster than sorting them
         texts = list(map(chr, distinct))
         normal = self.normalize([text.encode("utf-8", "ignore") for text in texts])
-        sizes, stripped = np.zeros([2, characters.max(initial=0) + 1], np.int8)
+        sizes, marks = np.zeros([2, characters.max(initial=0) + 1], np.int8)
         sizes[distinct] = [len(line.decode().replace(" ", "")) for line in normal]
-        stripped[distinct] = [unicodedata.category(text) == "Mn" for text in texts]
-        return sizes[characters], (stripped > sizes)[characters]
+        marks[distinct] = [unicodedata.category(text) == "Mn" for text in texts]
+        return sizes[characters], (marks > sizes)[characters]
 
     def _piece_sizes(self, words: Sequence[str], ids: np.ndarray, word: np.ndarray) -> np.ndarray:
-        """int64 [pieces]: the number of normalised characters, blanks apart, that each piece stands for.
-
-        Args:
-          ids, word: [pieces], ids and the numbers of their words.
-        """
+        """int64 [pieces]: the number of normalised characters, blanks apart, that each piece of words stands for."""
         lengths, continues = self._shapes
         sizes, unknown = lengths[ids], ids == self.special.unk
         if unknown.any():  # which stands for all that is between blanks, punctuation and Chinese characters
@@ -241,37 +241,29 @@ def unknown_report(share: float, characters: Sequence[str]) -> str:
     )
 
 
-def kernel_tokens(vocab: Sequence[str]) -> list[str]:
-    """A vocabulary for tensorflow_text's kernel, which wants different tokens and would find those with blanks.
+def wordpiece_kernel(vocab: Sequence[str]) -> Any:
+    """tensorflow_text's tokenizer of normalised text.
 
-    In the place of blank lines, tokens with blanks and all but the last of equal ones: private characters, which no
-    normalised text holds.
+    It wants different tokens, and would find those with blanks. In the place of blank lines, tokens with blanks and all
+    but the last of equal ones stand private characters, which no normalised text holds.
+
+    Raises:
+      UserError: it cannot use the vocabulary, for reasons that corpus.vocabulary does not look for.
     """
-    last = {token: number for number, token in enumerate(vocab)}
-    return [
-        token if last[token] == number and token and " " not in token else f"\ue000{number}"
-        for number, token in enumerate(vocab)
-    ]
-
-
-def _build_kernel(vocab: Sequence[str]) -> Any:
-    """A function from lines to (ids, row_splits)."""
     import tensorflow as tf
     import tensorflow_text
 
+    last = {token: number for number, token in enumerate(vocab)}
+    tokens = [
+        token if last[token] == number and token and " " not in token else f"\ue000{number}"
+        for number, token in enumerate(vocab)
+    ]
     try:
-        tokenizer = tensorflow_text.FastWordpieceTokenizer(
-            vocab=kernel_tokens(vocab),
+        return tensorflow_text.FastWordpieceTokenizer(
+            vocab=tokens,
             max_bytes_per_word=_MAX_BYTES_PER_WORD,
             token_out_type=tf.int32,
             unknown_token="[UNK]",
         )
-    except RuntimeError as error:  # beyond what corpus.vocabulary looks for
+    except RuntimeError as error:
         raise UserError(f"tensorflow_text cannot use this vocabulary of {len(vocab)} tokens: {error}") from None
-
-    def tokenize(lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        with tf.device("CPU:0"):
-            ragged = tokenizer.tokenize(tf.constant(lines, tf.string))
-        return ragged.values.numpy(), ragged.row_splits.numpy()
-
-    return tokenize

@@ -52,19 +52,38 @@ def load_vocab(path: str | os.PathLike[str]) -> list[str]:
 def load_tokens(path: str | os.PathLike[str]) -> list[str]:
     """The tokens of a vocabulary in the order of their ids: of a vocab.txt, or of any tokenizer.json.
 
+    Of other tokenizers than WordPiece added tokens are among them, and ids that the file leaves out are named.
+
     Raises:
       UserError: it cannot be used.
     """
     path = os.fspath(path)
     if not os.path.lexists(path):
         raise UserError(f"{_WHAT} {path!r} does not exist; give an existing one or make it with electra build-vocab")
-    if path.endswith(".json"):
-        return _tokens_of(path)
-    tokens = [line.removesuffix("\r") for line in read_text(path, _WHAT).split("\n")]  # U+2028 ends no line
-    while tokens and not tokens[-1]:
-        tokens.pop()
-    check_vocab(tokens, path)
-    return tokens
+    if not path.endswith(".json"):
+        tokens = [line.removesuffix("\r") for line in read_text(path, _WHAT).split("\n")]  # U+2028 ends no line
+        while tokens and not tokens[-1]:
+            tokens.pop()
+        check_vocab(tokens, path)
+        return tokens
+    model = _model_of(path)
+    if model.get("type") == "Unigram":
+        pieces = typed(model.get("vocab"), list, f"{path}: vocab")
+        ids: dict[str, Any] = {str(piece[0]): number for number, piece in enumerate(pieces)}
+    else:
+        ids = dict(typed(model.get("vocab"), dict, f"{path}: vocab"))
+    if not is_wordpiece(path):
+        ids |= added_tokens(read_json(path, "tokenizer"), path)
+    numbers = {typed(number, int, f"{path}: id of {token}"): token for token, number in ids.items()}
+    if is_wordpiece(path):
+        if sorted(numbers) != list(range(len(ids))):
+            raise UserError(f"{path}: the ids of its vocabulary have gaps")
+        tokens = [numbers[number] for number in range(len(ids))]
+        check_vocab(tokens, path)
+        return tokens
+    if not numbers or not 0 <= min(numbers) <= max(numbers) < MAX_TOKENS:
+        raise UserError(f"{path}: the ids of its tokens must be from 0 to {MAX_TOKENS - 1:,}")
+    return [numbers.get(number, f"[no token {number}]") for number in range(max(numbers) + 1)]
 
 
 def is_wordpiece(path: str | os.PathLike[str]) -> bool:
@@ -88,49 +107,24 @@ def added_tokens(tokenizer: dict[str, Any], where: str | os.PathLike[str]) -> di
     return {str(one.get("content")): one.get("id") for one in listed}
 
 
-def _tokens_of(where: str) -> list[str]:
-    """Tokens of a tokenizer.json; of other models than WordPiece with the added ones, ids that it leaves out named."""
-    model = _model_of(where)
-    if model.get("type") == "Unigram":
-        pieces = typed(model.get("vocab"), list, f"{where}: vocab")
-        ids: dict[str, Any] = {str(piece[0]): number for number, piece in enumerate(pieces)}
-    else:
-        ids = typed(model.get("vocab"), dict, f"{where}: vocab")
-    if is_wordpiece(where):
-        ids = {token: typed(number, int, f"{where}: id of {token}") for token, number in ids.items()}
-        tokens = sorted(ids, key=ids.__getitem__)
-        if [ids[token] for token in tokens] != list(range(len(tokens))):
-            raise UserError(f"{where}: the ids of its vocabulary have gaps")
-        check_vocab(tokens, where)
-        return tokens
-    ids = ids | added_tokens(read_json(where, "tokenizer"), where)
-    numbers = {typed(number, int, f"{where}: id of {token}"): token for token, number in ids.items()}
-    if not numbers or not 0 <= min(numbers) <= max(numbers) < MAX_TOKENS:
-        raise UserError(f"{where}: the ids of its tokens must be from 0 to {MAX_TOKENS - 1:,}")
-    return [numbers.get(number, f"[no token {number}]") for number in range(max(numbers) + 1)]
-
-
 def check_vocab(tokens: Sequence[str], name: str) -> None:
     """Raises UserError unless every token can be used, and the special ones are among them."""
     if not tokens:
         raise UserError(f"{_WHAT} {name!r} is empty; it needs one token a line")
     if len(tokens) > MAX_TOKENS:
         raise UserError(f"{_WHAT} {name!r} has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
-    problems = []
     known = set(tokens)
     missing = [token for token in SPECIAL_TOKENS if token not in known]
-    if missing:
-        problems.append(f"lacks {_listing(missing)}")
-    unusable = {
-        "has tokens with a NUL character in lines": lambda token: "\0" in token,
-        "has tokens that are too long in lines": lambda token: (
-            len(token) * 4 > _MAX_TOKEN_BYTES and len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
-        ),
-    }
-    for problem, is_so in unusable.items():
-        found = [str(number) for number, token in enumerate(tokens, start=1) if is_so(token)]
-        if found:
-            problems.append(f"{problem}: {_listing(found)}")
+    problems = [f"lacks {_listing(missing)}"] if missing else []
+    with_nul = [str(number) for number, token in enumerate(tokens, start=1) if "\0" in token]
+    too_long = [
+        str(number)
+        for number, token in enumerate(tokens, start=1)
+        if len(token) * 4 > _MAX_TOKEN_BYTES and len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
+    ]
+    for problem, lines in (("with a NUL character", with_nul), ("that are too long", too_long)):
+        if lines:
+            problems.append(f"has tokens {problem} in lines: {_listing(lines)}")
     if not problems and all(token[:1] == "[" and token[-1] == "]" for token in known - {""}):
         problems.append("holds special tokens and no words")
     if problems:

@@ -11,31 +11,27 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress
 
-Item = TypeVar("Item", contravariant=True)
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
 Advance = Callable[[float], None]  # takes what has been done since the last call, in the progress's unit
 
 PRELOADED = ["tensorflow", "tensorflow_text"]  # by the process that workers are forked from
 _run: Callable[[Any], Any]  # the work of a worker process
 
 
-class Work(Protocol[Item, Result]):
-    def __call__(self, item: Item, /, *, advance: Advance) -> Result: ...
-
-
 def run_on_processes(
-    work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
+    work: Callable[..., Result], items: Sequence[Any], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
     """The results of all items, in their order.
 
     Args:
-      work: it and its results can be pickled, if there is more than one process.
+      work: called with an item and `advance`, an `Advance`. It and its results can be pickled, if there is more than
+        one process.
       processes: 1: this one.
       when_killed: advice, if the system kills one of them.
 
@@ -55,7 +51,7 @@ def run_on_processes(
 
 
 def _in_pool(
-    work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
+    work: Callable[..., Result], items: Sequence[Any], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
     # Workers are forked from a process that has imported TensorFlow but run nothing of it (one that has cannot be
     # forked), where the system can do that; else each imports it anew, which takes seconds of a core.
@@ -81,10 +77,10 @@ def _in_pool(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(work: Work[Any, Any], done: Any, stopped: Any) -> None:
+def _start_worker(work: Callable[..., Any], done: Any, stopped: Any) -> None:
     def advance(step: float) -> None:
         if stopped.is_set():
-            raise InterruptedError  # nobody waits for the result
+            raise KeyboardInterrupt  # nobody waits for the result
         with done.get_lock():
             done.value += step
 

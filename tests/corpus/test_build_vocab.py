@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.support.programs import run_program
 
@@ -54,15 +55,11 @@ def test_the_text_is_normalised_as_the_tokenizer_does(corpus):
     assert "controlcharacters" in train(corpus, vocab_size=400)
     assert not [token for token in plain if len(token) > 2 and not token.strip("#").isalnum()]
     assert any("é" in token for token in train(corpus, strip_accents=False))
-    cased = train(corpus, do_lower_case=False)
-    assert "T" in cased and "É" in cased
+    assert {"T", "É"} <= {*train(corpus, do_lower_case=False)}
 
 
 def test_words_in_the_corpus_need_no_unknown_token(corpus, tmp_path):
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
-
-    (tmp_path / "vocab.txt").write_text("\n".join(train(corpus)), encoding="utf-8")
-    tokenizer = WordpieceTokenizer(tmp_path / "vocab.txt")
+    tokenizer = WordpieceTokenizer(train(corpus))
     ids, _ = tokenizer.tokenize([sentence.encode() for sentence in SENTENCES])
     assert tokenizer.special.unk not in ids
 
@@ -78,15 +75,15 @@ def run(*arguments):
 
 def test_the_program_writes_the_same_file_each_time(corpus, tmp_path):
     # Separate processes, because what must not matter is the order of a hash table that differs between them.
-    for name in ("one", "two", "three"):
+    for name in ("one", "two"):
         words = ["--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case"]
         command = [sys.executable, "-m", "electra_tf2.build_vocab", *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "150 tokens" in done.stdout
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == (tmp_path / "three").read_bytes()
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert "T" in load_vocab(tmp_path / "one")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "one", "three", "two"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "one", "two"]
 
 
 def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
@@ -156,7 +153,7 @@ def test_a_corpus_of_blanks_is_refused(tmp_path):
         train(tmp_path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     text=st.lists(st.sampled_from("abcdefgé中🙂"), min_size=1),
     inside=st.sets(st.sampled_from("abcdefgé中🙂")),

@@ -49,13 +49,6 @@ def test_original_examples_in_order(tokenizer, run, calls):
 
 
 @RUNS
-def test_default_keeps_what_the_original_throws_away(tokenizer, run):
-    ids, mask, _ = build(tokenizer, run, original=False, calls=3)
-    text = ids[(mask == 1) & ~np.isin(ids, [tokenizer.special.cls, tokenizer.special.sep])]
-    np.testing.assert_array_equal(text, tokenizer.tokenize(lines())[0])
-
-
-@RUNS
 def test_records_are_the_protos_that_tensorflow_writes(tokenizer, run):
     examples = build(tokenizer, run, original=True, calls=1)
     encoder = RecordEncoder(RecordFormat(run["max_length"], len(tokenizer)))
@@ -67,20 +60,3 @@ def test_records_are_the_protos_that_tensorflow_writes(tokenizer, run):
         }
         expected = tf.train.Example(features=tf.train.Features(feature=features))
         assert record == expected.SerializeToString(deterministic=True)
-
-
-def test_statistics_resemble_the_original_on_ordinary_text():
-    """On lines shorter than an example, default and original differ by little but the text that is kept."""
-    source = np.random.default_rng(0)
-    lengths = source.integers(5, 40, 20_000)
-    ends = source.random(20_000) < 0.03
-    ends[-1] = True
-    lengths[ends] = 0
-    tokens = source.integers(5, 600, lengths.sum()).astype(np.int32)
-    shares = {}
-    for original in (True, False):
-        spans = ExampleBuilder(128, random.Random(1), original).add(tokens, lengths.tolist(), ends.tolist())
-        used = spans.first_lengths.sum() + spans.second_lengths.sum()
-        shares[original] = (spans.second_lengths == 0).mean(), used / len(tokens)
-    assert abs(shares[True][0] - shares[False][0]) < 0.05
-    assert shares[True][1] < 0.95 and shares[False][1] == 1.0

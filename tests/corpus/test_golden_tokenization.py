@@ -41,12 +41,3 @@ def test_wordpieces_equal_the_originals(golden, lower, strip):
         if pieces != pair["pieces"] and not newer_unicode(golden, text, pieces, lower, strip, set(tokenizer.vocab)):
             wrong.append((text, pieces, pair["pieces"]))
     assert not wrong, f"{len(wrong)} of {len(expected)} texts differ, first: {wrong[0]}"
-
-
-@pytest.mark.parametrize(("lower", "strip"), SETTINGS)
-def test_one_line_at_a_time_gives_the_same(golden, lower, strip):
-    tokenizer = WordpieceTokenizer(GOLDEN / golden["vocab"], bool(lower), bool(strip))
-    lines = [text.encode("utf-8", "surrogatepass") for text in golden["texts"]]
-    together, _ = tokenizer.tokenize(lines)
-    alone = [tokenizer.tokenize([line])[0] for line in lines]
-    assert together.tolist() == [index for ids in alone for index in ids.tolist()]

@@ -3,19 +3,18 @@
 import io
 import tarfile
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
+from electra_tf2.corpus import text_files
 from electra_tf2.corpus.build import build, run_local
 from electra_tf2.corpus.jobs import OPENWEBTEXT, BuildSettings, make_plan
 from electra_tf2.corpus.record_metadata import verify
-from electra_tf2.corpus.text_files import MAX_LINE_BYTES, Corpus
+from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.programs import run_program
 
-ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 
 
@@ -31,6 +30,10 @@ def write_archive(path, texts):
         link = tarfile.TarInfo("link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
+
+
+def settings(corpus, output):
+    return BuildSettings(str(corpus), str(VOCAB), str(output), corpus_kind=OPENWEBTEXT)
 
 
 @pytest.fixture
@@ -49,9 +52,8 @@ def test_each_file_is_a_document(data_dir):
     assert lines[:3] == [b"one document here 0", b"its second part", b""]
     assert lines.count(b"") == 20
     assert sum(block.undecodable_bytes for block in blocks) == 20
-    assert (
-        sum(block.file_bytes for block in blocks) == (data_dir / "openwebtext/urlsf_subset00-1_data.xz").stat().st_size
-    )
+    size = (data_dir / "openwebtext/urlsf_subset00-1_data.xz").stat().st_size
+    assert sum(block.file_bytes for block in blocks) == size
 
 
 def test_build_leaves_nothing_unpacked(data_dir):
@@ -68,18 +70,18 @@ def test_build_leaves_nothing_unpacked(data_dir):
     assert all(name.startswith(("pretrain_", "metadata")) for name in new), new
 
 
-def test_damaged_archive_is_named(data_dir):
+def test_damaged_and_missing_archives_are_named(data_dir):
     archive = data_dir / "openwebtext" / "urlsf_subset01-1_data.xz"
     archive.write_bytes(archive.read_bytes()[:-200])
-    settings = BuildSettings(
-        str(data_dir / "openwebtext"), str(VOCAB), str(data_dir / "records"), corpus_kind=OPENWEBTEXT
-    )
     with pytest.raises(UserError, match=r"urlsf_subset01-1_data\.xz' is damaged"):
-        build(make_plan(settings), run_local(1))
+        build(make_plan(settings(data_dir / "openwebtext", data_dir / "records")), run_local(1))
+    with pytest.raises(UserError, match="holds no urlsf_subset"):
+        make_plan(settings(data_dir, data_dir / "records"))
 
 
-def test_memory_does_not_follow_the_size_of_a_document(tmp_path):
-    write_archive(tmp_path / "urlsf_subset00-1_data.xz", {"zeros": bytes(100 << 20), "text": b"words\nand more\n"})
+def test_memory_does_not_follow_the_size_of_a_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1 << 20)
+    write_archive(tmp_path / "urlsf_subset00-1_data.xz", {"zeros": bytes(30 << 20), "text": b"words\nand more\n"})
     corpus = Corpus(str(tmp_path), archives=True)
     tracemalloc.start()
     raw_bytes, last = 0, [b""]
@@ -87,11 +89,5 @@ def test_memory_does_not_follow_the_size_of_a_document(tmp_path):
         raw_bytes, last = raw_bytes + block.raw_bytes, block.lines
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert raw_bytes >= 100 << 20 and last[-3:] == [b"words", b"and more", b""]
-    assert peak < 8 * MAX_LINE_BYTES, f"{peak >> 20} MB"
-
-
-def test_folder_without_archives_is_named(tmp_path):
-    settings = BuildSettings(str(tmp_path), str(VOCAB), str(tmp_path / "records"), corpus_kind=OPENWEBTEXT)
-    with pytest.raises(UserError, match="holds no urlsf_subset"):
-        make_plan(settings)
+    assert raw_bytes >= 30 << 20 and last[-3:] == [b"words", b"and more", b""]
+    assert peak < 10 << 20, f"{peak >> 20} MB"

@@ -13,8 +13,8 @@ from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import SentencePacker
 from electra_tf2.corpus.record_metadata import read_metadata
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.util.errors import UserError
 from tests.support import golden
+from tests.support.finetuning import write_lines
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 TOKENS = VOCAB.read_text(encoding="utf-8").split("\n")
@@ -71,22 +71,6 @@ def test_examples_are_full_within_a_document(documents, length, calls):
     assert examples == [text[i : i + room] for text in texts for i in range(0, len(text), room)]
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Source "big" of 60 documents, "small" of 15, with words of their own."""
-    folder = tmp_path_factory.mktemp("text")
-    for source, count, word in (("big", 60, "b"), ("small", 15, "s")):
-        (folder / source).mkdir()
-        texts = [f"{word} {number} " + f"{word} " * 40 for number in range(count)]
-        (folder / source / "a.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-    return folder
-
-
-def built(corpus, output, **more):
-    given = {"max_seq_length": 32, "recursive": True, "num_shards": 2} | more
-    return build(make_plan(BuildSettings(str(corpus), str(VOCAB), str(output), **given)), run_local(1))
-
-
 def records(output, name="pretrain_data"):
     metadata = read_metadata(output)
     assert metadata is not None
@@ -96,10 +80,15 @@ def records(output, name="pretrain_data"):
 
 
 @pytest.mark.parametrize("packing", ["full_sentences", "doc_sentences"])
-def test_a_build_says_how_it_packed(corpus, tmp_path, packing):
-    metadata = built(corpus, tmp_path, packing=packing)
-    assert metadata["packing"] == packing and json.loads((tmp_path / "metadata.json").read_text()) == metadata
-    found = records(tmp_path)
+def test_a_build_says_how_it_packed(tmp_path, packing):
+    output = tmp_path / "records"
+    write_lines(tmp_path / "corpus" / "a.txt", *(f"{number} " + "b " * 41 + "\n" for number in range(75)))
+    plan = make_plan(
+        BuildSettings(str(tmp_path / "corpus"), str(VOCAB), str(output), 32, num_shards=2, packing=packing)
+    )
+    metadata = build(plan, run_local(1))
+    assert metadata["packing"] == packing and json.loads((output / "metadata.json").read_text()) == metadata
+    found = records(output)
     assert not found["segment_ids"].any()
     short = found["input_mask"].sum(1) < 31
     inner = (found["input_ids"][:, 1:] == SEP).sum(1) > 1
@@ -107,8 +96,3 @@ def test_a_build_says_how_it_packed(corpus, tmp_path, packing):
         assert short.sum() <= 2 and inner.any()
     else:
         assert short.sum() == 75 and not inner.any()
-
-
-def test_the_originals_packing_is_not_another(corpus, tmp_path):
-    with pytest.raises(UserError, match="not with --packing full_sentences"):
-        built(corpus, tmp_path, packing="full_sentences", compat="original")

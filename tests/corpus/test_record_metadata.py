@@ -26,6 +26,7 @@ def write_metadata(folder, **changes):
 
 
 def test_matching_metadata_passes(tmp_path):
+    assert read_metadata(tmp_path) is None
     metadata = write_metadata(tmp_path)
     check_metadata(metadata, VOCAB, 32, True)
     assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": Shard(3, 9, 99)}
@@ -53,10 +54,6 @@ def test_shards_elsewhere_are_not_read(tmp_path, name):
 def test_what_differs_is_named(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         check_metadata(write_metadata(tmp_path, **changes), VOCAB, 32, True)
-
-
-def test_folder_without_metadata(tmp_path):
-    assert read_metadata(tmp_path) is None
 
 
 DAMAGED = [
@@ -89,16 +86,9 @@ def test_records_are_counted(tmp_path, sizes):
     assert count_records(write_records(tmp_path / "records", sizes)) == len(sizes)
 
 
-@pytest.mark.parametrize("cut", [1, 4, 30, 60])
-def test_truncated_records_are_named(tmp_path, cut):
+@pytest.mark.parametrize("cut", [1, 4, 30, 60, 0])
+def test_what_is_no_whole_record_file_is_named(tmp_path, cut):
     path = write_records(tmp_path / "records", [20, 30])
-    path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(UserError, match="records is truncated"):
-        count_records(path)
-
-
-def test_text_is_no_record_file(tmp_path):
-    path = tmp_path / "records"
-    path.write_text("this is plain text and not a record file\n" * 9)
-    with pytest.raises(UserError, match="truncated or no TFRecord"):
+    path.write_bytes(path.read_bytes()[:-cut] if cut else b"this is plain text and not a record file\n" * 9)
+    with pytest.raises(UserError, match="records is truncated or no TFRecord"):
         count_records(path)

@@ -85,10 +85,12 @@ def test_programs_say_what_comes_of_it(program, text, tmp_path):
 SMALLER = shlex.split("--hidden-size 32 --num-hidden-layers 2 --num-attention-heads 2 --train-batch-size 8")
 
 
-def test_the_chinese_walk_through_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_chinese_walk_through_runs(trains, tmp_path, monkeypatch):
     """The commands of docs/data.md as they stand there, with a smaller network."""
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```bash\n(.*?)```", page[page.index("## Chinese") :], re.DOTALL)[:1]
+    commands = block.replace("\\\n", " ").splitlines()
     source = random.Random(0)
     letters = [chr(0x4E00 + number) for number in range(200)]
     texts = ["".join(source.choices(letters, k=30)) + "。" for _ in range(200)]
@@ -96,22 +98,20 @@ def test_the_chinese_walk_through_runs(tmp_path, monkeypatch):
     write_lines(
         tmp_path / "reviews.csv", "text,label", *(f"{text},{'好坏'[n % 2]}" for n, text in enumerate(texts[:40]))
     )
-    asked = [
-        {"id": str(n), "question": f"{text[:3]}。", "answers": [{"text": text[5:8], "answer_start": 5}]}
-        for n, text in enumerate(texts[:8])
-    ]
-    paragraphs = [{"context": text, "qas": [qa]} for text, qa in zip(texts, asked, strict=False)]
+    paragraphs = []
+    for n, text in enumerate(texts[:8]):
+        answers = [{"text": text[5:8], "answer_start": 5}]
+        paragraphs.append({"context": text, "qas": [{"id": str(n), "question": f"{text[:3]}。", "answers": answers}]})
     for split in ("train", "dev"):
         content = json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}, ensure_ascii=False)
         write_lines(tmp_path / "data" / "finetuning_data" / "cmrc" / f"{split}.json", content)
     monkeypatch.chdir(tmp_path)
-    printed = {}
-    for command in block.replace("\\\n", " ").splitlines():
+    printed = []
+    for command in commands if trains else commands[:4]:
         script, *words = program_of(shlex.split(command))
-        smaller = SMALLER if script == "run_pretraining.py" else []
-        done = run_program(script, *words, *smaller)
+        done = run_program(script, *words, *(SMALLER if script == "run_pretraining.py" else []))
         assert done.returncode == 0, done.stdout + done.stderr
-        printed[command] = done.stdout
-    assert not any("[UNK]" in said or "put blanks between" in said for said in printed.values())
-    plan, *_, answers = printed.values()
-    assert "--limit-alphabet 6000" in plan and "cmrc" in answers and "f1" in answers
+        printed.append(done.stdout)
+    assert not any("[UNK]" in said or "put blanks between" in said for said in printed)
+    assert "--limit-alphabet 6000" in printed[0] and "verified" in printed[3]
+    assert not trains or ("cmrc" in printed[-1] and "f1" in printed[-1])

@@ -66,7 +66,7 @@ def test_the_program_writes_pairs_of_corpus_and_tasks_with_negatives(tmp_path):
     assert run_program("build_sentence_pairs.py", *same).returncode == 0 and again.read_text() == path.read_text()
     refused = run_program("build_sentence_pairs.py", *same)
     assert refused.returncode == 2 and "again.jsonl' exists; pass --overwrite" in refused.stderr
-    assert run_program("build_sentence_pairs.py", *same, "--overwrite").returncode == 0
+    assert run_program("build_sentence_pairs.py", *same[:-4], *same[-2:], "--overwrite").returncode == 0
 
 
 @pytest.mark.parametrize(
