@@ -58,9 +58,6 @@ class RecordsOfPaper(Protocol):
     def extend(self, packer: Packer, max_length: int, source: random.Random) -> Packer:
         """A packer of the same examples whose spans have these fields."""
 
-    def problem(self, batch: Mapping[str, np.ndarray]) -> str | None:
-        """Says what is wrong with the fields of records that can be read; None if there is nothing."""
-
 
 class JobReport(NamedTuple):
     """Outcome of a job, as its JSON file holds it.

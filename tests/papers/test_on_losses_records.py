@@ -157,27 +157,6 @@ def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
         pretrain_data.find_records(str(plain / "pretrain_data*"), config, "x")
 
 
-@pytest.mark.parametrize(
-    ("field", "place", "value", "problem"),
-    [
-        ("other_document_ids", 2, 9, "other_document_ids is longer than the second segment"),
-        ("same_document_ids", 0, 0, "same_document_ids has zeros between tokens"),
-    ],
-)
-def test_verifying_looks_at_them(field, place, value, problem):
-    batch = {
-        "input_ids": [[2, 9, 3, 9, 9, 3]],
-        "input_mask": [[1] * 6],
-        "segment_ids": [[0, 0, 0, 1, 1, 1]],
-        "same_document_ids": [[7, 7, 0, 0, 0, 0]],
-        "other_document_ids": [[8, 8, 0, 0, 0, 0]],
-    }
-    arrays = {name: np.array(rows) for name, rows in batch.items()}
-    assert on_losses.problem(arrays) is None
-    arrays[field][0, place] = value
-    assert on_losses.problem(arrays) == problem
-
-
 def test_documents_without_such_text_are_refused(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.txt").write_text("a b c d e f .\n" * 40, encoding="utf-8")

@@ -20,7 +20,7 @@ documents. Pages and draws follow from the lines, not from the calls in which th
 
 import collections
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -56,18 +56,6 @@ def extra_fields(max_length: int, vocab_size: int) -> dict[str, tuple[int, int]]
 def extend(packer: Packer, max_length: int, source: random.Random) -> Packer:
     """A packer of the same examples that finds their other segments."""
     return OtherSegmentFinder(packer, max_length, source)
-
-
-def problem(batch: Mapping[str, np.ndarray]) -> str | None:
-    """Says what this builder would not have written; None if there is nothing."""
-    room = np.maximum(0, batch["segment_ids"].sum(axis=1) - 1)  # tokens of the second segment without [SEP]
-    for field in FIELDS:
-        filled = batch[field] > 0
-        if (filled != (np.arange(filled.shape[1]) < filled.sum(axis=1)[:, None])).any():
-            return f"{field} has zeros between tokens"
-        if (filled.sum(axis=1) > room).any():
-            return f"{field} is longer than the second segment"
-    return None
 
 
 class _Excerpt(NamedTuple):
