@@ -72,10 +72,11 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
         ids: dict[str, Any] = {str(piece[0]): number for number, piece in enumerate(pieces)}
     else:
         ids = dict(typed(model.get("vocab"), dict, f"{path}: vocab"))
-    if not is_wordpiece(path):
+    wordpiece = is_wordpiece(path)
+    if not wordpiece:
         ids |= added_tokens(read_json(path, "tokenizer"), path)
     numbers = {typed(number, int, f"{path}: id of {token}"): token for token, number in ids.items()}
-    if is_wordpiece(path):
+    if wordpiece:
         if sorted(numbers) != list(range(len(ids))):
             raise UserError(f"{path}: the ids of its vocabulary have gaps")
         tokens = [numbers[number] for number in range(len(ids))]

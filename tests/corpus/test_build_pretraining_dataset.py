@@ -172,40 +172,34 @@ def test_missing_beam_says_what_to_install(monkeypatch):
         run_beam()
 
 
-class Kill:
-    """Ends the process before so many files have been renamed or removed."""
+@contextlib.contextmanager
+def killed_after(changes):
+    """The process ends before it renames or removes one file more than so many. Yields how many it still may."""
+    left, replace, unlink = [changes], os.replace, Path.unlink
 
-    def __init__(self, after):
-        self.left = after
-        self.replace, self.unlink = os.replace, Path.unlink
-
-    def __enter__(self):
-        patch = self.patch = pytest.MonkeyPatch()
-        patch.setattr(files.os, "replace", lambda *args: (self.count(), self.replace(*args))[1])
-        patch.setattr(Path, "unlink", lambda path, **more: (self.removed(path), self.unlink(path, **more))[1])
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self.patch.undo()
-        return kind is Killed
-
-    def removed(self, path):
-        if not path.name.endswith(".tmp"):
-            self.count()
-
-    def count(self):
-        if not self.left:
+    def count():
+        if not left[0]:
             raise Killed
-        self.left -= 1
+        left[0] -= 1
+
+    def removed(path, **more):
+        if not path.name.endswith(".tmp"):
+            count()
+        unlink(path, **more)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(files.os, "replace", lambda *args: (count(), replace(*args)))
+        patch.setattr(Path, "unlink", removed)
+        yield left
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 8, 12, 13, 14, 15, 16, 17, 20, 24, 99])
 def test_a_build_killed_at_any_time_leaves_no_records_and_goes_on(corpus, reference, tmp_path, after):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    with Kill(after) as kill:
+    with killed_after(after) as left:
         build(plan, run_local(1))
-    assert (kill.left > 0) == (after == 99)
-    if not kill.left and after:
+    assert (left[0] > 0) == (after == 99)
+    if after not in (0, 99):
         with pytest.raises(UserError, match=r"records holds an unfinished build of records \(unfinished\.json\)"):
             read_metadata(tmp_path / "records")
     build(plan, run_local(1))
