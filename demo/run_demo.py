@@ -130,14 +130,9 @@ STAGES: tuple[tuple[str, int, Callable[[], None]], ...] = (
 def main() -> None:
     start = time.monotonic()
     print(__doc__)
-    done = 0  # expected seconds of the stages that have ended
     for number, (title, seconds, run_stage) in enumerate(STAGES, 1):
-        pace = (time.monotonic() - start) / done if done else 1.0
-        left = pace * (sum(of_stage for _, of_stage, _ in STAGES) - done)  # at the pace so far
-        expected = f"about {pace * seconds:.0f} s, {left / 60:.0f} min to the end"
-        print(f"\n== {number}/{len(STAGES)} {title} ({expected}) ==\n", flush=True)
+        print(f"\n== {number}/{len(STAGES)} {title} (about {seconds} s) ==\n", flush=True)
         run_stage()
-        done += seconds
     show_scores(
         {
             f"{RELEASED}'s network from random weights": (RELEASED, BEFORE),
