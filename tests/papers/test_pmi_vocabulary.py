@@ -202,7 +202,7 @@ def test_hashes_do_not_depend_on_what_stands_before():
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"), [("--window", "--window"), ("--score", "--score=3: value should be one of <pmi|pmi_freq>")]
+    ("flag", "message"), [("--window", "--window"), ("--score", "--score is '3' (one of pmi, pmi_freq)")]
 )
 def test_what_does_not_fit_this_table_is_refused(flag, message):
     done = run_program("build_table.py", "pmi_vocab", flag, "3")
