@@ -4,7 +4,7 @@ XLA's compiler for GPUs reads a description of the device in the format of its o
 (openxla/xla, xla/backends/gpu/target_config/specs); that for TPUs knows them by name. No TensorFlow here.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import closest
@@ -43,20 +43,9 @@ _GPUS = (
 )
 
 
-def _gpu(
-    name: str,
-    full_name: str,
-    capability: tuple[int, int],
-    cores: int,
-    units: int,
-    threads: int,
-    shared: int,
-    cache: int,
-    clock: float,
-    memory: int,
-    bandwidth: float,
-) -> Device:
+def _gpu(name: str, full_name: str, capability: tuple[int, int], *sizes: Any) -> Device:
     """A row of `_GPUS`; a block may use 1 kB less of the shared memory."""
+    cores, units, threads, shared, cache, clock, memory, bandwidth = sizes
     major, minor = capability
     target = f"""gpu_device_info {{
   threads_per_block_limit: 1024
@@ -101,17 +90,10 @@ DEVICES = {
 }
 
 
-def find_device(name: str) -> Device:
-    """The device of that name.
-
-    Raises:
-      UserError: there is none; the message lists those that there are.
-    """
-    if name not in DEVICES:
-        raise UserError(f"unknown device {name!r}{closest(name, DEVICES)} (one of {', '.join(DEVICES)})")
-    return DEVICES[name]
-
-
 def find_devices(names: str) -> list[Device]:
-    """Those of a list with commas. Raises UserError as `find_device`."""
-    return [find_device(name.strip().lower()) for name in names.split(",")]
+    """The devices of a list with commas. Raises UserError, which lists those that there are, for an unknown one."""
+    found = [name.strip().lower() for name in names.split(",")]
+    for name in found:
+        if name not in DEVICES:
+            raise UserError(f"unknown device {name!r}{closest(name, DEVICES)} (one of {', '.join(DEVICES)})")
+    return [DEVICES[name] for name in found]

@@ -61,7 +61,8 @@ def times_of(space: Any) -> Times:
             gaps[name].append(start - until)
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
-    return Times(until - first, busy, _sums(kernels), _sums(gaps))
+    sums = [{name: (len(times), sum(times)) for name, times in found.items()} for found in (kernels, gaps)]
+    return Times(until - first, busy, *sums)
 
 
 def rows(times: Times, steps: int) -> list[tuple[str, str]]:
@@ -78,10 +79,6 @@ def rows(times: Times, steps: int) -> list[tuple[str, str]]:
             for name, (number, total) in largest
         ]
     return shown
-
-
-def _sums(durations: dict[str, list[float]]) -> dict[str, tuple[int, float]]:
-    return {name: (len(values), sum(values)) for name, values in durations.items()}
 
 
 def _short(name: str) -> str:

@@ -32,13 +32,12 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats.readers import read_model
-from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import value_type
 from tests.support import finetuning, golden, stored_models
 from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 
 LIMIT = 20.0  # seconds of the processor
+POOL = "corpus.worker_pool._in_pool"
 Case = Callable[[random.Random], None]
 STRANGE: list[Any] = [
     None, True, 0, -1, 7, 2**31, 2**63, 10**400, -0.5, 1e300, float("nan"), "", "a", "0", "true", "\0", "\ud800",
@@ -158,12 +157,10 @@ def command_lines(folder: Path) -> Case:
         words += [word(rng, name, known[script][name]) for name in names]
         if rng.random() < 0.05:
             words.insert(rng.randrange(len(words) + 1), rng.choice([*WORDS, "--help", "--flagfile"]))
-        with (
-            mock.patch("electra_tf2.util.environment.import_tensorflow", side_effect=SystemExit(0)),
-            mock.patch("electra_tf2.util.environment.quiet_tensorflow", side_effect=SystemExit(0)),
-            mock.patch("electra_tf2.corpus.worker_pool._in_pool", side_effect=SystemExit(0)),
-            mock.patch("sys.stdin", io.StringIO(rng.choice(["", "a\tb\n", "{}\n"]))),
-        ):
+        with contextlib.ExitStack() as stack:
+            for name in ("util.environment.import_tensorflow", "util.environment.quiet_tensorflow", POOL):
+                stack.enter_context(mock.patch(f"electra_tf2.{name}", side_effect=SystemExit(0)))
+            stack.enter_context(mock.patch("sys.stdin", io.StringIO(rng.choice(["", "a\tb\n", "{}\n"]))))
             finished = run_program(script, *words)
         if finished.returncode:
             assert finished.returncode == 2 and len(finished.errors) == 1, (script, words, finished)
@@ -200,31 +197,22 @@ def tasks(folder: Path) -> Case:
     return case
 
 
-def hparams_of(rng: random.Random, config_class: type) -> dict[Any, Any]:
-    """A few hparams of a configuration, mostly of their types, often legal."""
-    of_kind: dict[type, list[Any]] = {
-        bool: [False, True],
-        int: [0, 1, 2, 3, 5, 8, 64, 100, 128, 512, 1000, 10**6, rng.randrange(10**4), -1],
-        float: [0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 2.0, 50.0, 1e-6, rng.random(), 10 * rng.random()],
-        str: ["", "a", "data", "cola", "electra_small", "{0} [MASK] {1}", "/tmp/x/y"],
-        list: [["cola"], ["mine"], ["squad", "sst"], [0.8, 0.1, 0.1], [1, 0, 0]],
-        dict: [{rng.choice([*Architecture.__dataclass_fields__, "mine"]): rng.choice([1, 4, 0.1, True, "t5", {}])}],
-    }
-    fields = rng.sample(dataclasses.fields(config_class), rng.choice([1, 1, 2, 3, 5, 12]))
-    found: dict[Any, Any] = {}
-    for field in fields:
-        likely = field.metadata["choices"] or of_kind[value_type(config_class, field)[0]]
-        found[field.name] = rng.choice(STRANGE if rng.random() < 0.15 else likely)
-    return found | ({rng.choice(["", "learning_rat", "\0", 3, None]): 1} if rng.random() < 0.05 else {})
-
-
 def configurations(folder: Path) -> Case:
     """Hparams, as every recipe, --hparams and flag gives them: what is taken says what it is, and comes back."""
     del folder
+    classes: list[Any] = [PretrainingConfig, FinetuningConfig]
+    defaults = {of: json.loads(of.from_dict({}).to_json()) for of in classes}
 
     def case(rng: random.Random) -> None:
-        config_class: Any = rng.choice([PretrainingConfig, FinetuningConfig])
-        config = config_class.from_dict(hparams_of(rng, config_class))
+        config_class, hparams = rng.choice(classes), dict[str, Any]()
+        for field in rng.sample(dataclasses.fields(config_class), rng.choice([1, 1, 2, 3, 5, 12])):
+            value = rng.choice(field.metadata["choices"] or [defaults[config_class][field.name]])
+            if type(value) in (bool, int, float):
+                value = rng.choice(
+                    [False, True] if value in (False, True) else [0, value // 2, value, 2 * value, -value]
+                )
+            hparams[field.name] = value
+        config = config_class.from_dict(some_value(rng, hparams) if rng.random() < 0.3 else hparams)
         config.notes()
         assert config_class.from_dict(json.loads(config.to_json())) == config
 
@@ -237,10 +225,7 @@ KINDS: dict[str, Callable[[Path], Case]] = {of.__name__: of for of in (command_l
 def problem_of(case: Case, rng: random.Random) -> str | None:
     """The error in how a case ended; "" if it was taken, None if it was refused well."""
 
-    def ring(*_: object) -> None:
-        raise KeyboardInterrupt(f"more than {LIMIT:g} s")
-
-    signal.signal(signal.SIGPROF, ring)
+    signal.signal(signal.SIGPROF, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import compiled, compiled_step
-from benchmarks.compiled_devices import DEVICES, find_device, find_devices
+from benchmarks.compiled_devices import DEVICES, find_devices
 from benchmarks.compiled_program import Program
 from benchmarks.compiled_step import lowered, tables_without_values
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -16,7 +16,7 @@ from electra_tf2.training import distribution
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
 
-H100, V5E = find_device("h100"), find_device("v5e")
+H100, V5E = find_devices("h100,v5e")
 GB = 10**9
 
 
@@ -28,7 +28,7 @@ def program_of(function: Any, *shapes: list[int]) -> Program:
 def test_devices_are_found_by_name_and_unknown_ones_answered_with_the_list() -> None:
     assert [device.name for device in find_devices("H100, v5e")] == ["h100", "v5e"]
     with pytest.raises(UserError, match=r"'h10'; did you mean 'h100'\? \(one of t4, l4, a100_40.*v6e\)"):
-        find_device("h10")
+        find_devices("h10")
     for device in DEVICES.values():
         assert device.is_tpu == device.name.startswith("v")
 
