@@ -147,8 +147,7 @@ def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     for below in inside:
         if below.is_dir() and (split := split_of_name(below.name)):
             found.setdefault(split, []).extend(itertools.chain(*splits_of(below).values()))
-    found = {split: files for split, files in found.items() if files}
-    return found or (splits_of(path / "data") if path.name != "data" else {})
+    return {split: files for split, files in found.items() if files} or splits_of(path / "data")
 
 
 def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
