@@ -24,10 +24,7 @@ FLOORS = [
     ["inference", "convert", "papers"],
 ]
 ORDERED = {"formats", "convert", "papers"}
-CONFIGURATION = {
-    "configure_pretraining",
-    "configure_finetuning",
-}  # a wing in two modules of the root; others are programs
+CONFIGURATION = {"configure_pretraining", "configure_finetuning"}  # a layer in two modules of the root, beside programs
 PROGRAMS = sorted(path.stem for path in PACKAGE.glob("*.py") if "def main(" in path.read_text(encoding="utf-8"))
 
 

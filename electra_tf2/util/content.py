@@ -23,7 +23,7 @@ _DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
 }
 SUFFIXES = tuple(_DECOMPRESSED)
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)  # while reading
-LOOK = 1 << 16  # bytes of a file by which its content is told
+LOOK = 1 << 16  # bytes of a file by which its content is recognised
 
 _SIGNATURES = {  # first bytes of files whose name may not say what they are
     b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",

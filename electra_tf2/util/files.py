@@ -1,4 +1,4 @@
-"""The door through which files go out: whole or absent, and what prevents it is one UserError (util.reading: in)."""
+"""Writes files, whole or not at all; what prevents it is one UserError. util.reading reads them."""
 
 import contextlib
 import errno
@@ -39,7 +39,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
     """Holds a lock file, which ends with this process however that ends (flock).
 
     It holds between hosts where the file system shares locks, as NFS does. Where it has none, or where another host
-    left its name in the file, a note says that nothing can be told about that host.
+    left its name in the file, a note says that nothing is known about that host.
 
     Raises:
       UserError: `busy`, with who holds the lock; or the file cannot be written.
@@ -49,7 +49,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
     except ImportError:  # not on this platform
         yield
         return
-    made = [folder for folder in path.parents if not folder.exists()]
+    new_folders = [folder for folder in path.parents if not folder.exists()]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -75,7 +75,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 if _is_open_file(path, descriptor):
                     path.unlink()
-                for folder in made:
+                for folder in new_folders:
                     folder.rmdir()  # if nothing came of it
     finally:
         os.close(descriptor)

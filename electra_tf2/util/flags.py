@@ -350,7 +350,7 @@ def run(
     except BrokenPipeError:  # "... | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = int(not asks_for_help)
-    except OSError as error:  # not told by util.reading or util.files, but no bug of ours
+    except OSError as error:  # which neither util.reading nor util.files met, but no bug of ours
         _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
 

@@ -140,7 +140,9 @@ _type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred anno
 
 def closest(name: object, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?" or an empty string."""
-    names = {one.lstrip("-"): one for one in valid}  # dashes that all flags have do not make two alike
+    names = {
+        candidate.lstrip("-"): candidate for candidate in valid
+    }  # dashes that all flags have do not make two alike
     matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
     return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
@@ -153,7 +155,7 @@ def with_home(value: Any) -> Any:
     if isinstance(value, str):
         return os.path.expanduser(value) if _HOME.match(value) else value
     if isinstance(value, list):
-        return [with_home(one) for one in value]
+        return [with_home(item) for item in value]
     if isinstance(value, dict):
         return {name: with_home(one) for name, one in value.items()}
     return value
@@ -174,7 +176,7 @@ def value_problem(name: str, value: Any) -> str | None:
             return f"{name} must have strings as names, got {shown(value)}"
         value = [*value, *value.values()]
     inner = value if isinstance(value, list) else []
-    return next((problem for one in inner if (problem := value_problem(name, one)) is not None), None)
+    return next((problem for item in inner if (problem := value_problem(name, item)) is not None), None)
 
 
 def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
@@ -229,8 +231,8 @@ def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
             problems.append(problem)
         elif entries is not None:
             result[name], wrong = _check(entries, value)
-            own = [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
-            problems += [f"{name}: {problem}" for problem in wrong] + own
+            misplaced = [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
+            problems += [f"{name}: {problem}" for problem in wrong] + misplaced
         elif value is not None and value_type(config_class, fields[name])[0] is float:
             result[name] = float(value)
         else:

@@ -1,7 +1,7 @@
-"""The door through which text and JSON come in: whatever is wrong with a file or a value is one UserError.
+"""Reads text and JSON: whatever is wrong with a file or a value is one UserError. util.files writes them.
 
 Every program reads its hparams, recipes, configurations, vocabularies and tasks through these functions, so none of
-them has to know what an operating system, a codec or a parser may raise. util.files is the door out.
+them has to know what an operating system, a codec or a parser may raise.
 """
 
 import contextlib
@@ -184,14 +184,14 @@ def _check_depth_and_strings(value: Any, what: str, half_pairs: bool) -> None:
         if depth > _MAX_DEPTH:
             raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep")
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(one.values())
-                inner.extend(one)
-            elif isinstance(one, list):
-                inner.extend(one)
-            elif isinstance(one, str) and not half_pairs and HALF_PAIR.search(one):
-                raise UserError(f"{what}: {shown(one)} holds half of a surrogate pair, which is no character")
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+                inner.extend(item)
+            elif isinstance(item, list):
+                inner.extend(item)
+            elif isinstance(item, str) and not half_pairs and HALF_PAIR.search(item):
+                raise UserError(f"{what}: {shown(item)} holds half of a surrogate pair, which is no character")
         level, depth = inner, depth + 1
 
 

@@ -42,10 +42,10 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
         return {key: value for key, value in hparams.items() if key not in (*_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
-    said = hparams[section]
-    if not isinstance(said, dict):
-        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(said)}")
-    return {key: value for key, value in said.items() if key not in _NOTES}
+    of_section = hparams[section]
+    if not isinstance(of_section, dict):
+        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(of_section)}")
+    return {key: value for key, value in of_section.items() if key not in _NOTES}
 
 
 def _recipe_path(name: Any, what: str) -> Path:
@@ -70,7 +70,9 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
         base = str(path.parent / base)
     base_path = _recipe_path(base, what).resolve()
     if base_path in (seen := (*extending, path.resolve())):
-        raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
+        raise UserError(
+            f"{what}: {base_path.name} extends itself, by way of {' and '.join(path.name for path in seen)}"
+        )
     whole = _with_base(base_path, seen)
     for name in _SECTIONS:
         if name in whole and name in recipe:
