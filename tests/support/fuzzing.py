@@ -211,8 +211,10 @@ def configurations(folder: Path) -> Case:
                 value = rng.choice(
                     [False, True] if value in (False, True) else [0, value // 2, value, 2 * value, -value]
                 )
-            hparams[field.name] = value
-        config = config_class.from_dict(some_value(rng, hparams) if rng.random() < 0.3 else hparams)
+            hparams[field.name] = some_value(rng, value) if rng.random() < 0.1 else value
+        if rng.random() < 0.05:
+            hparams[rng.choice(["", "learning_rat", "\0"])] = 1
+        config = config_class.from_dict(hparams)
         config.notes()
         assert config_class.from_dict(json.loads(config.to_json())) == config
 
