@@ -79,8 +79,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     clm_head: str = hparam(
         "transform",
-        "output layer of the main network's language model: tied: the word table alone; transform: BERT's dense layer "
-        "before it",
+        "the main network's language model: tied: the word table alone; transform: BERT's dense layer before it",
         choices=("tied", "transform"),
     )
     clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
@@ -88,18 +87,13 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
     scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
     scl_head: str = hparam(
-        "none",
-        "layers between [CLS] states and the cosine of sequence contrast: none (paper), mlp_ln (the authors' code)",
-        choices=("none", "mlp_ln"),
+        "none", "layers before sequence contrast: none (paper), mlp_ln (the authors' code)", choices=("none", "mlp_ln")
     )
-    scl_gather: bool = hparam(
-        False, "sequence contrast has its negatives from all devices, not from each device's own sequences"
-    )
+    scl_gather: bool = hparam(False, "sequence contrast has negatives from all devices, not from each device's own")
     crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: number of its tokens", above=0)
     crop_mode: str = hparam(
         "body",
-        "what a crop is cut from: body: the tokens between [CLS] and [SEP]; raw_cls: all of them, and a [CLS] is put "
-        "before (others' code)",
+        "body: a crop is cut from the tokens between [CLS] and [SEP]; raw_cls: from all, behind a [CLS] (others' code)",
         choices=("body", "raw_cls"),
     )
 
@@ -113,8 +107,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     mask_count: str = hparam(
         "round",
-        "number of masked tokens of a sequence: mask_prob x length, round: rounded, or probabilistic: up or down at "
-        "random to that mean",
+        "masked tokens of a sequence: mask_prob x length, rounded, or probabilistic: up or down at random",
         choices=("round", "probabilistic"),
     )
     mask_unit: str = hparam(
@@ -124,9 +117,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked")
     mask_rates: list[float] = hparam(
-        [0.85, 0.15, 0.0],
-        "shares of the masked positions that become [MASK], stay, become random tokens (the paper's BERT: 0.8, 0.1, "
-        "0.1)",
+        [0.85, 0.15, 0.0], "shares of masked positions that become [MASK], stay, become random (BERT: 0.8, 0.1, 0.1)"
     )
 
     # Optimization
@@ -134,27 +125,19 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
     lr_schedule: str = hparam(
         "multiply",
-        "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
-        "decay starts after warm-up; trapezoid: the peak is kept until lr_decay_steps are left, so that a run can be "
-        "prolonged from before them",
+        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up; trapezoid: "
+        "the peak is kept until lr_decay_steps are left, so that a run can be prolonged from before them",
         choices=("multiply", "separate", "trapezoid"),
     )
     lr_decay_steps: int = free_hparam(0, "steps of lr_schedule trapezoid's decay; 0: a fifth of all", at_least=0)
-    num_warmup_steps: int = free_hparam(
-        10000, "steps in which the learning rate rises to its peak, linearly", at_least=0
-    )
+    num_warmup_steps: int = free_hparam(10000, "steps in which the learning rate rises, linearly", at_least=0)
     initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
     temperature_decay: float = hparam(
-        0.0,
-        "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
-        "(Fast-ELECTRA: 0.1)",
-        at_least=0,
+        0.0, "share of the run in which initial_temperature's distance falls to 1/e (Fast-ELECTRA: 0.1)", at_least=0
     )
 
     # Training
-    iterations_per_loop: int = free_hparam(
-        200, "steps between two reports of the losses", at_least=1, heading="Training"
-    )
+    iterations_per_loop: int = free_hparam(200, "steps between two reports", at_least=1, heading="Training")
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     num_train_steps: int = free_hparam(1000000, "training steps", at_least=0)
     num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
@@ -162,25 +145,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     phases: list[Any] = hparam(
-        [],
-        'hparams of the input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512, '
-        '"pretrain_tfrecords": ...}, ...]',
+        [], 'hparams of input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512}]'
     )
     init_checkpoint: str | None = free_hparam(
         None,
-        "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint",
+        "weights to start from: of a model of ours, Hugging Face's, or the original's TF1 checkpoint",
         place="other",
     )
-    stack_layers: bool = hparam(
-        False,
-        "layers of an init_checkpoint with fewer of them are used again, in order, until there are as many as here "
-        "(progressive stacking)",
-    )
+    stack_layers: bool = hparam(False, "layers of a shallower init_checkpoint are used again, in order (stacking)")
 
     # Generator
-    uniform_generator: bool = hparam(
-        False, "replacements are uniform draws; no generator is trained", heading="Generator"
-    )
+    uniform_generator: bool = hparam(False, "replacements are uniform draws, no generator's", heading="Generator")
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
@@ -192,9 +167,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
     generator_hidden_size: float = hparam(0.25, "generator's width, as a share of the main one's", above=0, at_most=4)
-    generator_embedding_size: int | None = hparam(
-        None, "width of embeddings that are the generator's own (embedding_sharing nes); null: its width", at_least=1
-    )
+    generator_embedding_size: int | None = hparam(None, "width of the generator's own; null: its width", at_least=1)
     generator_hparam_overrides: dict[str, Any] = hparam(
         {},
         "entries of the generator's network that are not the main network's, as {\"intermediate_size\": 512}: for a "
@@ -212,14 +185,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     freeze_generator: bool = hparam(False, "the generator is not trained")
     init_generator_checkpoint: str | None = hparam(
-        None,
-        "model whose weights the generator starts from: a masked language model or another generator",
-        place="other",
+        None, "model that the generator starts from: a masked language model or another generator", place="other"
     )
     init_encoder_from_generator: bool = hparam(
-        False,
-        "the main network starts as a copy of the generator (two-stage training), a language model of its own with the "
-        "generator's head",
+        False, "the main network, and its language model, start as copies of the generator's (two-stage training)"
     )
 
     # Batches
@@ -230,9 +199,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Files
     data_dir: str = free_hparam("data", "folder of vocabulary, records and models", place="other", heading="Files")
     pretrain_tfrecords: str = free_hparam(
-        "",
-        "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
-        place="read",
+        "", "pattern of the records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*", place="read"
     )
     eval_tfrecords: str = free_hparam(
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*", place="read"

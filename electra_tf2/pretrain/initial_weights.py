@@ -19,10 +19,11 @@ from electra_tf2.util.progress import say
 _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
 
-def _fitting(
-    start: StoredModel, names: Callable[[str], list[str]], shapes: dict[str, tuple[int, ...]]
+def _but_other_shapes(
+    names: Callable[[str], list[str]], start: StoredModel, part: tf.Module
 ) -> Callable[[str], list[str]]:
-    """Narrows `names`: a variable of `shapes` is not looked for where the checkpoint has another shape."""
+    """`names`, but for variables of a part of the model that the checkpoint has in another shape."""
+    shapes = {variable.name.split(":")[0]: tuple(variable.shape) for variable in part.trainable_variables}
 
     def fits(name: str, there: str) -> bool:
         value = start.weights.get(there) if name in shapes else None
@@ -48,10 +49,8 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         names = main_network_names(model, start)
         if config.stack_layers:
             names = from_other_depth(model, start, names, _stacked)
-        if config.init_generator_checkpoint:  # of another size, if it likes: this one's generator is not needed
-            of_parts = model.generator.trainable_variables
-            shapes = {variable.name.split(":")[0]: tuple(variable.shape) for variable in of_parts}
-            names = _fitting(start, names, shapes)
+        if config.init_generator_checkpoint:  # this one's generator is not needed, so it may be of another size
+            names = _but_other_shapes(names, start, model.generator)
         report = warm_start(model, start, names)
         lacking = [name for name in report.missing if name in of_generator]
         if config.init_generator_checkpoint:  # which fills the generator, or is refused

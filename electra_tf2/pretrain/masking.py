@@ -58,7 +58,7 @@ Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
 # Numbers of the draws of a masked batch: which positions; [MASK], kept or random, and which random token; the
 # generator's samples; how many positions (mask_count probabilistic); COCO-LM's crop; the masking unit.
-WHERE, HOW, SAMPLES, COUNT, CROP, UNITS = range(1, 7)
+WHERE, HOW, SAMPLES, COUNT, CROP, UNIT = range(1, 7)
 
 
 def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, lowest: float = 0.0) -> tf.Tensor:
@@ -166,7 +166,7 @@ def mask(
         positions = draw_without_replacement(draw(WHERE, [config.max_seq_length]), candidates, count)
         wanted = tf.minimum(wanted, available)
     else:
-        where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNITS, [config.max_seq_length])
+        where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNIT, [config.max_seq_length])
         units = unit(input_ids, of_units)
         positions, wanted, how = masked_units(units, where, how, candidates, wanted)
     real = tf.sequence_mask(wanted, count)

@@ -24,7 +24,7 @@ from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM,
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward, MaskedLM, Metrics, Networks, Objective
-from electra_tf2.pretrain.schedules import StepValues, final_values
+from electra_tf2.pretrain.schedules import StepValues
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 
@@ -60,7 +60,7 @@ class PretrainingModel(Layer):
         self.config = config
         self.special = special or special_ids(load_vocab(config.vocab_file))
         self.has_main_network = config.trains_main_network
-        self.final_values = final_values(config)
+        self.final_values = StepValues(config.temperature)  # of evaluation
         self.encoder = None
         if self.has_main_network or not config.uniform_generator:
             self.encoder = self.make_encoder()
@@ -71,7 +71,7 @@ class PretrainingModel(Layer):
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
-        layers = _layers_of(self.objectives)
+        layers = tf.__internal__.tracking.wrap([objective.layer for objective in self.objectives])
         self._track_trackable(layers, "objectives")  # paths in checkpoints are objectives/0/head and so on
         self._objective_layers = layers
 
@@ -265,26 +265,6 @@ class PretrainingModel(Layer):
         """The factor of an objective's term; a paper's may change from step to step."""
         del values
         return objective.loss_weight
-
-
-def _layers_of(objectives: Sequence[Objective]) -> list[Layer]:
-    """A layer for each objective, which holds its layers and variables under the names of its attributes.
-
-    Objectives are plain objects, in which Keras finds no variables. One that another uses is tracked once.
-    """
-    layers: dict[int, Layer] = {}  # by id of the objective
-
-    def layer_of(objective: Objective) -> Layer:
-        if id(objective) not in layers:
-            layers[id(objective)] = layer = Layer("")
-            for name, value in vars(objective).items():
-                if isinstance(value, Objective):
-                    setattr(layer, name, layer_of(value))
-                elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
-                    setattr(layer, name, value)
-        return layers[id(objective)]
-
-    return tf.__internal__.tracking.wrap([layer_of(objective) for objective in objectives])
 
 
 def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> PretrainingModel:

@@ -21,11 +21,6 @@ class StepValues(NamedTuple):
     step: tf.Tensor | None = None
 
 
-def final_values(config: PretrainingConfig) -> StepValues:
-    """The values at the end, which evaluation uses."""
-    return StepValues(config.temperature)
-
-
 def values_at(config: PretrainingConfig, step: tf.Tensor) -> StepValues:
     """The values of the update at 0-based `step`.
 

@@ -71,8 +71,8 @@ def test_detection_trains_the_shares_alone_and_language_modelling_all_but_them(m
 
 def test_no_exit_trains_the_block_below(model, masked):
     with kernels.off(), tf.GradientTape() as tape:
-        mixture = model.generator(masked).mixture
-        loss = tf.reduce_sum(mixture.softmax.log_probs(tf.repeat(masked.masked_lm_ids[..., None], 2, -1))[..., 1])
+        exits = model.generator(masked).exits
+        loss = tf.reduce_sum(exits.log_probs(tf.repeat(masked.masked_lm_ids[..., None], 2, -1))[..., 1])
     first, second, third = (layer.intermediate.kernel for layer in model.generator.encoder.transformer_layers)
     found = tape.gradient(loss, [first, second, third])
     assert not np.any(found[0]) and np.any(found[1]) and np.any(found[2])
@@ -108,7 +108,7 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
         layers = model.generator.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids).layers
     weights, positions = masked.masked_lm_weights.numpy(), masked.positions.numpy()
     np.testing.assert_array_equal(sampled, noisy.argmax(-1))
-    np.testing.assert_allclose(generated.mixture.shares, shares, rtol=1e-4)
+    np.testing.assert_allclose(generated.shares, shares, rtol=1e-4)
     expected = np.zeros_like(found, np.float64)
     for row, column in np.argwhere(weights > 0):
         place, soft = positions[row, column], np.exp((noisy[row, column] - noisy[row, column].max()) / 0.3)

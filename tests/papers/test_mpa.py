@@ -12,7 +12,7 @@ from electra_tf2.convert.huggingface import training_of
 from electra_tf2.corpus.tables import write_table
 from electra_tf2.model import kernels
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
-from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of, lookup
+from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.pretraining_model import make_model
@@ -133,15 +133,6 @@ def test_the_penalty_equals_plain_loops(table_file, target, table):
     assert float(numerator) == pytest.approx(mass, rel=1e-3) and float(denominator) == wrong
     assert [float(x) for x in output.metrics["mispredictions"]] == [wrong, 8]
     assert float(output.metrics["mpa_loss"][1]) == float(tf.reduce_sum(forward.masked.masked_lm_weights))
-
-
-def test_sparse_and_dense_tables_are_looked_up_alike():
-    table = random_table()
-    random = np.random.RandomState(2)
-    tokens, context = (tf.constant(random.randint(0, 600, [4, n]), tf.int32) for n in (5, 300))
-    sparse, dense = (lookup(table, dense)(tokens, context).numpy() for dense in (False, True))
-    np.testing.assert_array_equal(sparse, dense)
-    assert (sparse > 0).sum() > 20
 
 
 def test_a_dense_table_is_neither_in_the_graph_nor_in_the_checkpoint(table_file, tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 import zlib
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,12 @@ from electra_tf2.pretrain import masking, schedules
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import make_task
-from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = support.LENGTH
-TOGETHER = ["so", "tf", "tf_idf", "qt"]
 SEED = tf.constant([3, 4])
 
 
@@ -310,10 +307,9 @@ def test_evaluation_is_on_untouched_text(folder):
     assert found["scp_loss"] == pytest.approx(alone["scp_loss"], abs=1e-5)  # what tcp does is not in it
 
 
-@pytest.mark.parametrize("mode", ["electra", "bert"])
-def test_all_tasks_are_trained_together(folder, mode):
-    every = [*TOGETHER, "tcp" if mode == "electra" else "tgs"]
-    config = config_of(folder, every, electra_objective=mode == "electra", train_batch_size=16)
+def test_all_tasks_are_trained_together(folder):
+    every = ["so", "tf", "tf_idf", "qt", "tcp"]
+    config = config_of(folder, every, train_batch_size=16)
     assert "the auxiliary task qt" in config.titles
     task = make_task(config, tf.distribute.get_strategy())
     assert parameter_count(config) == sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -321,13 +317,10 @@ def test_all_tasks_are_trained_together(folder, mode):
     results = [task.train_step(tensors(batch_of(16, seed)), tf.constant(seed, tf.int64)) for seed in range(2)]
     assert {f"{name}_loss" for name in every} <= results[0]["losses"].keys()
     assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
-    moved = [
-        (variable.numpy() != old).any() for variable, old in zip(task.model.trainable_variables, before, strict=True)
-    ]
-    assert sum(moved) > 0.8 * len(moved)
+    pairs = zip(task.model.trainable_variables, before, strict=True)
+    assert sum((variable.numpy() != old).any() for variable, old in pairs) > 0.8 * len(before)
     metrics = task.summarise(task.eval_step(tensors(batch_of(16, 9)), tf.constant(0, tf.int64)))
-    own = {"so_accuracy", f"{every[-1]}_accuracy", "qt_retrieval_at_1", "tf_mean", "tf_idf_mean"}
-    assert own <= metrics.keys()
+    assert {"so_accuracy", "tcp_accuracy", "qt_retrieval_at_1", "tf_mean", "tf_idf_mean"} <= metrics.keys()
 
 
 # ---- schedules ----
@@ -396,17 +389,8 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
 
 
 @pytest.mark.parametrize(("how", "refused"), [("sum", False), ("alt", False), ("inc", True), ("cmtl+", True)])
-def test_a_run_whose_stages_are_shares_of_it_is_not_prolonged(folder, tmp_path, how, refused):
-    config, longer = (
-        config_of(folder, ["so", "tf"], aux_combination=how, num_train_steps=steps, vocab_file=VOCAB)
-        for steps in (100, 200)
-    )
-    with RunFolder(tmp_path / "model") as run:
-        run.begin(config.to_json(), VOCAB)
-        (run.path / "model.ckpt-9.index").touch()
-        run.check(config.to_json(), config.free_to_change)
-        with pytest.raises(UserError, match="num_train_steps was 100") if refused else nullcontext():
-            run.check(longer.to_json(), longer.free_to_change)
+def test_a_run_whose_stages_are_shares_of_it_is_not_prolonged(folder, how, refused):
+    assert ("num_train_steps" in config_of(folder, ["so", "tf"], aux_combination=how).free_to_change) != refused
 
 
 def test_what_cannot_be_combined_is_refused(folder):

@@ -91,7 +91,7 @@ def test_ngrams_are_found_as_by_plain_loops(folder, seed):
     config, batch = config_of(folder), rows_of(seed, NGRAMS)
     draw = draw_of(6, seed % 1000)
     ngrams, _ = units_of(config, batch, draw)
-    of_units = draw(masking.UNITS, [32]).numpy()
+    of_units = draw(masking.UNIT, [32]).numpy()
     for row, found, draws in zip(batch["input_ids"].numpy(), ngrams, of_units, strict=True):
         assert spans_of(found) == naive_pmi(row, draws)[0]
 

@@ -199,11 +199,3 @@ def test_hashes_do_not_depend_on_what_stands_before():
     assert len(set(hashes.tolist())) == len(hashes) - 1
     counted = count_ngrams(row[np.newaxis], VOCAB)
     assert counted.totals.tolist() == [7, 6, 5, 4, 3] and counted.counts.sum() == 25
-
-
-@pytest.mark.parametrize(
-    ("flag", "message"), [("--window", "--window"), ("--score", "--score is '3' (one of pmi, pmi_freq)")]
-)
-def test_what_does_not_fit_this_table_is_refused(flag, message):
-    done = run_program("build_table.py", "pmi_vocab", flag, "3")
-    assert done.returncode == 2 and message in done.errors[0]

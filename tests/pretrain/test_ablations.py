@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.weights import warm_start
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -26,6 +27,13 @@ TWO_STAGE = {
     "init_encoder_from_generator": True,
     "embedding_size": 128,
 }
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    """Formulas run themselves: nothing is compiled for seconds."""
+    with kernels.off():
+        yield
 
 
 def model_and_batch(seed=0, **overrides):
@@ -187,10 +195,6 @@ def test_a_generator_of_another_architecture_comes_from_elsewhere(tmp_path):
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert config.architecture.intermediate_size == 96
-    with pytest.raises(UserError, match="unknown hparam 'midle'"):
-        golden.config(generator_hparam_overrides={"midle": 1})
-    with pytest.raises(UserError, match="generator_hparam_overrides needs a generator network of its own"):
-        golden.config(generator_hparam_overrides=own, uniform_generator=True)
 
 
 @pytest.mark.parametrize("start", ["init_checkpoint", "init_generator_checkpoint"])

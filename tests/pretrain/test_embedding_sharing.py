@@ -14,7 +14,6 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.util.errors import UserError
 from tests.support import training as support
 
 TABLES = ("word_embeddings", "position_embeddings")
@@ -144,22 +143,3 @@ def test_networks_of_two_runs_with_tables_of_their_own_start_together(tmp_path):
         assert len(found) == len(wanted) > 3
         for variable, expected in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(variable, expected)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"uniform_generator": True}, "gdes needs a generator network of its own"),
-        ({"untied_generator": False}, "gdes needs a generator network of its own"),
-        ({"electra_objective": False}, "gdes needs a generator network of its own"),
-        ({"untied_generator_embeddings": True}, "embedding_sharing gdes contradict each other"),
-        ({"embedding_sharing": "es", "untied_generator_embeddings": True}, "embedding_sharing es contradict"),
-        (
-            {"init_encoder_from_generator": True, "generator_hidden_size": 1.0},
-            "init_encoder_from_generator needs embeddings that can be copied",
-        ),
-    ],
-)
-def test_what_cannot_be_shared_is_refused(wrong, message):
-    with pytest.raises(UserError, match=message):
-        config_of(**wrong)

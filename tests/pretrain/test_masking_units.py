@@ -46,7 +46,7 @@ def config_of(unit, length=32, **overrides):
 
 def units_of(config, batch, draw):
     candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
-    units = unit_of(config)(batch["input_ids"], draw(masking.UNITS, [config.max_seq_length]))
+    units = unit_of(config)(batch["input_ids"], draw(masking.UNIT, [config.max_seq_length]))
     return units.numbers.numpy(), candidates.numpy()
 
 
@@ -154,7 +154,7 @@ def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
     where = draw(masking.WHERE, [32]).numpy()
     wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
-    lengths = span_lengths(draw(masking.UNITS, [32])).numpy()
+    lengths = span_lengths(draw(masking.UNIT, [32])).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
         words, left = words_of(batch["input_ids"].numpy()[row]), int(wanted[row])
@@ -220,7 +220,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop():
     assert (np.abs(rates[0] - rates[1]) < 5 * np.sqrt(2 * share * (1 - share) / rows)).all()
     np.testing.assert_allclose(rates[0][[0, 1, 2, -1]], [0.049, 0.086, 0.106, 0.155], atol=5 * (0.13 / rows) ** 0.5)
 
-    where, of_units = (draw_of(rows)(number, [length + 2]) for number in (masking.WHERE, masking.UNITS))
+    where, of_units = (draw_of(rows)(number, [length + 2]) for number in (masking.WHERE, masking.UNIT))
     units, spans = unit_of(config)(ids, of_units)
     numbers = draw_spans(where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
     lengths = np.concatenate([np.bincount(row[row > 0])[1:] for row in numbers]), np.concatenate(their_spans)

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
 from tests.support import training as support
@@ -23,14 +22,12 @@ CONTRAST = {
 def task_and_batch(tmp_path, parts, **overrides):
     settings = support.hparams(tmp_path, gradient_accumulation_steps=parts, **CONTRAST | overrides)
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
-    return task, *task._prepare(
-        support.batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config)
-    )
+    return task, *task._prepare(support.batch_of(), tf.constant([1, 2]), tf.constant(0), task.model.final_values)
 
 
 def step(tmp_path, parts, **overrides):
     task, masked, normalizers = task_and_batch(tmp_path, parts, **overrides)
-    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), schedules.final_values(task.config))
+    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), task.model.final_values)
 
 
 @pytest.mark.parametrize(("parts", "head"), [(2, "none"), (4, "mlp_ln")])
@@ -51,7 +48,7 @@ def test_the_views_that_others_see_are_those_whose_gradient_is_taken(tmp_path):
     """The first pass drops out what the second one does."""
     sizes = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     task, masked, _ = task_and_batch(tmp_path, 2, sizes=sizes)
-    whole = task._whole_batch(masked, SEED, schedules.final_values(task.config))
+    whole = task._whole_batch(masked, SEED, task.model.final_values)
     assert whole is not None
     for part in (0, 1):
         rows = slice(4 * part, 4 * part + 4)

@@ -5,10 +5,18 @@ import json
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 from tests.support.programs import run_program
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    """Formulas run themselves: nothing is compiled for seconds."""
+    with kernels.off():
+        yield
 
 
 def config(tmp_path, **overrides):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretrain_data import find_records, training_batches
 from electra_tf2.pretrain.task import PretrainingTask
 from tests.support import training as support
@@ -77,7 +78,8 @@ def check(data_dir, mode, jit_compile):
 
 @pytest.mark.parametrize("mode", slow_but(TRACED_ALWAYS))
 def test_learns_as_a_graph(data_dir, mode):
-    check(data_dir, mode, jit_compile=False)
+    with kernels.off():  # XLA would compile each for seconds
+        check(data_dir, mode, jit_compile=False)
 
 
 @pytest.mark.parametrize("mode", slow_but(COMPILED_ALWAYS))
@@ -87,9 +89,10 @@ def test_learns_under_xla(data_dir, mode):
 
 def test_recomputed_layers_train_as_kept_ones(data_dir):
     """All encoders, in a loop over micro-batches."""
-    kept, recomputed = (
-        train(data_dir, "electric", steps=3, gradient_accumulation_steps=2, recompute=which)
-        for which in ("none", "layers")
-    )
+    with kernels.off():
+        kept, recomputed = (
+            train(data_dir, "electric", steps=3, gradient_accumulation_steps=2, recompute=which)
+            for which in ("none", "layers")
+        )
     for name, values in recomputed.items():
         np.testing.assert_allclose(values, kept[name], rtol=1e-5)

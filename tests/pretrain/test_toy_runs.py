@@ -40,7 +40,7 @@ def run(steps, batches, folder, same_masking=False, **changes):
 
 
 def test_bert_learns_one_batch_by_heart(tmp_path):
-    task, metrics = run(120, 1, tmp_path, same_masking=True, electra_objective=False)
+    task, metrics = run(100, 1, tmp_path, same_masking=True, electra_objective=False)
     assert metrics["masked_lm_loss"] < 0.1
     scopes = {variable.name.split("/")[0] for variable in task.model.trainable_variables}
     assert scopes == {"electra", "generator_predictions"}  # no discriminator, no generator of its own
@@ -49,7 +49,7 @@ def test_bert_learns_one_batch_by_heart(tmp_path):
 @pytest.mark.parametrize(("weight", "apart"), [(1.0, True), (0.0, False)])
 def test_views_of_a_sequence_come_together_by_contrast_alone(tmp_path, weight, apart):
     changes = {"sequence_contrast_objective": True, "scl_weight": weight, "disc_weight": 1.0, "learning_rate": 2e-3}
-    _, metrics = run(150, 50, tmp_path, scl_temperature=0.2, **changes)
+    _, metrics = run(100, 50, tmp_path, scl_temperature=0.2, **changes)
     difference = metrics["positive_cosine"] - metrics["negative_cosine"]
     assert difference > 0.3 if apart else difference < 0.2
 

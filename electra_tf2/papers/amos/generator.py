@@ -35,23 +35,16 @@ class BlockwiseEncoder(Encoder):
         return super().run_layer(number, x, context, seeds)
 
 
-@dataclasses.dataclass(frozen=True)
-class Mixture:
-    """Distributions of K language models, and how they are mixed.
-
-    softmax: each model's at the masked positions [B, N, K].
-    shares: float32 [B, N, K], each model's; they add up to 1.
-    """
-
-    softmax: Softmax
-    shares: tf.Tensor
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixtureOutput(GeneratorOutput):
-    """Output of a `MixtureOfGenerators`; `softmax` is the mixture's, by which only the shares get a gradient."""
+    """Output of a `MixtureOfGenerators`; `softmax` is the mixture's, by which only the shares get a gradient.
 
-    mixture: Mixture
+    exits: each exit's distributions at the masked positions [B, N, K].
+    shares: float32 [B, N, K], each exit's in the mixture; they add up to 1.
+    """
+
+    exits: Softmax
+    shares: tf.Tensor
 
 
 class MixtureOfGenerators(MaskedLanguageModel):
@@ -61,7 +54,7 @@ class MixtureOfGenerators(MaskedLanguageModel):
     exit's state. In the mixture logits and states are constants, so its gradient reaches w alone.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32)
-    >>> MixtureOfGenerators(BlockwiseEncoder([1, 2], "generator", sizes))(masked).mixture.shares.shape
+    >>> MixtureOfGenerators(BlockwiseEncoder([1, 2], "generator", sizes))(masked).shares.shape
     TensorShape([2, 3, 2])
     """
 
@@ -80,5 +73,5 @@ class MixtureOfGenerators(MaskedLanguageModel):
         scores = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
         shares = tf.nn.softmax(tf.squeeze(scores, -1))
         mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
-        mixture = Mixture(softmax, shares)
-        return MixtureOutput(VocabularySoftmax(mixed), states=states[:, :, -1], encoded=output, mixture=mixture)
+        last = states[:, :, -1]
+        return MixtureOutput(VocabularySoftmax(mixed), states=last, encoded=output, exits=softmax, shares=shares)

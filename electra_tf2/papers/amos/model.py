@@ -46,13 +46,13 @@ class MixtureLM(Objective):
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked, generator = forward.masked, forward.generator
         assert isinstance(generator, MixtureOutput)
-        mixture, exits = generator.mixture, self.config.generator_exits
+        exits = self.config.generator_exits
         token_ids = tf.repeat(masked.masked_lm_ids[..., tf.newaxis], len(exits), -1)
-        losses = -mixture.softmax.log_probs(token_ids)  # [B, N, K]
+        losses = -generator.exits.log_probs(token_ids)  # [B, N, K]
         metrics = masked_lm_metrics(forward, -generator.softmax.log_probs(masked.masked_lm_ids), training)
         for number, layer in enumerate(exits):
             metrics[f"exit_{layer}_loss"] = weighted_mean(losses[..., number], masked.masked_lm_weights)
-            metrics[f"exit_{layer}_share"] = weighted_mean(mixture.shares[..., number], masked.masked_lm_weights)
+            metrics[f"exit_{layer}_share"] = weighted_mean(generator.shares[..., number], masked.masked_lm_weights)
         return self.output(forward, tf.reduce_sum(losses, -1), metrics)
 
 

@@ -32,13 +32,12 @@ class TeacherOutput(NamedTuple):
     """Outputs of a teacher; no gradient.
 
     states: [B, L, H], its encoder's last layer.
-    replaced_logits: float32 [B, L], positive means replaced; None unless `Config.compares_detection`.
-    token_logits: float32 [B, N, V] at the masked positions; None unless `Config.compares_tokens`.
+    logits: float32, BERT's [B, N, V] at the masked positions, or ELECTRA's [B, L], positive means replaced; None where
+      none are compared.
     """
 
     states: tf.Tensor
-    replaced_logits: tf.Tensor | None
-    token_logits: tf.Tensor | None
+    logits: tf.Tensor | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,8 +110,11 @@ class Teacher(Layer):
                 "model learns from another one, such as bert_base"
             )
         self.encoder = Encoder("electra", sizes, compute_dtype=config.precision)
-        self.detector = ReplacedTokenHead("discriminator_predictions", sizes) if config.compares_detection else None
-        self.language_model = LanguageModelHead(MASKED_LM, self.encoder) if config.compares_tokens else None
+        self.head: Layer | None = None
+        if config.compares_detection:
+            self.head = ReplacedTokenHead("discriminator_predictions", sizes)
+        elif config.compares_tokens:
+            self.head = LanguageModelHead(MASKED_LM, self.encoder)
         missing = warm_start(self, model).missing
         if missing:
             raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
@@ -120,12 +122,11 @@ class Teacher(Layer):
     def call(self, input_ids: tf.Tensor, masked: MaskedBatch) -> TeacherOutput:
         """Reads int32 [B, L] ids."""
         states = tf.stop_gradient(self.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence)
-        replaced_logits = token_logits = None
-        if self.detector is not None:
-            replaced_logits = tf.stop_gradient(self.detector(states))
-        if self.language_model is not None:
-            token_logits = tf.stop_gradient(self.language_model(tf.gather(states, masked.positions, batch_dims=1)))
-        return TeacherOutput(states, replaced_logits, token_logits)
+        if self.head is None:
+            return TeacherOutput(states, None)
+        at_masked = isinstance(self.head, LanguageModelHead)
+        read = tf.gather(states, masked.positions, batch_dims=1) if at_masked else states
+        return TeacherOutput(states, tf.stop_gradient(self.head(read)))
 
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
@@ -182,7 +183,7 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs, ours = self.taught(forward).token_logits, forward.generator.softmax.logits
+        theirs, ours = self.taught(forward).logits, forward.generator.softmax.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
@@ -201,7 +202,7 @@ class SoftDetection(Distillation):
         self.detection = detection
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs, ours = self.taught(forward).replaced_logits, self.detection.logits(forward)
+        theirs, ours = self.taught(forward).logits, self.detection.logits(forward)
         assert theirs is not None
         agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
         losses = binary_divergence(theirs, ours, self.config.distill_temperature)

@@ -50,9 +50,7 @@ class CooccurrenceTable(NamedTuple):
 def _special(vocab_file: str) -> np.ndarray:
     """bool [V], true of special tokens."""
     tokens = load_vocab(vocab_file)
-    special = np.zeros(len(tokens), bool)
-    special[list(special_ids(tokens))] = True
-    return special
+    return np.isin(np.arange(len(tokens)), special_ids(tokens))
 
 
 def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:

@@ -143,26 +143,23 @@ class Config(PretrainingConfig):
             parts.append(Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden))
         if "qt" in tasks:
             parts.append(contrast_head("quick thoughts", sizes))
-        classes = {"asp": 3, "sdp": 3, "so": 2, "scp": 2}
-        parts += [pooled_classes(f"head of {task}", sizes, classes[task]) for task in tasks if task in classes]
-        of_tokens = {"tf": 1, "tf_idf": 1, "tcp": 2}
-        for task in tasks:
-            if task in of_tokens:
-                parts.append(state_classes(f"head of {task}", sizes, length, of_tokens[task]))
-        if "tgs" in tasks:
-            parts.append(state_classes("head of tgs", sizes, (length - 1) // 3, 6, 3 * hidden))
-        return parts
+        heads = {  # numbers that a head gives, and states that it reads, of [CLS] alone if 0
+            "asp": (3, 0),
+            "sdp": (3, 0),
+            "so": (2, 0),
+            "scp": (2, 0),
+            "tf": (1, length),
+            "tf_idf": (1, length),
+            "tcp": (2, length),
+            "tgs": (6, (length - 1) // 3),
+        }
+        return parts + [task_head(task, sizes, *heads[task]) for task in tasks if task in heads]
 
 
-def pooled_classes(name: str, a: Architecture, classes: int) -> Part:
-    """Cost of a `PooledHead`."""
-    hidden = a.hidden_size
-    kernels = hidden * hidden + hidden * classes
-    return Part(name, kernels + hidden + classes, 2 * kernels, hidden + classes)
-
-
-def state_classes(name: str, a: Architecture, positions: int, classes: int, input_size: int | None = None) -> Part:
-    """Cost of a `StateHead` on so many states of an example."""
-    hidden = a.hidden_size
-    kernels = (input_size or hidden) * hidden + hidden * classes
-    return Part(name, kernels + 3 * hidden + classes, 2 * positions * kernels, positions * (hidden + classes))
+def task_head(task: str, a: Architecture, classes: int, states: int) -> Part:
+    """Cost of a `TaskHead`, which has a layer norm where it reads every state."""
+    hidden, together = a.hidden_size, 3 if task == "tgs" else 1
+    kernels, norm = together * hidden * hidden + hidden * classes, 2 * hidden if states else 0
+    number = max(1, states)
+    parameters = kernels + hidden + norm + classes
+    return Part(f"head of {task}", parameters, 2 * number * kernels, number * (hidden + classes))

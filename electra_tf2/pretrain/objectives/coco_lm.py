@@ -6,6 +6,7 @@ sequences are not (L_SCL, equation 3). `CopyDetection` trains the copy head, `Co
 stop-gradient.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -76,23 +77,20 @@ class CorrectiveLM(MainLanguageModel):
 
     def _accuracy(self, forward: Forward) -> Metrics:
         """Accuracy of argmax p_LM on replaced tokens, and on original ones at N evenly spaced positions."""
-        masked = forward.masked
+        masked, original, copy_logits = forward.masked, is_original(forward), self.copy.logits(forward)
         length, count = masked.input_ids.shape[1], masked.positions.shape[1]
-        spaced = tf.range(count) * length // count
-        spaced = tf.tile(spaced[tf.newaxis], [tf.shape(masked.positions)[0], 1])
-        real = tf.cast(masked.input_mask, tf.float32)
+        spaced = tf.broadcast_to(tf.range(count) * length // count, tf.shape(masked.positions))
+        real = tf.cast(tf.gather(masked.input_mask, spaced, batch_dims=1), tf.float32)
         metrics: Metrics = {}
-        for name, positions, wanted in (("replaced", masked.positions, False), ("original", spaced, True)):
-
-            def at(field: tf.Tensor, positions: tf.Tensor = positions) -> tf.Tensor:
-                return tf.gather(field, positions, batch_dims=1)
-
-            weights = masked.masked_lm_weights if name == "replaced" else at(real)
-            weights *= tf.cast(tf.equal(at(is_original(forward)), wanted), tf.float32)
-            predicted = predictions(
-                at(self.copy.logits(forward)), self.head(at(forward.states)), at(forward.replaced.input_ids)
-            )
-            metrics[f"clm_accuracy_{name}"] = weighted_mean(tf.equal(predicted, at(masked.input_ids)), weights)
+        for name, positions, weights, wanted in (
+            ("replaced", masked.positions, masked.masked_lm_weights, False),
+            ("original", spaced, real, True),
+        ):
+            at = functools.partial(tf.gather, indices=positions, batch_dims=1)
+            logits, input_ids = self.head(at(forward.states)), at(forward.replaced.input_ids)
+            correct = tf.equal(predictions(at(copy_logits), logits, input_ids), at(masked.input_ids))
+            of_kind = tf.cast(tf.equal(at(original), wanted), tf.float32)
+            metrics[f"clm_accuracy_{name}"] = weighted_mean(correct, weights * of_kind)
         return metrics
 
 

@@ -5,13 +5,14 @@ trains generators too. docs/architecture.md shows how to add one.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
+from electra_tf2.model.layers import Layer
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Generator
 from electra_tf2.training.micro_batches import WholeBatch
@@ -87,6 +88,7 @@ class Objective:
       shown: names of the metrics that are printed beside the loss.
 
     Attributes:
+      layer: holds the objective's layers and variables under the names of its attributes.
       loss_weight: its factor in the total loss, once all schedules are at their end.
       initial_loss: the term's approximate value before training.
     """
@@ -94,8 +96,18 @@ class Objective:
     loss_name: str
     weight: str = ""
     shown: Sequence[str] = ()
+    layer: Layer
     loss_weight: float
     initial_loss: float
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keeps layers and variables in `layer` too: objectives are plain objects, in which Keras finds none."""
+        super().__setattr__(name, value)
+        layer = self.__dict__.setdefault("layer", Layer(""))
+        if isinstance(value, Objective):
+            setattr(layer, name, value.layer)
+        elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
+            setattr(layer, name, value)
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         del networks
