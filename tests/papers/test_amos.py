@@ -124,18 +124,6 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
     assert weights.min() == 0
 
 
-def test_the_offsets_do_not_train_the_words_that_they_are_made_of(model, masked):
-    """Only the shares learn from them; the main network's table has its own gradient where it is looked up."""
-    words = tf.identity(model.encoder.embeddings.word_embeddings)
-    with kernels.off(), tf.GradientTape(persistent=True) as tape:
-        tape.watch(words)
-        generated = model.generator(masked)
-        _, offsets = sample(model.config, masked, generated.softmax.logits, words)
-        value = tf.reduce_sum(offsets * tf.range(16.0)[:, tf.newaxis])
-    assert tape.gradient(value, words) is None
-    assert np.any(tape.gradient(value, model.generator.mixture_kernel))
-
-
 def test_the_loss_is_the_sum_of_the_exits(model, masked):
     with kernels.off():
         forward = model.forward(masked)

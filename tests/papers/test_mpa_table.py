@@ -112,9 +112,3 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
 def test_what_does_not_fit_a_kind_of_table_is_refused(words, message):
     done = run_program("build_table.py", *words)
     assert done.returncode == 2 and message in done.errors[0]
-
-
-def test_an_array_is_no_table(tmp_path):
-    np.save(tmp_path / "table.npy", np.zeros(3))
-    with pytest.raises(UserError, match=r"cooccurrence_file: .*table\.npy' cannot be read"):
-        read_table(str(tmp_path / "table.npy"), "cooccurrence_file", KIND, VOCAB)

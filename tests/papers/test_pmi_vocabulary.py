@@ -1,10 +1,8 @@
 """The vocabulary of PMI-masking: counts, scores and choice against plain Python."""
 
 import collections
-import functools
 import itertools
 import math
-import os
 import weakref
 
 import numpy as np
@@ -163,14 +161,6 @@ def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
     inputs = tables.TableInputs(["of the records"], FORMAT, VOCAB, TOKENS)
     found = pmi_tables.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
     assert len(batches) == 20 and all(len(of_length) for of_length in found)
-
-
-def test_counting_leaves_the_gpu_alone(ids, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    pattern = write_corpus(tmp_path / "records", ids[:8], shards=1)
-    with tables.counted(inputs_of(pattern), functools.partial(count_ngrams, vocab_file=VOCAB), 1, LENGTH * 5):
-        pass
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):

@@ -152,21 +152,3 @@ def test_every_noise_gives_a_valid_sample(vocab_size):
     uniform = softmax.sample_from_logits(tf.zeros([4, 1, vocab_size]), noise).numpy()
     assert ((uniform >= 0) & (uniform < vocab_size)).all()
     assert uniform[0] == 0
-
-
-def test_whole_words_are_masked_alike_wherever_they_stand():
-    """A sequence of words of 1, 2 and 3 pieces: every word as often as any other of its length, shorter ones oftener
-    only where a longer one does not fit any more."""
-    tokens = load_vocab(golden.CHECKPOINT / "vocab.txt")
-    piece = next(number for number, token in enumerate(tokens) if token.startswith("##"))
-    word = next(n for n, token in enumerate(tokens) if n > SPECIAL.mask and n > 5 and not token.startswith(("##", "[")))
-    row = [SPECIAL.cls, *([word, word, piece, word, piece, piece] * 5), SPECIAL.sep]
-    ids = tf.constant(np.array([row] * 4000, np.int32))
-    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    overrides = {"mask_unit": "whole_word", "mask_sampling": "without_replacement", "mask_rates": [1.0, 0.0, 0.0]}
-    _, masked = mask(batch, mask_prob=0.5, max_predictions_per_seq=16, **overrides)
-    rates = (masked.masked_input_ids.numpy() != ids.numpy()).mean(0)[1:-1].reshape(5, 6)
-    np.testing.assert_array_equal(rates[:, 1], rates[:, 2])
-    np.testing.assert_array_equal(rates[:, 3], rates[:, 5])
-    assert rates.std(0).max() < 0.02
-    assert rates.mean() == pytest.approx(0.5, abs=0.05)
