@@ -1,15 +1,12 @@
-"""Directories as transformers itself saves them, and what it computes with them and with ours.
+"""Directories as transformers itself saves them, and what it computes with them.
 
-  python tests/formats/byte_level_oracle.py made FOLDER TEXTS      TEXTS: JSON, a list of texts
-  python tests/formats/byte_level_oracle.py loaded FOLDER TEXTS
+  python tests/formats/byte_level_oracle.py FOLDER TEXTS      TEXTS: JSON, a list of texts
 
-"made" writes FOLDER/modernbert, a random ModernBertForMaskedLM with a byte-level BPE tokenizer, FOLDER/bert and
-FOLDER/electra with another layer_norm_eps, and beside each an .npz of its states; "loaded" computes the outputs of
-FOLDER/classes, FOLDER/tags and FOLDER/sentences. It imports nothing of this project: PyTorch and TensorFlow each need
-a process of their own.
+writes FOLDER/modernbert, a random ModernBertForMaskedLM with a byte-level BPE tokenizer, FOLDER/bert and FOLDER/electra
+with another layer_norm_eps, and beside each an .npz of its states. It imports nothing of this project: PyTorch and
+TensorFlow each need a process of their own.
 """
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -74,20 +71,5 @@ def make(folder: Path, texts: list[str]) -> None:
         np.savez(folder / f"{name}.npz", **found)
 
 
-def load(folder: Path, texts: list[str]) -> None:
-    made = importlib.import_module("sentence_transformers").SentenceTransformer
-    found = {"sentences": made(str(folder / "sentences"), device="cpu").encode(texts)}
-    for name, kind in (("classes", "SequenceClassification"), ("tags", "TokenClassification")):
-        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder / name).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / name)
-        for number, text in enumerate(texts):
-            inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
-            found[f"{name}/offsets/{number}"] = inputs.pop("offset_mapping")[0].numpy()
-            inputs.pop("token_type_ids", None)
-            with torch.no_grad():
-                found[f"{name}/{number}"] = model(**inputs).logits[0].softmax(-1).numpy()
-    np.savez(folder / "loaded.npz", **found)
-
-
 if __name__ == "__main__":
-    {"made": make, "loaded": load}[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))
+    make(Path(sys.argv[1]), json.loads(sys.argv[2]))
