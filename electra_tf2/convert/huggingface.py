@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import WordPiece
+from tokenizers import BertWordPieceTokenizer
+from tokenizers.processors import TemplateProcessing
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.own_folder import write_vocabulary
 from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, UNK, SpecialIds
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, SpecialIds
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats import huggingface as names
 from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
@@ -140,29 +140,15 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     Args:
       segments: number of segments that the network tells apart; with 1, both texts of a pair are of the first.
     """
-    second = segments - 1
-    special = {token: tokens.index(token) for token in SPECIAL_TOKENS}
-    pieces = WordPiece(
-        vocab={token: number for number, token in enumerate(tokens)},
-        unk_token=UNK,
-        max_input_chars_per_word=MAX_CHARS_PER_WORD,
-    )
     strip_accents = casing.strip_accents and casing.do_lower_case  # theirs strips them from cased text, too
-    tokenizer = Tokenizer(pieces)
-    tokenizer.add_special_tokens(list(special))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=strip_accents,
-        lowercase=casing.do_lower_case,
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
+    numbers = {token: number for number, token in enumerate(tokens)}
+    tokenizer = BertWordPieceTokenizer(numbers, strip_accents=strip_accents, lowercase=casing.do_lower_case)
+    tokenizer.model.max_input_chars_per_word = MAX_CHARS_PER_WORD
+    tokenizer.post_processor = TemplateProcessing(
         single=f"{CLS}:0 $A:0 {SEP}:0",
-        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:{second} {SEP}:{second}",
-        special_tokens=[(CLS, special[CLS]), (SEP, special[SEP])],
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:{segments - 1} {SEP}:{segments - 1}",
+        special_tokens=[(token, tokens.index(token)) for token in (CLS, SEP)],
     )
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
     write_atomically(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
     write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
     settings: dict[str, Any] = {
