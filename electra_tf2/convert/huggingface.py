@@ -285,12 +285,12 @@ def card(model: StoredModel, header: str, paragraphs: Sequence[str]) -> str:
 
 
 def training(model: StoredModel) -> str:
-    """Describes in a sentence what a model learned."""
+    """`training_of` the run that made a model, where that is known."""
     return training_of(config_of(model)) if model.is_run else "See the model that it was converted from."
 
 
 def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
-    """The same of a run."""
+    """Describes in a sentence what a run learned."""
     if isinstance(config, FinetuningConfig):
         return (
             f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
