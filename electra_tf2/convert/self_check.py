@@ -4,7 +4,7 @@ The files are read back from the disk: Hugging Face's and the original's by our 
 way in must agree; others by their own runtime. Tests hold what was written against transformers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,20 +124,12 @@ def leaves_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     found: dict[str, list[list[Any]]] = {}
     for answer in answers:
         for name, value in answer.items():
-            leaves = list(_leaves(value))
+            leaves = ["" if leaf is None else leaf for leaf in tf.nest.flatten(value)]
             for kind in {isinstance(leaf, str) for leaf in leaves}:
                 own = [leaf for leaf in leaves if isinstance(leaf, str) == kind]
                 found.setdefault(f"{name} (text)" if kind else name, []).append(own)
     even = {name: len({len(row) for row in rows}) == 1 for name, rows in found.items()}
     return {name: np.array(rows if even[name] else [x for row in rows for x in row]) for name, rows in found.items()}
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    if inner is None:
-        yield "" if value is None else value
-    for one in inner or ():
-        yield from _leaves(one)
 
 
 def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
