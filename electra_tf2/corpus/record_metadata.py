@@ -230,7 +230,7 @@ def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
 
 
 def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str]:
-    """The first examples of every few shards as lines of text, `count` in all."""
+    """The first examples, `count` in all, as lines of text."""
     metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
 
@@ -238,16 +238,13 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
         words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
         return " ".join(words).replace(" ##", "")
 
-    left = count
-    for files_left, (name, shard) in zip(range(len(metadata.shards), 0, -1), metadata.shards.items(), strict=True):
-        wanted = min(shard.examples, -(-left // files_left))
-        left -= wanted
-        if wanted > 0:
-            metadata.check_shard(name)
-            batches = read_batches(metadata.path.with_name(name), metadata.record_format)
-            rows = ({field: of_field[row] for field, of_field in batch.items()}
-                    for batch in batches for row in range(len(batch[FIELDS[0]])))  # fmt: skip
-            for number, record in enumerate(itertools.islice(rows, wanted), start=1):
+    for name in metadata.shards if count else ():
+        metadata.check_shard(name)
+        number = 0
+        for batch in read_batches(metadata.path.with_name(name), metadata.record_format):
+            for row in range(min(count, len(batch["input_ids"]))):
+                number, count = number + 1, count - 1
+                record = {field: values[row] for field, values in batch.items()}
                 ids, mask, segments = (record[field] for field in FIELDS)
                 yield f"{name}, example {number}: {mask.sum()} tokens of {metadata.max_seq_length}"
                 for segment in (0, 1):
@@ -256,6 +253,8 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
                 for field, (_, limit) in metadata.extra_fields.items():
                     values = text(record[field]) if limit == metadata.vocab_size else record[field].tolist()
                     yield f"  {field}: {values or 'none'}"
+            if not count:
+                return
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:

@@ -47,7 +47,6 @@ _NOT_TEXT = (
 _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_XZ_MARK = b"\xfd7zXZ\0"
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
@@ -99,12 +98,11 @@ class Corpus(NamedTuple):
             problem = "is a file; give the directory that holds it" if root.exists() else "does not exist"
             raise UserError(f"{named} {problem}")
         paths = list(root.glob(_ARCHIVES) if self.archives else _text_files(root, self.recursive))
-        if not paths and self.archives:
-            raise UserError(f"{named} holds no {_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains")
         if not paths:
             below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
-            forms = ".txt, .jsonl or their .gz, .bz2, .xz, .zst forms"
-            raise UserError(f"{named} holds no text files{below}; put {forms} there")
+            texts = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
+            archives = f"{_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains"
+            raise UserError(f"{named} holds no {archives if self.archives else texts}")
         files = sorted(CorpusFile(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths)
         if not any(file.size for file in files):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
@@ -185,7 +183,8 @@ def _read_archive(path: Path) -> Iterator[TextBlock]:
     """A compressed tar of text files, one document each, read as a stream: nothing is unpacked to disk."""
     lines: list[bytes] = []
     text_bytes = undecodable = position = 0
-    with _opened(path) as raw, _archive(raw) as archive:
+    # tarfile itself would unpack whole blocks of xz at once, however large.
+    with _opened(path) as raw, tarfile.open(fileobj=lzma.LZMAFile(raw), mode="r|") as archive:
         for member in archive:
             file = archive.extractfile(member) if member.isfile() else None
             if file is None:
@@ -202,13 +201,6 @@ def _read_archive(path: Path) -> Iterator[TextBlock]:
                     yield TextBlock(lines, undecodable, text_bytes, position - before)
                     lines, text_bytes, undecodable = [], 0, 0
         yield TextBlock(lines, undecodable, text_bytes, os.path.getsize(path) - position)
-
-
-def _archive(raw: io.BufferedReader) -> tarfile.TarFile:
-    """Opens a compressed tar as a stream. tarfile itself would unpack whole blocks of xz at once, however large."""
-    if raw.peek(len(_XZ_MARK)).startswith(_XZ_MARK):
-        return tarfile.open(fileobj=lzma.LZMAFile(raw), mode="r|")
-    return tarfile.open(fileobj=raw, mode="r|*")
 
 
 def strip_lines(rows: list[bytes]) -> list[bytes]:

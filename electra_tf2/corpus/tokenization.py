@@ -1,4 +1,4 @@
-"""WordPiece tokenisation of batches of lines in tensorflow_text's kernel.
+"""Texts to ids in batches: WordPiece in tensorflow_text's kernel, other tokenizers by the package `tokenizers`.
 
 The data builder turns a corpus into ids here, and fine-tuning its sentences. The wordpieces are those of the original's
 FullTokenizer. Lines are normalised by corpus.normalization; tensorflow_text's FastWordpieceTokenizer then splits them
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, basic_tokens, replace_long_words
-from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.corpus.vocabulary import SpecialIds, is_wordpiece, load_tokens, load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 
 MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
@@ -38,6 +38,7 @@ _TEXTS_LOOKED_AT = 10_000  # for characters without a token
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 TOO_LONG = "x" * (_MAX_BYTES_PER_WORD + 1)  # a word that no piece matches
 _TOGETHER = 1000  # texts whose pieces are looked up at a time
+_NAMES = {"pad": ("[PAD]", "<pad>"), "mask": ("[MASK]", "<mask>"), "unk": ("[UNK]", "<unk>")}  # in tokenizer.json
 
 
 class Words(NamedTuple):
@@ -228,6 +229,95 @@ class WordpieceTokenizer:
         """Text for people to look at: wordpieces joined to words, padding left out."""
         tokens = (self.vocab[index] for index in ids if index != self.special.pad)
         return " ".join(tokens).replace(" ##", "")
+
+
+class FileTokenizer(WordpieceTokenizer):
+    """Text to ids and back by a tokenizer.json of another kind than WordPiece, such as byte-level BPE or Unigram.
+
+    How text is normalised and divided, and which special tokens stand around it, is what the file says; the package
+    `tokenizers` runs it.
+
+    Raises:
+      UserError: the file is damaged, or its special tokens are not [CLS] A [SEP] B [SEP] under any name.
+    """
+
+    is_wordpiece = False
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from tokenizers import Tokenizer
+
+        self.path = os.fspath(path)
+        self.vocab = load_tokens(path)
+        try:
+            self._tokenizer = Tokenizer.from_file(self.path)
+        except Exception as error:  # of no narrower type
+            raise UserError(f"{self.path} is no tokenizer: {error}") from None
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.special = self._special_ids()
+        added = self._tokenizer.get_added_tokens_decoder().get(self.special.mask)
+        self.mask_takes_blank = added is not None and added.lstrip
+        self._tokenizer.encode_special_tokens = True  # what is written like a special token is text
+
+    def _special_ids(self) -> SpecialIds:
+        around, of_pair = self._tokenizer.encode("").ids, self._tokenizer.encode("", "").ids
+        if len(around) != 2 or of_pair != [*around, around[1]]:
+            tokens = " ".join(self.convert_ids_to_tokens(of_pair)) or "nothing"
+            raise UserError(f"{self.path} puts {tokens} around two texts: [CLS] A [SEP] B [SEP] is needed")
+        found = {
+            name: [number for token in names if (number := self._tokenizer.token_to_id(token)) is not None]
+            for name, names in _NAMES.items()
+        }
+        lacking = [" or ".join(_NAMES[name]) for name in ("pad", "mask") if not found[name]]
+        if lacking:
+            raise UserError(f"{self.path} has no {' and no '.join(lacking)}")
+        pad, mask = found["pad"][0], found["mask"][0]
+        unknown = found["unk"][0] if found["unk"] else pad  # bytes know no unknown text
+        return SpecialIds(pad, unknown, around[0], around[1], mask)
+
+    def tokenize(self, lines: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all lines one after the other [sum of lengths] and their number for each line [lines], int32."""
+        texts = [line.decode("utf-8", "ignore") for line in lines]
+        found = [one.ids for one in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        lengths = np.array([len(ids) for ids in found], np.int32)
+        return np.array([number for ids in found for number in ids], np.int32), lengths
+
+    def located(self, texts: Sequence[Words]) -> list[Located]:
+        """The pieces of texts that are divided into words.
+
+        A text is tokenised as a whole, blanks included, as the model has seen text. A piece belongs to the word of its
+        first character that is no blank; one of blanks alone to the word before it.
+        """
+        found = []
+        # What is no Unicode (halves of surrogate pairs) becomes "?", so that places stay as they are.
+        strings = [text.text.encode("utf-8", "replace").decode() for text in texts]
+        encoded = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+        for text, one in zip(texts, encoded, strict=True):
+            spans = np.array(one.offsets, np.int32).reshape([-1, 2])
+            letters = np.flatnonzero([not character.isspace() for character in text.text])
+            low, high = np.searchsorted(letters, spans[:, 0]), np.searchsorted(letters, spans[:, 1])
+            inside = low < high
+            spans[inside] = np.stack([letters[low[inside]], letters[high[inside] - 1] + 1], -1)
+            words = np.maximum(np.searchsorted(text.starts, spans[:, 0], side="right") - 1, 0)
+            words = np.maximum.accumulate(words).astype(np.int32)
+            first = starts_of(np.bincount(words, minlength=len(text.words)))
+            found.append(Located(np.array(one.ids, np.int32), words, first, spans))
+        return found
+
+    def readable(self, ids: Iterable[int]) -> str:
+        """Text for people to look at, padding left out."""
+        kept = [number for number in ids if number != self.special.pad]
+        return self._tokenizer.decode(kept, skip_special_tokens=False)
+
+
+def tokenizer_for(
+    vocab_file: str | os.PathLike[str] | list[str], do_lower_case: bool = True, strip_accents: bool | None = None
+) -> WordpieceTokenizer:
+    """The tokenizer of a vocabulary: WordPiece's of a vocab.txt, a list of tokens or its tokenizer.json, or any other
+    tokenizer.json's, which itself says how text is normalised."""
+    if not isinstance(vocab_file, list) and not is_wordpiece(vocab_file):
+        return FileTokenizer(vocab_file)
+    return WordpieceTokenizer(vocab_file, do_lower_case, strip_accents)
 
 
 def unknown_report(share: float, characters: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.file_tokenizer import tokenizer_for
+from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps

@@ -150,8 +150,7 @@ class StoredModel:
 
     def tokenizer(self) -> "WordpieceTokenizer":
         """Makes its tokenizer."""
-        from electra_tf2.corpus.file_tokenizer import FileTokenizer
-        from electra_tf2.corpus.tokenization import WordpieceTokenizer
+        from electra_tf2.corpus.tokenization import FileTokenizer, WordpieceTokenizer
 
         if self.tokenizer_file:
             return FileTokenizer(self.tokenizer_file)

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, refuse_single, warn_of_cut
-from electra_tf2.corpus.file_tokenizer import tokenizer_for
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of

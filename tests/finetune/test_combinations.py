@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.corpus.file_tokenizer import tokenizer_for
+from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.tasks import make_tasks

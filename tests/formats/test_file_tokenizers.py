@@ -15,8 +15,7 @@ import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.convert.own_folder import write_folder
-from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
-from electra_tf2.corpus.tokenization import undivided
+from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from benchmarks.compiled_step import lowered, tables_without_values
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.file_tokenizer import tokenizer_for
+from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.tasks import make_tasks
