@@ -163,7 +163,13 @@ class GraphTokenizer(tf.Module):
         lengths, others = first.row_lengths(), other.row_lengths()
         kept = tf.minimum(lengths, tf.maximum(room - others, (room + 1) // 2))
         rest = tf.minimum(others, room - kept)
-        return self.padded([_head(first, kept), _head(other, rest)], others > 0)
+        return self.padded([self.head_of(first, kept), self.head_of(other, rest)], others > 0)
+
+    @staticmethod
+    def head_of(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+        """The first `lengths` [B] entries of each row."""
+        places = tf.ragged.range(ragged.row_lengths())
+        return tf.ragged.boolean_mask(ragged, places < tf.cast(lengths, places.dtype)[:, tf.newaxis])
 
     def padded(self, parts: Sequence[tf.RaggedTensor], second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Rows of parts with special tokens around them, as tensors of one length.
@@ -187,8 +193,3 @@ class GraphTokenizer(tf.Module):
     def tokens(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """string [B, L]; "" for padding."""
         return tf.where(mask == 1, tf.gather(self.vocabulary, ids), "")
-
-
-def _head(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths` [B] entries of each row."""
-    return tf.ragged.boolean_mask(ragged, tf.ragged.range(ragged.row_lengths()) < lengths[:, tf.newaxis])

@@ -186,12 +186,17 @@ _GLUE = dict(
 # is `superglue_rte`, since `rte` is GLUE's, and predicts the diagnostics AX-b and AX-g too where they are.
 # hparams: ours.
 
-_VALIDATION = {"dev": ("val",)}
 _FALSE_OR_TRUE = ("false", "true")
 
 
 def _folders(name: str) -> tuple[str, ...]:
     return name, f"SuperGLUE/{name}"
+
+
+def _files(folder: str) -> dict[str, Any]:
+    """Options of a task whose files lie in a folder of the benchmark's."""
+    submission = {"test": f"{folder}.jsonl"}
+    return {"folders": _folders(folder), "file_names": {"dev": ("val",)}, "submission": submission}
 
 
 def _superglue(
@@ -205,22 +210,7 @@ def _superglue(
 ) -> TaskSettings:
     """A task over texts or, with a class of its own, over spans of them."""
     text = TextSettings(texts, "label", id="idx", labels=labels, **{"numbers": labels} | settings)
-    options = {
-        "folders": _folders(folder),
-        "file_names": _VALIDATION,
-        "submission": {"test": f"{folder}.jsonl"},
-    } | dict(options)
-    return TaskSettings(cls, text, options, hparams)
-
-
-def _choice(cls: str, hparams: Mapping[str, Any]) -> TaskSettings:
-    folder = {"Copa": "COPA", "MultiRc": "MultiRC", "Record": "ReCoRD"}[cls]
-    options = {
-        "folders": _folders(folder),
-        "file_names": _VALIDATION,
-        "submission": {"test": f"{folder}.jsonl"},
-    }
-    return TaskSettings(f"choice:{cls}", None, options, hparams)
+    return TaskSettings(cls, text, _files(folder) | dict(options), hparams)
 
 
 _SUPERGLUE = {
@@ -230,9 +220,9 @@ _SUPERGLUE = {
         numbers=("entailment", "contradiction", "neutral"),  # as `datasets` has CB's
         metrics=("macro_f1", "accuracy", "average"),
     ),
-    "copa": _choice("Copa", _ONCE_MORE),
-    "multirc": _choice("MultiRc", {"max_seq_length": 512}),
-    "record": _choice("Record", {"max_seq_length": 512, "num_train_epochs": 2.0}),
+    "copa": TaskSettings("choice:Copa", None, _files("COPA"), _ONCE_MORE),
+    "multirc": TaskSettings("choice:MultiRc", None, _files("MultiRC"), {"max_seq_length": 512}),
+    "record": TaskSettings("choice:Record", None, _files("ReCoRD"), {"max_seq_length": 512, "num_train_epochs": 2.0}),
     "superglue_rte": _superglue(
         *("RTE", (("premise", "sentence1"), ("hypothesis", "sentence2")), tuple(_ENTAILED), _ONCE_MORE),
         options={
@@ -260,10 +250,7 @@ def _sick(label: tuple[str, ...], hparams: Mapping[str, Any], **settings: Any) -
         only=("SemEval_set", {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}),
         **settings,
     )
-    options = {
-        "folders": ("sick", "SICK"),
-        "file_names": {split: (name, "SICK.txt") for split, name in names.items()},
-    }
+    options = {"folders": ("sick", "SICK"), "file_names": {split: (name, "SICK.txt") for split, name in names.items()}}
     return TaskSettings(TEXT, text, options, hparams, "sts")
 
 

@@ -16,8 +16,7 @@ import tensorflow as tf
 import electra_tf2 as electra
 from electra_tf2.convert import litert, network_file, onnx, saved_model
 from electra_tf2.convert import self_check as check
-from electra_tf2.finetune.tasks.exports import Exports
-from electra_tf2.finetune.tasks.task import EmptyText
+from electra_tf2.finetune.tasks.task import EmptyText, Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
@@ -146,8 +145,8 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, tmp_path: 
     hparams, tasks = HEADS[name]
     model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
     predictor = Predictor(model, model.tokenizer())
-    samples = Exports.samples
-    monkeypatch.setattr(Exports, "samples", lambda task, texts: samples(task, _answered(task, texts, samples)))
+    samples = Task.samples
+    monkeypatch.setattr(Task, "samples", lambda task, texts: samples(task, _answered(task, texts, samples)))
     made, runs = network_file.fine_tuned(predictor, PAIRS), {}
     for kind, runtime in RUNTIMES.items():
         written = network_file.write_network(tmp_path, model, made, runtime, False)

@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
-from electra_tf2.finetune.evaluation import Evaluation, zip_submissions
-from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.evaluation import zip_submissions
 from electra_tf2.finetune.tasks.targets import Classes
-from electra_tf2.finetune.tasks.text import TextTask
-from electra_tf2.settings.built_in import BUILT_IN
 from electra_tf2.settings.metrics import METRICS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -35,42 +31,35 @@ def test_texts_are_cut_as_little_as_possible_and_the_longer_first(lengths, room)
             assert kept[longer] >= kept[1 - longer] - 1
 
 
-def make(tmp_path, name, **overrides) -> TextTask:
-    config = support.config(name, raw_data_dir=str(tmp_path), **overrides)
-    task = make_tasks(config, support.tokenizer())[0]
-    assert isinstance(task, TextTask)
-    return task
-
-
 def test_files_and_folders_as_glue_distributes_them(tmp_path):
     write_lines(tmp_path / "CoLA" / "train.tsv", "gj04\t1\t\tThe file is open.", "gj04\t0\t*\tThe file open is.")
-    task = make(tmp_path, "cola")
+    task = support.task(tmp_path, "cola")
     assert [example.label for example in task.load("train").examples] == ["1", "0"]
     lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t7\t8\tHe said "open.\tHe said open.']
     path = write_lines(tmp_path / "mrpc" / "dev.tsv", *lines)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    assert make(tmp_path, "mrpc").load("dev").examples[0].texts == ('He said "open.', "He said open.")
+    assert support.task(tmp_path, "mrpc").load("dev").examples[0].texts == ('He said "open.', "He said open.")
     write_lines(tmp_path / "rte" / "dev.jsonl", '{"premise": "a", "hypothesis": "b", "label": 1}')
-    assert make(tmp_path, "rte").load("dev").examples[0].label == "not_entailment"
+    assert support.task(tmp_path, "rte").load("dev").examples[0].label == "not_entailment"
     write_lines(tmp_path / "mine" / "dev.csv", "title,body,kind", '"a, b","c\nd",x', "e,f,y")
     own = {"type": "classification", "text_columns": ["title", "body"], "label_column": "kind", "labels": ["x", "y"]}
-    assert make(tmp_path, "mine", tasks={"mine": own}).load("dev").examples[0].texts == ("a, b", "c\nd")
+    assert support.task(tmp_path, "mine", tasks={"mine": own}).load("dev").examples[0].texts == ("a, b", "c\nd")
 
 
 def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
     rows = [f"{i}\t1\t\tthe file is open" for i in range(1000)]
     write_lines(tmp_path / "cola" / "dev.tsv", *rows, "1000\t1")
-    assert len(make(tmp_path, "cola").load("dev").examples) == 1000
+    assert len(support.task(tmp_path, "cola").load("dev").examples) == 1000
     assert "dev.tsv, line 1001: 2 columns, but 4 are expected" in capsys.readouterr().err
     write_lines(tmp_path / "cola" / "dev.tsv", *rows[:9], "1000\t1")
     with pytest.raises(UserError, match="line 10: 2 columns"):
-        make(tmp_path, "cola").load("dev")
+        support.task(tmp_path, "cola").load("dev")
     numbered = [f"{i}\tthe file is open" for i in range(1000)]
     write_lines(tmp_path / "cola" / "test.tsv", "index\tsentence", "0\t ", *numbered[1:])
-    assert len(make(tmp_path, "cola").load("test").examples) == 1000  # the server has a number for each
+    assert len(support.task(tmp_path, "cola").load("test").examples) == 1000  # the server has a number for each
     write_lines(tmp_path / "cola" / "test.tsv", "index\tsentence", *numbered[:500], "x", *numbered[500:])
     with pytest.raises(UserError, match=r"test\.tsv, line 502: 1 columns"):
-        make(tmp_path, "cola").load("test")
+        support.task(tmp_path, "cola").load("test")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +75,7 @@ def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
 def test_bad_lines_are_named(tmp_path, name, lines, message):
     write_lines(tmp_path / name / "dev.tsv", *lines)
     with pytest.raises(UserError, match=message):
-        make(tmp_path, name).load("dev")
+        support.task(tmp_path, name).load("dev")
 
 
 def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():
@@ -107,7 +96,7 @@ def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():
 def test_numbers_of_labels_are_those_of_datasets(tmp_path, name):
     row = {"premise": "a", "hypothesis": "b", "sentence_A": "a", "sentence_B": "b", "label": 0}
     write_lines(tmp_path / name / "train.jsonl", json.dumps(row))
-    task = make(tmp_path, name)
+    task = support.task(tmp_path, name)
     assert task.load("train").examples[0].label.lower() == "entailment" != task.label_names[0].lower()
 
 
@@ -115,7 +104,7 @@ def test_numbers_of_labels_are_those_of_datasets(tmp_path, name):
 def test_targets_outside_of_the_scale_are_refused(tmp_path, value):
     write_lines(tmp_path / "sts" / "dev.jsonl", json.dumps({"sentence1": "a", "sentence2": "b", "score": value}))
     with pytest.raises(UserError, match=r"dev.jsonl, line 1: the label"):
-        make(tmp_path, "sts").load("dev")
+        support.task(tmp_path, "sts").load("dev")
 
 
 def classes(task, *numbers):
@@ -133,7 +122,7 @@ def classes(task, *numbers):
     ],
 )
 def test_glues_server_gets_its_names(tmp_path, name, split, file, row):
-    task = make(tmp_path, name)
+    task = support.task(tmp_path, name)
     path = task.write_submission(split, task.parse([], ""), classes(task, 0, 1), tmp_path)[0]
     lines = path.read_text().splitlines()
     assert path.name == file and lines[:2] == ["index\tprediction", f"0\t{row}"] and len(lines) == 3
@@ -142,7 +131,7 @@ def test_glues_server_gets_its_names(tmp_path, name, split, file, row):
 def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
     folder = tmp_path / "submission_1"
     for name, file in (("cola", "CoLA.tsv"), ("qnli", "QNLI.tsv")):
-        task = make(tmp_path, name)
+        task = support.task(tmp_path, name)
         task.write_submission("test", task.parse([], ""), classes(task, 0, 1), folder)
         archive_path, names = zip_submissions(folder, ".tsv")
         assert archive_path == tmp_path / "submission_1.zip" and names[0] == "CoLA.tsv"
@@ -154,33 +143,8 @@ def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
     assert zip_submissions(folder, ".jsonl") == (tmp_path / "submission_1_superglue.zip", ["BoolQ.jsonl"])
 
 
-class OfZeros:
-    """Predicts label 0 for everything."""
-
-    def predict(self, number, table, batch_size, progress):
-        length = table.max_length
-        row = {"predictions": np.zeros(length, np.int32), "scores": np.ones(length, np.float32)}
-        return [row] * len(table), np.zeros(len(table), np.float32)
-
-
-def test_a_task_of_no_server_leaves_the_archive_of_glues_files_alone(tmp_path):
-    archive = write_lines(tmp_path / "test_predictions" / "submission_1.zip", "of GLUE")
-    for split in ("train", "dev", "test"):
-        write_lines(tmp_path / "chunk" / f"{split}.txt", "the B-NP", "is O")
-    folders: dict[str, Any] = {
-        "raw_data_dir": str(tmp_path),
-        "test_predictions": str(archive.parent),
-        "results_dir": str(tmp_path),
-    }
-    config = support.config("chunk", write_test_outputs=True, do_train=False, **folders)
-    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
-    evaluation.prepare()
-    evaluation.evaluate(OfZeros(), 1, tmp_path / "model")  # type: ignore[arg-type]
-    assert (archive.parent / "submission_1" / "chunk_test.txt").is_file() and archive.read_text() == "of GLUE\n"
-
-
 def test_submitted_similarities_stay_on_their_scale(tmp_path):
-    task = make(tmp_path, "sts")
+    task = support.task(tmp_path, "sts")
     values = [{"value": np.array(value)} for value in (-1.0, 2.5, 6.5)]
     path = task.write_submission("test", task.parse([], ""), values, tmp_path)[0]
     assert [line.split("\t")[1] for line in path.read_text().splitlines()[1:]] == ["0.000", "2.500", "5.000"]
@@ -188,7 +152,7 @@ def test_submitted_similarities_stay_on_their_scale(tmp_path):
 
 
 def test_a_collapsed_run_is_called_so(tmp_path):
-    task = make(tmp_path, "cola")
+    task = support.task(tmp_path, "cola")
     split = task.parse([], "")
     assert "collapsed: the same label, '1', for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
     assert task.complaint(split, classes(task, 1, 0, 1)) is None
@@ -200,38 +164,16 @@ def test_a_collapsed_run_is_called_so(tmp_path):
 def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):
     rows = [json.dumps({"text": "a", "label": label}) for label in ("x", "y")]
     write_lines(tmp_path / "mine" / "train.jsonl", *rows)
-    task = make(tmp_path, "mine", tasks={"mine": {"type": "classification"}})
+    task = support.task(tmp_path, "mine", tasks={"mine": {"type": "classification"}})
     task.check_state(task.state())
     with pytest.raises(UserError, match="mine: the model was trained on the labels x, z, but the data has x, y"):
         task.check_state({"labels": ["x", "z"]})
 
 
-@pytest.mark.parametrize(
-    ("described", "message"),
-    [
-        ({"type": "classification", "text_column": ["a"]}, "unknown key 'text_column'; did you mean 'text_columns'"),
-        ({"type": "classification", "text_columns": []}, "one or two columns"),
-        ({"type": "regression", "metric": "mcc"}, "metric 'mcc'.*one of"),
-        ({"type": "regression", "min": 2, "max": 1}, "min 2 must be below max 1"),
-        ({"type": "classification", "labels": "x"}, "labels is 'x'"),
-    ],
-)
-def test_tasks_described_wrongly_are_refused(tmp_path, described, message):
-    with pytest.raises(UserError, match=message):
-        make(tmp_path, "mine", tasks={"mine": described})
-
-
-def test_every_glue_task_has_a_submission():
-    for name in ("cola", "sst", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sts"):
-        text = BUILT_IN[name].text
-        assert text is not None
-        assert set(BUILT_IN[name].options["submission"]) == {*text.test_splits, *text.optional_test_splits}, name
-
-
 def test_mnlis_diagnostics_are_predicted_where_glue_has_them(tmp_path):
-    assert make(tmp_path, "mnli").test_splits == ("test_matched", "test_mismatched")
+    assert support.task(tmp_path, "mnli").test_splits == ("test_matched", "test_mismatched")
     for name in ("diagnostic/diagnostic.tsv", "AX/AX.tsv", "MNLI/diagnostic.tsv"):
         path = write_lines(tmp_path / name, "index\tsentence1\tsentence2", f"0\ta\t{name}")
-        task = make(tmp_path, "mnli")
+        task = support.task(tmp_path, "mnli")
         assert task.test_splits[-1] == "diagnostic" and task.load("diagnostic").examples[0].texts == ("a", name)
         path.unlink()

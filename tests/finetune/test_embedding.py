@@ -19,11 +19,7 @@ from tests.support.finetuning import write_lines
 
 
 def make(tmp_path, **overrides: Any) -> EmbeddingTask:
-    task = make_tasks(
-        support.config("sentence_embedding", raw_data_dir=str(tmp_path), **overrides), support.tokenizer()
-    )[0]
-    assert isinstance(task, EmbeddingTask)
-    return task
+    return support.task(tmp_path, "sentence_embedding", **overrides)
 
 
 def test_training_files_hold_texts_pairs_and_negatives(tmp_path):

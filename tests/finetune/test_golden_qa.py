@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa import QATask
-from electra_tf2.finetune.tasks.qa_answers import (
-    WORDS,
-    answered_scores,
-    final_text,
-    normalize_answer,
-    squad_v2_scores,
-)
+from electra_tf2.finetune.tasks.qa_answers import WORDS, answered_scores, final_text, normalize_answer, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import max_context, read_questions
 from tests.support import finetuning as support
 from tests.support import golden
@@ -21,12 +14,8 @@ SCORERS = golden.load_json("qa_scorers")
 
 
 def make_task(name, **settings) -> QATask:
-    config = support.config(
-        name, compat="original", model_hparam_overrides={"max_position_embeddings": 512}, **settings
-    )
-    task = make_tasks(config, support.tokenizer())[0]
-    assert isinstance(task, QATask)
-    return task
+    longer = {"max_position_embeddings": 512}
+    return support.task(None, name, compat="original", model_hparam_overrides=longer, **settings)
 
 
 @pytest.mark.parametrize("case", FEATURES)

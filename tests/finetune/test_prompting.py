@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.configure_finetuning import FinetuningConfig
@@ -15,20 +15,13 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.prompt import (
-    LabelWordHead,
-    PromptTask,
-    generator_sizes,
-    language_model_head,
-    parse_template,
-)
+from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, generator_sizes, language_model_head
 from electra_tf2.finetune.tasks.task import HeadInput
 from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
 from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.settings.built_in import BUILT_IN
 from electra_tf2.util.errors import UserError
 from tests.finetune.test_run_finetuning import run
 from tests.support import golden
@@ -140,6 +133,7 @@ def test_long_texts_leave_the_mask_and_every_block_in_place(folder):
         assert tokens[feature.labels["mask_positions"] + 1] == "."
 
 
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 2), min_size=40, max_size=120), st.integers(1, 5), st.integers(0, 100))
 def test_few_shot_splits_are_balanced_disjoint_and_reproducible(groups, size, seed):
     groups = np.array([0, 1, 2] * 10 + groups)
@@ -172,20 +166,28 @@ def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
         )
 
 
-@pytest.fixture(scope="module")
-def coco_lm(tmp_path_factory, folder):
-    """A pre-trained COCO-LM of random weights, whose auxiliary network prefers the word "yes", and its folder."""
-    hparams = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "embedding_size": 16}
-    hparams |= {"model_hparam_overrides": SIZES, "electra_objective": False, "corrective_lm_objective": True}
-    config = PretrainingConfig.from_dict(hparams | {"clm_head": "tied", "generator_hidden_size": 0.5})
+def coco_lm_in(path, folder, change=lambda model: None, **hparams):
+    """A pre-trained COCO-LM of random weights, or of what becomes of them, and its folder."""
+    given = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "electra_objective": False}
+    given |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "corrective_lm_objective": True}
+    config = PretrainingConfig.from_dict(given | {"clm_head": "tied"} | hparams)
     model = PretrainingModel(config)
-    for variable in model.trainable_variables:
-        variable.assign_add(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
-    model.generator.head.output_bias.assign_add(5.0 * tf.one_hot((SPECIAL + WORDS).index("yes"), 25))
-    path = tmp_path_factory.mktemp("coco_lm")
+    change(model)
     tf.train.Checkpoint(model=model).save(str(path / "model.ckpt"))
     (path / "config.json").write_text(config.to_json())
     return model, path
+
+
+@pytest.fixture(scope="module")
+def coco_lm(tmp_path_factory, folder):
+    """One whose auxiliary network prefers the word "yes"."""
+
+    def change(model):
+        for variable in model.trainable_variables:
+            variable.assign_add(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
+        model.generator.head.output_bias.assign_add(5.0 * tf.one_hot((SPECIAL + WORDS).index("yes"), 25))
+
+    return coco_lm_in(tmp_path_factory.mktemp("coco_lm"), folder, change, generator_hidden_size=0.5)
 
 
 def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
@@ -267,30 +269,13 @@ def test_a_task_in_python_with_another_head_is_not_prompted(folder):
         make(folder, "mine", tasks={"mine": {"type": f"{__name__}:Mine"}})
 
 
-def test_every_known_prompt_is_a_template():
-    prompts = [task.text.prompt for task in BUILT_IN.values() if task.text is not None]
-    for prompt in filter(None, prompts):
-        parse_template(prompt.template)
-
-
 def test_a_detector_of_replaced_tokens_has_no_language_model():
     with pytest.raises(UserError, match="no language-model head"):
         language_model_head(str(golden.CHECKPOINT))
 
 
-@pytest.mark.parametrize("objective", ["bert", "coco_lm"])
-def test_few_examples_are_learned_from_the_command_line(tmp_path, objective):
-    words = [*SPECIAL, *WORDS]
-    write_lines(tmp_path / "vocab.txt", *words)
-    hparams = {"vocab_size": len(words), "vocab_file": str(tmp_path / "vocab.txt"), "electra_objective": False}
-    hparams |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "max_seq_length": 32}
-    if objective == "coco_lm":
-        hparams |= {"corrective_lm_objective": True, "clm_head": "tied"}
-    config = PretrainingConfig.from_dict(hparams)
-    model = PretrainingModel(config)
-    model_dir = tmp_path / "models" / "toy"
-    tf.train.Checkpoint(model=model).save(str(model_dir / "model.ckpt"))
-    (model_dir / "config.json").write_text(config.to_json())
+def test_few_examples_are_learned_from_the_command_line(tmp_path, folder):
+    _, model_dir = coco_lm_in(tmp_path / "models" / "toy", folder, max_seq_length=32)
     random = np.random.RandomState(0)
     for split, size in (("train", 200), ("dev", 40)):
         rows = []
@@ -299,30 +284,17 @@ def test_few_examples_are_learned_from_the_command_line(tmp_path, objective):
             text = " ".join([*random.choice(["the", "a", "film", "it"], 3), animal, random.choice(["runs", "was"])])
             rows.append(json.dumps({"text": text, "label": animal}))
         write_lines(tmp_path / "data" / "finetuning_data" / "animal" / f"{split}.jsonl", *rows)
-    settings = {
-        "model_hparam_overrides": SIZES,
-        "embedding_size": 16,
-        "vocab_size": len(words),
-        "vocab_file": hparams["vocab_file"],
-        "init_checkpoint": None,
-        "tasks": {"animal": {"type": "classification"}},
-        "task_names": ["animal"],
-        "few_shot": 16,
-        "prompt": True,
-        "prompt_template": "{0} it was [MASK] .",
-        "prompt_words": {"dog": "good", "cat": "bad"},
-        "prompt_demonstrations": False,
-        "max_seq_length": 48,
-        "num_train_epochs": 100.0,
-        "learning_rate": 3e-3,
-        "eval_every_steps": 200,
-        "keep_best": True,
-    }
+    settings = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "init_checkpoint": None}
+    settings |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "max_seq_length": 48, "learning_rate": 3e-3}
+    settings |= {"tasks": {"animal": {"type": "classification"}}, "task_names": ["animal"], "few_shot": 16}
+    settings |= {"num_train_epochs": 60.0, "eval_every_steps": 120, "keep_best": True}
+    settings |= {"prompt": True, "prompt_template": "{0} it was [MASK] .", "prompt_demonstrations": False}
+    settings["prompt_words"] = {"dog": "good", "cat": "bad"}
     output = run(tmp_path / "data", model_dir, **settings)
     assert "loaded" in output and "0 of new heads" in output
     scores = json.loads((model_dir / "results" / "animal_results.json").read_text())["trials"][0]["scores"]["animal"]
     assert scores["few_shot_dev"]["accuracy"] > 90 and scores["dev"]["accuracy"] > 90
-    seen = json.loads(next(model_dir.glob("finetuning_models/*/eval/step-200.json")).read_text())
+    seen = json.loads(next(model_dir.glob("finetuning_models/*/eval/step-120.json")).read_text())
     assert not [name for name in seen if name.startswith("animal_dev")]  # chosen without the development data
     new = write_lines(tmp_path / "new.jsonl", '{"text": "the dog runs"}', '{"text": "a cat was"}')
     run(tmp_path / "data", model_dir, "--predict", str(new), **settings)

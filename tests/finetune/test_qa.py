@@ -15,10 +15,9 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
-from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, WORDS, squad_v2_scores
-from electra_tf2.finetune.tasks.qa_files import Window, max_context, positions, read_questions, split_words, windows_of
+from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_files import max_context, read_questions, windows_of
 from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.settings.metrics import F1_OF
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -37,18 +36,9 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
     assert all(b.start - a.start == min(stride, a.length) for a, b in itertools.pairwise(windows))
 
 
-def test_of_windows_with_the_same_context_the_longest_has_the_piece():
-    shorter, longer = max_context([Window(0, 6, 3), Window(0, 10, 3)])
-    assert longer.all() and not shorter.any()
-
-
 def test_of_thresholds_that_are_as_good_the_first_is_the_best():
     scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": ""}, {"a": 0.1, "b": 0.2}, threshold=0.0)
     assert (scores["best_exact"], scores["best_exact_thresh"], scores["best_f1_thresh"]) == (100, 0.1, 0.1)
-
-
-def test_words_count_as_often_as_they_are_in_both():
-    assert WORDS.overlap_f1("b b c", "b b") == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -69,39 +59,8 @@ def test_answers_are_compared_as_the_task_says(kind, gold, predicted, exact, f1)
     assert (comparison.exact(gold, predicted), comparison.f1(gold, predicted)) == pytest.approx((exact, f1))
 
 
-def test_every_comparison_that_a_description_may_name_is_there():
-    assert tuple(COMPARISONS) == F1_OF
-
-
-@given(st.text(" \t\u202f\u00a0ab.", max_size=30))
-def test_every_character_belongs_to_the_word_before_its_end(text):
-    words: list[str] = []
-    inside, paragraph = False, split_words(text)
-    for place, character in enumerate(text):
-        blank = character in " \t\r\n\u202f"
-        if not blank:
-            words += [] if inside else [""]
-            words[-1] += character
-        inside = not blank
-        assert paragraph.word_at(place) == len(words) - 1
-    assert paragraph.words == words and len({id(word) for word in paragraph.words}) == len(set(words))
-
-
-@given(st.integers(0, 30), st.integers(0, 30))
-def test_positions_point_at_the_answer_or_nowhere(first, length):
-    window = Window(start=5, length=12, question_length=4)
-    found = positions(window, first, first + length)
-    inside = first >= 5 and first + length <= 16
-    assert (found is not None) == inside
-    if found is not None:
-        assert (found[0] - window.offset + window.start, found[1] - found[0]) == (first, length)
-
-
 def make(tmp_path, name="squad", **overrides) -> QATask:
-    config = support.config(name, raw_data_dir=str(tmp_path), **overrides)
-    task = make_tasks(config, support.tokenizer())[0]
-    assert isinstance(task, QATask)
-    return task
+    return support.task(tmp_path, name, **overrides)
 
 
 CONTEXT = "The first line of the file is a list of names, and the last line of it is empty."
@@ -138,23 +97,6 @@ def test_bad_files_name_the_question(tmp_path, questions, context, message):
         write(tmp_path, *questions, context=context)
     with pytest.raises(UserError, match=message):
         make(tmp_path).load("train")
-
-
-def test_bad_json_and_bad_mrqa_lines_are_named(tmp_path):
-    write(tmp_path).write_text("{")
-    with pytest.raises(UserError, match=r"train.json: not valid JSON"):
-        make(tmp_path).load("train")
-    lines = ['{"header": {}}', '{"context": "a b", "qas": [{"qid": "1"}]}']
-    support.write_lines(tmp_path / "newsqa" / "dev.jsonl", *lines)
-    with pytest.raises(UserError, match=r"dev.jsonl, line 2: the field 'question'"):
-        make(tmp_path, "newsqa").load("dev")
-
-
-def test_one_answer_that_is_not_there_is_mentioned_and_left_out(tmp_path, capsys):
-    write(tmp_path, question(), question("b", answer="a table"))
-    split = make(tmp_path).load("train")
-    assert [example.question.id for example in split.examples] == ["a"]
-    assert "1 questions left out" in capsys.readouterr().err
 
 
 def test_a_question_too_long_for_the_length_is_an_error(tmp_path):

@@ -469,26 +469,6 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_shares(tmp_path):
     norm = lambda part: {" ".join(one.texts[0].lower().split()) for one in part}  # noqa: E731
     assert not norm(train) & norm(dev) and norm(train) | norm(dev) == set(texts)
     assert len(dev) == 30 and sum(one.label == "rare" for one in dev) == 4
-    for kind, write in (("tagging", "{0} X\n\n{0} X\n"), ("qa", "")):
-        path = tmp_path / f"{kind}.{'txt' if write else 'jsonl'}"
-        answers = {"text": ["w"], "answer_start": [0]}
-        asked = [
-            {"id": f"{n} {copy}", "context": f"w{n}", "question": "?", "answers": answers}
-            for n in range(20)
-            for copy in "ab"
-        ]
-        path.write_bytes(
-            "\n".join(write.format(f"w{n}") for n in range(20)).encode() if write else content_of(asked, ".jsonl")
-        )
-        described = {"type": kind, "held_out": 0.25, "files": {"train": str(path)}} | (
-            {"spans": False} if write else {}
-        )
-        task = make(described=described)
-        words = [
-            {" ".join(one.words) if write else one.question.paragraph.text for one in task.load(split).examples}
-            for split in ("train", "dev")
-        ]
-        assert not words[0] & words[1] and [len(one) for one in words] == [15, 5]
 
 
 def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):

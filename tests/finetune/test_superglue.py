@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.spans import wsc_spans
+from electra_tf2.finetune.tasks.spans import Wsc
 from electra_tf2.finetune.tasks.text import TextExample
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -49,10 +49,6 @@ RECORD = {
 }
 
 
-def make(tmp_path, name, **overrides):
-    return make_tasks(support.config(name, raw_data_dir=str(tmp_path), **overrides), support.tokenizer())[0]
-
-
 def lines_of(*rows):
     return [json.dumps(row) for row in rows]
 
@@ -85,7 +81,7 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
     row = {"idx": 5} | row
     write_lines(tmp_path / folder / "val.jsonl", *lines_of(row))
     write_lines(tmp_path / folder / "test.jsonl", *lines_of(unlabelled(row), unlabelled(row | {"idx": 6})))
-    task = make(tmp_path, name)
+    task = support.task(tmp_path, name)
     split = task.load("dev")
     assert split.examples[0].texts == texts and split.examples[0].label == label and split.labelled
     test = task.load("test")
@@ -104,19 +100,19 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
 def test_cb_counts_classes_that_are_not_in_the_data(tmp_path):
     row = {"premise": "a", "hypothesis": "b", "label": "neutral"}
     write_lines(tmp_path / "CB" / "val.jsonl", *lines_of(row, row))
-    task = make(tmp_path, "cb")
+    task = support.task(tmp_path, "cb")
     neutral = [{"logits": np.eye(3)[task.label_names.index("neutral")]}] * 2
     expected = pytest.approx({"macro_f1": 100 / 3, "accuracy": 100, "average": 200 / 3})
     assert task.scores(task.load("dev"), neutral) == expected == task.majority(task.load("dev"))
 
 
 def test_the_diagnostics_are_predicted_where_they_are(tmp_path):
-    assert make(tmp_path, "superglue_rte").test_splits == ("test",)
+    assert support.task(tmp_path, "superglue_rte").test_splits == ("test",)
     row = {"sentence1": "a", "sentence2": "b", "idx": 0, "label": "entailment", "logic": "x"}
     write_lines(tmp_path / "AX-b" / "AX-b.jsonl", *lines_of(row))
-    task = make(tmp_path, "superglue_rte")
+    task = support.task(tmp_path, "superglue_rte")
     assert task.test_splits == ("test", "AX-b") and not task.load("AX-b").labelled
-    assert make(tmp_path, "rte").folders != task.folders, "GLUE's RTE is another task"
+    assert support.task(tmp_path, "rte").folders != task.folders, "GLUE's RTE is another task"
 
 
 def marked(task, feature):
@@ -130,14 +126,14 @@ def test_spans_are_marked_in_the_input(tmp_path):
     near = {"span1_index": 0, "span1_text": "it", "span2_index": 6, "span2_text": "It"}
     rows = [WSC | {"label": True}, {"text": "it and the unit say it was", "target": near, "idx": 1, "label": False}]
     write_lines(tmp_path / "wsc" / "train.jsonl", *lines_of(*rows))
-    wic, wsc = make(tmp_path, "wic"), make(tmp_path, "wsc")
+    wic, wsc = support.task(tmp_path, "wic"), support.task(tmp_path, "wsc")
     assert marked(wic, wic.load("train").features[0]) == ["read", "read"]
     features = wsc.load("train").features
     assert [marked(wsc, feature) for feature in features] == [["thefile", "it"], ["it", "it"]]
     assert features[1].labels["span_1"].argmax() == 1 and features[1].labels["span_2"].argmax() > 4
-    whole = make(tmp_path, "cola").features([TextExample((str(WSC["text"]),), None)])[0]
+    whole = support.task(tmp_path, "cola").features([TextExample((str(WSC["text"]),), None)])[0]
     np.testing.assert_array_equal(whole.input_ids, features[0].input_ids)  # cutting at spans changes no piece
-    short = make(tmp_path, "wic", max_seq_length=8).load("train").features[0]
+    short = support.task(tmp_path, "wic", max_seq_length=8).load("train").features[0]
     assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
 
 
@@ -153,7 +149,7 @@ def test_spans_are_marked_in_the_input(tmp_path):
 )
 def test_no_mention_of_wsc_is_lost(text, number, mention, expected):
     target = {"span1_index": number, "span1_text": mention, "span2_index": 0, "span2_text": text.split()[0]}
-    first, second = wsc_spans({"text": text, "target": target}, "line 1")
+    first, second = Wsc.spans_in({"text": text, "target": target}, "line 1")
     assert " ".join(text[first.start : first.end].split()) == expected
     assert text[second.start : second.end] == text.split()[0]
 
@@ -163,7 +159,7 @@ def test_copa(tmp_path):
     write_lines(tmp_path / "COPA" / "val.jsonl", *lines_of(row | {"label": 1}, row | {"label": 0, "idx": 3}))
     write_lines(tmp_path / "COPA" / "train.jsonl", *lines_of(*(row | {"label": label} for label in (1, 0, 1))))
     write_lines(tmp_path / "COPA" / "test.jsonl", *lines_of(row))
-    task = make(tmp_path, "copa")
+    task = support.task(tmp_path, "copa")
     assert task.majority(task.load("train")) == {"accuracy": pytest.approx(200 / 3)}
     split = task.load("dev")
     assert task.choices == 2 and split.counts == [2, 2] and [f.labels["right"] for f in split.features] == [1, 1, 0, 0]
@@ -183,7 +179,7 @@ def binary(*probabilities):
 def test_multirc(tmp_path):
     write_lines(tmp_path / "MultiRC" / "val.jsonl", *lines_of(MULTIRC))
     write_lines(tmp_path / "MultiRC" / "test.jsonl", *lines_of(unlabelled(MULTIRC)))
-    task = make(tmp_path, "multirc")
+    task = support.task(tmp_path, "multirc")
     split = task.load("dev")
     assert task.choices == 1 and split.counts == [4] and [f.labels["label_ids"] for f in split.features] == [1, 0, 1, 0]
     predictions = binary(0.9, 0.2, 0.4, 0.1)
@@ -206,7 +202,7 @@ def test_multirc(tmp_path):
 def test_record(tmp_path):
     write_lines(tmp_path / "ReCoRD" / "val.jsonl", *lines_of(RECORD))
     write_lines(tmp_path / "ReCoRD" / "test.jsonl", *lines_of(unlabelled(RECORD)))
-    task = make(tmp_path, "record", max_seq_length=64)
+    task = support.task(tmp_path, "record", max_seq_length=64)
     split = task.load("dev")
     assert split.examples[0].items[0].names == ("Ann", "May") and split.counts == [2]
     assert [f.labels["label_ids"] for f in split.features] == [1, 0]
@@ -243,7 +239,7 @@ def test_record(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, name, row, message):
     write_lines(tmp_path / name / "train.jsonl", *lines_of(row))
     with pytest.raises(UserError, match=rf"train\.jsonl, line 1: .*{message}"):
-        make(tmp_path, name).load("train")
+        support.task(tmp_path, name).load("train")
 
 
 def test_tasks_of_other_numbers_of_candidates_are_not_learned_together(tmp_path):

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.conll import bio, bioes, read_sentences, spans_of
-from electra_tf2.finetune.tasks.tagging import TaggingTask, tagging_scores
+from electra_tf2.finetune.tasks.conll import bio, bioes, spans_of
+from electra_tf2.finetune.tasks.tagging import tagging_scores
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -48,9 +47,8 @@ def test_conllevals_rules():
     ]
 
 
-def make(tmp_path, name="chunk", tokenizer=None, **overrides):
-    config = support.config(name, raw_data_dir=str(tmp_path), **overrides)
-    return make_tasks(config, tokenizer or support.tokenizer())[0]
+def make(tmp_path, name="chunk", **overrides):
+    return support.task(tmp_path, name, **overrides)
 
 
 TRAIN = ("the x B-NP", "file x I-NP", "is x B-VP", "", "no x O", ". x O")
@@ -184,18 +182,3 @@ def test_new_text(tmp_path):
     for bad in rows_to_refuse:
         with pytest.raises(UserError, match=r"new.jsonl, line 1"):
             task.parse([bad], "new.jsonl")
-
-
-def test_a_last_sentence_needs_no_blank_line(tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_text("a O\n\nb O")
-    assert [sentence.words for sentence in read_sentences(path)] == [["a"], ["b"]]
-    assert [sentence.line for sentence in read_sentences(path)] == [1, 3]
-
-
-def test_ones_own_tagging_task(tmp_path):
-    write_lines(tmp_path / "mine" / "train.txt", *TRAIN)
-    task = make(tmp_path, "mine", tasks={"mine": {"type": "tagging", "held_out": 0}})
-    assert isinstance(task, TaggingTask) and task.load("train").examples[0].labels == ["B-NP", "E-NP", "S-VP"]
-    with pytest.raises(UserError, match="unknown key 'span'; did you mean 'spans'"):
-        make(tmp_path, "mine", tasks={"mine": {"type": "tagging", "span": True}})

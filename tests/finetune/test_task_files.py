@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -15,9 +14,7 @@ OWN = {"type": "classification"}
 
 
 def make(tmp_path, name="mine", described=None, **overrides):
-    own = {} if described is None else {name: described}
-    config = support.config(name, raw_data_dir=str(tmp_path), tasks=own, **overrides)
-    return make_tasks(config, support.tokenizer())[0]
+    return support.task(tmp_path, name, described, **overrides)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
     assert task.state() == {"range": [1.0, 4.0]}
     answering = make(tmp_path / "elsewhere", described=described, do_train=False)
     answering.check_state(task.state())
-    assert answering.target.answer({"value": 2.5}) == {"label": 2.5}
+    assert answering.target.answers([{"value": 2.5}]) == [{"label": 2.5}]
     with pytest.raises(UserError, match="trained on labels from 0 to 2, they are now from 1 to 4"):
         task.check_state({"range": [0.0, 2.0]})
     with pytest.raises(UserError, match="the label 4 is not between 0 and 1, the task's min and max"):
@@ -234,6 +231,12 @@ def test_a_folder_is_no_file(tmp_path):
         (5, "mine needs a type, one of classification, regression, embedding, tagging, qa, or module:Class; got None"),
         ({"type": ["qa"]}, r"needs a type, .*got \['qa'\]"),
         (OWN | {"min": 0}, "unknown key 'min'.*classification has"),
+        (OWN | {"text_column": ["a"]}, "unknown key 'text_column'; did you mean 'text_columns'"),
+        (OWN | {"text_columns": []}, "one or two columns"),
+        (OWN | {"labels": "x"}, "labels is 'x'"),
+        (OWN | {"type": "regression", "metric": "mcc"}, "metric 'mcc'.*one of"),
+        (OWN | {"type": "regression", "min": 2, "max": 1}, "min 2 must be below max 1"),
+        (OWN | {"type": "tagging", "span": True}, "unknown key 'span'; did you mean 'spans'"),
         (OWN | {"labels": ["x"]}, "labels must be different names, at least two"),
         (OWN | {"labels": ["1", 1]}, "labels must be different names"),
         (OWN | {"labels": [["x"], "y"]}, r"one of labels is \['x'\], but must be text or a number"),

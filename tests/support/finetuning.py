@@ -6,6 +6,7 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks import make_tasks
 from tests.support import golden
 
 TASKS = golden.GOLDEN / "tasks"
@@ -30,6 +31,14 @@ def config(*tasks: str, dropout: float = 0.0, **overrides: Any) -> FinetuningCon
 
 def tokenizer() -> WordpieceTokenizer:
     return WordpieceTokenizer(golden.CHECKPOINT / "vocab.txt")
+
+
+def task(folder: Path | None, name: str, described: dict[str, Any] | None = None, **overrides: Any) -> Any:
+    """The task of a name with its files in a folder (None: the golden ones), or one of one's own by its description."""
+    given: dict[str, Any] = {"tasks": {name: described}} if described is not None else {}
+    given |= {"raw_data_dir": str(folder)} if folder is not None else {}
+    (made,) = make_tasks(config(name, **given, **overrides), tokenizer())
+    return made
 
 
 def write_lines(path: Path, *lines: str) -> Path:

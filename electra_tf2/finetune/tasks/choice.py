@@ -13,7 +13,7 @@ lines of such objects, or with one `question`, `options` and `answer` each, are 
 
 import abc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,10 +21,20 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.tasks.exports import Predict, Signature
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.targets import probabilities
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Head,
+    Label,
+    Predict,
+    Prediction,
+    Signature,
+    Split,
+    Task,
+)
 from electra_tf2.finetune.tasks.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.metrics import accuracy, f1, with_average
@@ -83,7 +93,7 @@ class ChoiceTask(Task):
         """An object of a file.
 
         Args:
-          number: of the line, from 0 on, which is its id if it has none.
+          number: of the object, from 0 on, which is its id if it has none.
           labelled: the right candidates are needed; else they are taken if they are there.
 
         Raises:
@@ -116,17 +126,16 @@ class ChoiceTask(Task):
 
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
-        passages = [self._read(row, where, number, labelled) for where, number, row in self.objects(split)]
+        rows = enumerate(self.objects(split))
+        passages = [self._read(row, where, number, labelled) for number, (where, row) in rows]
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return self._split(passages)
 
-    def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """(where it stands, its number, the object) of the objects of a split."""
-        for path in self.paths(split):
-            table = open_table(path)
-            for line, row in table.readable():
-                yield table.where(line), line - 1, row
+    def objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(where it stands, the object) of the objects of a split."""
+        for table in map(open_table, self.paths(split)):
+            yield from ((table.where(line), row) for line, row in table.readable())
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         return self._split(
@@ -165,10 +174,8 @@ class ChoiceTask(Task):
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
-        scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        if self.choices > 1:
-            return ChoiceHead(scope, hidden_size, self.choices, self.config, seed)
-        return ClassificationHead(scope, hidden_size, 2, self.config, seed)
+        cls, outputs = (ChoiceHead, self.choices) if self.choices > 1 else (ClassificationHead, 2)
+        return cls(self.scope, encoder.architecture.hidden_size, outputs, self.config, seed)
 
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
         names = tuple(range(self.choices if self.choices > 1 else 3))
@@ -181,9 +188,8 @@ class ChoiceTask(Task):
 
         def answer(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
             found = predict(tokenizer.rows(tf.reshape(text, [-1]), tf.reshape(text_pair, [-1])))
-            judged = tf.exp(found["log_probs"]) if self.choices > 1 else tf.nn.softmax(found["logits"])[:, 1]
-            probabilities = tf.reshape(judged, tf.shape(text))
-            return {"probabilities": probabilities, "best": tf.argmax(probabilities, -1, tf.int32)}
+            judged = tf.reshape(self._probabilities(found), tf.shape(text))
+            return {"probabilities": tf.cast(judged, tf.float32), "best": tf.argmax(judged, -1, tf.int32)}
 
         def example(passage: Passage) -> dict[str, Any]:
             first, second = zip(*passage.items[0].candidates, strict=True)
@@ -197,16 +203,18 @@ class ChoiceTask(Task):
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [{"probabilities": one.probabilities.tolist()} for one in self._all_judged(split, predictions)]
 
+    def _probabilities(self, outputs: Mapping[str, Any]) -> tf.Tensor:
+        """float64 [B], of each candidate to be right; of those that compete they sum to 1."""
+        if self.choices > 1:
+            return tf.exp(tf.cast(outputs["log_probs"], tf.float64))
+        return probabilities(outputs["logits"])[:, 1]
+
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[list[Judged]]:
         """The items of every passage with the candidates' probabilities."""
-        if self.choices > 1:
-            log_probs = np.array([prediction["log_probs"] for prediction in predictions], np.float64)
-        else:
-            logits = np.array([prediction["logits"] for prediction in predictions], np.float64).reshape(-1, 2)
-            log_probs = logits[:, 1] - np.logaddexp(logits[:, 0], logits[:, 1])
-        probabilities = iter(np.exp(log_probs))
+        outputs = {name: np.array([prediction[name] for prediction in predictions]) for name in predictions[0]}
+        judged = iter(self._probabilities(outputs).numpy())
         return [
-            [Judged(item, np.array([next(probabilities) for _ in item.candidates])) for item in passage.items]
+            [Judged(item, np.array([next(judged) for _ in item.candidates])) for item in passage.items]
             for passage in split.examples
         ]
 
@@ -410,13 +418,12 @@ class Race(ChoiceTask):
     def files(self, split: str) -> list[Path]:
         return self._files(split) or super().files(split)
 
-    def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    def objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
         files = self._files(split)
         if not files:
             yield from super().objects(split)
-        for number, path in enumerate(files):
-            row = read_json(path, "task")
-            yield str(path), number, {"level": path.parent.name, "id": path.name} | row
+        for path in files:
+            yield str(path), {"level": path.parent.name, "id": path.name} | read_json(path, "task")
 
     def _files(self, split: str) -> list[Path]:
         for folder in self.folders:
@@ -438,10 +445,9 @@ class Race(ChoiceTask):
         level = row.get("level") or next((one for one in _LEVELS if str(identity).startswith(one)), "")
         items = []
         for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
-            if not isinstance(question, str) or not isinstance(choices, list):
-                raise UserError(f"a question must be text and its options a list, got {shown(question)}")
-            if not all(isinstance(choice, str) for choice in choices):
-                raise UserError(f"options must be texts, got {shown(choices)}")
+            given = choices if isinstance(choices, list) else [None]
+            if not all(isinstance(text, str) for text in (question, *given)):
+                raise UserError(f"a question and its options must be texts, got {shown(question)}, {shown(choices)}")
             right = None
             if answers is not None:
                 if not isinstance(answers[place], str) or answers[place] not in list(_LETTERS):

@@ -200,18 +200,17 @@ def _type(tag: str) -> str:
 
 def bioes(spans: Sequence[Span], length: int) -> list[str]:
     """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
-    tags = ["O"] * length
-    for start, end, kind in spans:
-        if start == end:
-            tags[start] = f"S-{kind}"
-        else:
-            tags[start : end + 1] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1), f"E-{kind}"]
-    return tags
+    return _tags(spans, length, "S", "E")
 
 
 def bio(spans: Sequence[Span], length: int) -> list[str]:
     """One tag per word: B for a span's first word, I for the others; O outside."""
+    return _tags(spans, length, "B", "I")
+
+
+def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
     tags = ["O"] * length
     for start, end, kind in spans:
-        tags[start : end + 1] = [f"B-{kind}", *[f"I-{kind}"] * (end - start)]
+        letters = single if start == end else f"B{'I' * (end - start - 1)}{last}"
+        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
     return tags

@@ -19,7 +19,6 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
@@ -27,9 +26,12 @@ from electra_tf2.finetune.tasks.task import (
     HeadInput,
     HeadOutput,
     Label,
+    Predict,
     Prediction,
+    Signature,
     Split,
     Task,
+    strings,
 )
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
@@ -64,6 +66,7 @@ class EmbeddingTask(Task):
     primary_metric = "spearman"
     endings = (*tables.ENDINGS, "txt")
     predicts = "similarity"
+    text_keys = (("text",), ("text1", "text2"))
     competes_in_training_only = True
 
     def __init__(
@@ -165,9 +168,6 @@ class EmbeddingTask(Task):
         rows = [(row_of[text], {"text": number_of.get(text, 0)}) for text in texts]
         return [Features(row.input_ids, row.segment_ids, labels, row.cut) for row, labels in rows]
 
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        return ("text",) if texts == 1 else ("text1", "text2")
-
     # Outputs.
 
     def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
@@ -179,7 +179,7 @@ class EmbeddingTask(Task):
         return Signature(strings("text"), vectors, lambda example: {"text": example.texts[0]})
 
     def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
-        scope, width = f"task_specific/{self.name}", encoder.architecture.hidden_size
+        scope, width = self.scope, encoder.architecture.hidden_size
         choices, rarity = (self.choices, self._rarity()) if self.config.do_train else (2, None)
         return ContrastHead(scope, width, choices, rarity, self.config, seed)
 

@@ -31,6 +31,7 @@ class TaskFiles:
     """
 
     endings: tuple[str, ...] = tables.ENDINGS  # of files' names, the first that is there, also compressed
+    text_keys: Sequence[tuple[str, ...]] = ()  # of plain texts in `parse`'s objects, one for each; (): objects alone
 
     def __init__(
         self,
@@ -62,15 +63,19 @@ class TaskFiles:
             return path
         if "train" in self._given:  # data that lie elsewhere have nothing to do with a folder of the task's name
             raise UserError(f"tasks: {self.name}: files names no file of split {split!r} beside that of train")
-        try:
-            return find_file(self.folders, split, self._names.get(split, ()), self.endings)
-        except UserError as error:
-            if split != "dev" or self.name not in self.config.tasks:
-                raise
-            raise UserError(
-                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
-                "of the training data"
-            ) from None
+        names = (split, *self._names.get(split, ()))
+        files = [name if Path(name).suffix else f"{name}.{end}" for name in names for end in self.endings]
+        tried = [folder / file for folder in self.folders for file in dict.fromkeys(files)]
+        for path in [*tried, *(path.with_name(f"{path.name}.gz") for path in tried)]:
+            if path.is_file():
+                return path
+        there = [str(path) for folder in self.folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
+        found = f"; there are {', '.join(there)}" if there else ""
+        remedy = ""
+        if split == "dev" and self.name in self.config.tasks:
+            remedy = '. "files" in its description names a file elsewhere; '
+            remedy += '"held_out": 0.1 scores on a tenth of the training data'
+        raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}{remedy}")
 
     def exists(self, split: str) -> bool:
         """Tells whether there is a file of a split."""
@@ -136,34 +141,30 @@ class TaskFiles:
 
     # Rows that are to be answered.
 
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        """Keys under which `parse` reads plain texts, given so many; () where it reads objects alone."""
-        del texts
-        return ()
-
     def row_of(self, text: Any) -> dict[str, Any]:
         """A text, several texts or an object, from Python, as `parse` wants it. Raises UserError."""
         if isinstance(text, dict):
             return text
         if not isinstance(text, (str, tuple, list)):
             raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
-        texts = (text,) if isinstance(text, str) else tuple(text)
-        keys = self.text_keys(len(texts))
-        if not keys:
-            raise UserError(f"predict: give objects as in the .jsonl files of {self.name}")
-        if len(texts) != len(keys):
-            raise UserError(f"predict: {self.name} needs {len(keys)} text(s) ({', '.join(keys)}), got {len(texts)}")
-        return dict(zip(keys, texts, strict=True))
+        return self._keyed((text,) if isinstance(text, str) else tuple(text), "predict")
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A line of plain text, with tabs between several texts, as `parse` wants it; for --predict."""
-        texts = line.split("\t")
-        keys = self.text_keys(len(texts))
-        if not keys:
-            raise UserError(f"--predict: {self.name} cannot read plain text {shown(line)}: give JSON lines or a table")
-        if len(texts) != len(keys):
-            raise UserError(f"--predict: {self.name} has {len(keys)} text(s) a line, a tab between; got {shown(line)}")
-        return dict(zip(keys, texts, strict=True))
+        return self._keyed(line.split("\t"), "--predict")
+
+    def _keyed(self, texts: Sequence[str], flag: str) -> dict[str, Any]:
+        keys = next((keys for keys in self.text_keys if len(keys) == len(texts)), None)
+        if keys is not None:
+            return dict(zip(keys, texts, strict=True))
+        if not self.text_keys:
+            raise UserError(
+                f"{flag}: {self.name} cannot read plain text {shown(texts[0])}: give JSON objects or a table"
+            )
+        needed = " or ".join(
+            f"{len(keys)} text(s) a line, a tab between ({', '.join(keys)})" for keys in self.text_keys
+        )
+        raise UserError(f"{flag}: {self.name} has {needed}; got {len(texts)}")
 
     def opened(self, path: str | Path, what: str, content: str | None = None) -> tables.Table:
         """A file of rows for --predict. Raises UserError."""
@@ -216,19 +217,3 @@ def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def json_lines(rows: Iterable[dict[str, Any]]) -> str:
     """JSON lines; what JSON has no type for, dates of a columnar file say, is text."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-
-
-def find_file(folders: Sequence[Path], split: str, names: Sequence[str], endings: Sequence[str]) -> Path:
-    """The file of a split, by its own name or one of the others; the first that exists.
-
-    Raises:
-      UserError: there is none; says where it was looked for.
-    """
-    files = [name if Path(name).suffix else f"{name}.{ending}" for name in (split, *names) for ending in endings]
-    tried = [folder / file for folder in folders for file in dict.fromkeys(files)]
-    for path in [*tried, *(path.with_name(f"{path.name}.gz") for path in tried)]:
-        if path.is_file():
-            return path
-    there = [str(path) for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
-    found = f"; there are {', '.join(there)}" if there else ""
-    raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}")

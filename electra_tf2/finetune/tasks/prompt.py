@@ -17,10 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import truncated_lengths
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
@@ -31,7 +29,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.model.other_heads import CopyHead, vocabulary_head
-from electra_tf2.settings.built_in import Prompt, TextSettings
+from electra_tf2.settings.built_in import Prompt
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import places
 
@@ -162,11 +160,7 @@ class Field(NamedTuple):
 
     def of(self, texts: tuple[str, ...]) -> str:
         text = texts[self.number].strip()
-        if self.modifier == "trim":
-            return text[:-1]
-        if self.modifier == "lower":
-            return text[:1].lower() + text[1:]
-        return text
+        return {"": text, "trim": text[:-1], "lower": text[:1].lower() + text[1:]}[self.modifier]
 
 
 Part = str | Field  # words that every prompt has, MASK among them, or a text of the example
@@ -224,21 +218,15 @@ class PromptTask(TextTask):
 
     prompts = True
 
-    def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        settings: TextSettings = TextSettings(),
-        **own: Any,
-    ) -> None:
-        super().__init__(name, config, tokenizer, settings, **own)
-        self.prompt = prompt_of(name, settings.prompt, config.prompt_template, config.prompt_words)
+    def __init__(self, *task: Any, **own: Any) -> None:
+        super().__init__(*task, **own)
+        config, known = self.config, self.settings.prompt
+        self.prompt = prompt_of(self.name, known, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
-        texts = len(settings.texts)
-        if any(isinstance(part, Field) and part.number >= texts for part in self.parts):
+        if any(isinstance(part, Field) and part.number >= self.num_texts for part in self.parts):
             raise UserError(
-                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"
+                f"prompt_template: {self.prompt.template!r}: {self.name} has {self.num_texts} text, so {{0}} is its "
+                "only field"
             )
         literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))

@@ -3,34 +3,15 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks import qa_answers, qa_files
 from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.qa_answers import (
-    COMPARISONS,
-    NO_ANSWER,
-    Decoded,
-    answered_scores,
-    decode,
-    squad_v2_scores,
-)
-from electra_tf2.finetune.tasks.qa_files import (
-    Question,
-    Window,
-    answer_pieces,
-    ids_are_unique,
-    original_answer_pieces,
-    positions,
-    read_questions,
-    split_words,
-    windows_of,
-)
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
@@ -38,9 +19,12 @@ from electra_tf2.finetune.tasks.task import (
     HeadInput,
     HeadOutput,
     Label,
+    Predict,
     Prediction,
+    Signature,
     Split,
     Task,
+    strings,
 )
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
@@ -54,7 +38,6 @@ if TYPE_CHECKING:
     from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 _HIDDEN = 512
-_IMPOSSIBLE = -1e9  # log-probability of spans that are none
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 
 
@@ -166,14 +149,6 @@ def _logit(layer: Dense, x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.squeeze(layer(x), -1), tf.float32)
 
 
-class QAExample(NamedTuple):
-    """A question, its tokenised document, and its windows, one feature each."""
-
-    question: Question
-    document: Located
-    windows: list[Window]
-
-
 class QATask(Task):
     """Answers are spans of the document, found in overlapping windows of it.
 
@@ -186,6 +161,7 @@ class QATask(Task):
     primary_metric = "f1"
     outputs = "qa"
     num_texts = 2
+    text_keys = (("question", "context"),)
 
     def __init__(
         self,
@@ -199,7 +175,7 @@ class QATask(Task):
         **own: Any,
     ) -> None:
         super().__init__(name, config, tokenizer, **own)
-        self.v2, self._comparison = v2, COMPARISONS[f1_of]
+        self.v2, self._comparison = v2, qa_answers.COMPARISONS[f1_of]
         names = ("jsonl", "json") if mrqa else ("json", "jsonl")
         self.endings = (*names, "parquet", "arrow")
         self.test_splits = tuple(filter(self.exists, ("test",)))  # SQuAD and MRQA have none
@@ -210,10 +186,10 @@ class QATask(Task):
 
     def load(self, split: str) -> Split:
         training = self.file_of(split) == "train"  # so that both parts of one file are of the same documents
-        compat, questions = self.config.compat == "original", list[Question]()
+        compat, questions = self.config.compat == "original", list[qa_files.Question]()
         for path in self.paths(self.file_of(split)):
-            questions += read_questions(path, self.v2, training, compat)
-        ids_are_unique(questions, str(self.path(self.file_of(split))))
+            questions += qa_files.read_questions(path, self.v2, training, compat)
+        qa_files.ids_are_unique(questions, str(self.path(self.file_of(split))))
         # Documents are held out, not questions: those about one document share its words.
         documents = list({question.paragraph.text: None for question in questions})
         kept = set(self.part_of(split, documents, same_text))
@@ -231,30 +207,26 @@ class QATask(Task):
             place = f"{where}, line {number}"
             if not isinstance(row.get("question"), str) or not isinstance(row.get("context"), str):
                 raise UserError(f"{place}: `question` and `context`, both text, are needed; it has {', '.join(row)}")
-            paragraph = split_words(row["context"])
+            paragraph = qa_files.split_words(row["context"])
             if not paragraph.words or not row["question"].strip():
                 raise EmptyText(f"{place}: an empty question or context")
-            questions.append(Question(str(row.get("id", number)), paragraph, row["question"], [], False))
+            questions.append(qa_files.Question(str(row.get("id", number)), paragraph, row["question"], [], False))
         return self._split(questions, "new")
-
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        del texts
-        return "question", "context"
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A question and its context with a tab between them."""
         question, tab, context = line.partition("\t")
         return {"question": question, "context": context} if tab else super().row_of_line(line)
 
-    def _split(self, questions: Sequence[Question], split: str) -> Split:
+    def _split(self, questions: Sequence[qa_files.Question], split: str) -> Split:
         """The questions with their windows; `split` is "new" for --predict."""
-        config, training = self.config, split == "train"
+        config, training, special = self.config, split == "train", self.tokenizer.special
         paragraphs = {id(question.paragraph): question.paragraph for question in questions}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in questions])
         original = config.compat == "original"
         answers = self.tokenizer.pieces([one.answer for one in questions]) if training and original else asked
-        examples: list[QAExample] = []
+        examples: list[qa_files.QAExample] = []
         features: list[Features] = []
         rows = zip(questions, asked, answers, strict=True)
         for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(questions)):
@@ -267,125 +239,90 @@ class QATask(Task):
                     f"max_seq_length {config.max_seq_length} leaves no room for a document after a question of "
                     f"{len(question_ids)} tokens: lower max_query_length"
                 )
-            windows = windows_of(len(document.ids), room, config.doc_stride, len(question_ids))
-            found = None
-            if training and not question.is_impossible and original:
-                found = original_answer_pieces(question, document, answer_ids)
-            elif training and not question.is_impossible:
-                found = answer_pieces(question, document)
-            kept: list[Window] = []
-            for window in windows:
-                pieces = document.ids[window.start : window.start + window.length]
-                feature = self._feature(question_ids, pieces, window, found, question.is_impossible)
-                if feature is not None:
-                    kept.append(window)
-                    features.append(feature._replace(cut=cut))
+            windows, kept = qa_files.windows_of(len(document.ids), room, config.doc_stride, len(question_ids)), []
             if not windows:
                 raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
+            found = None
+            if training and not question.is_impossible and original:
+                found = qa_files.original_answer_pieces(question, document, answer_ids)
+            elif training and not question.is_impossible:
+                found = qa_files.answer_pieces(question, document)
+            for window in windows:
+                place, impossible = found and qa_files.positions(window, *found), question.is_impossible
+                if found and place is None:
+                    if config.qa_out_of_span == "skip":
+                        continue
+                    impossible = config.qa_out_of_span == "impossible"
+                pieces = document.ids[window.start : window.start + window.length]
+                ids = np.concatenate([[special.cls], question_ids, [special.sep], pieces, [special.sep]])
+                segment_ids = (np.arange(len(ids)) >= window.offset).astype(np.int32)
+                start, end = place or (0, 0)
+                labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
+                features.append(Features(ids.astype(np.int32), segment_ids, labels, cut))
+                kept.append(window)
             if kept:
-                examples.append(QAExample(question, document, kept))
+                examples.append(qa_files.QAExample(question, document, kept))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in questions)
         return Split(examples, features, [len(example.windows) for example in examples], labelled)
 
-    def _feature(
-        self, asked: np.ndarray, pieces: np.ndarray, window: Window, found: tuple[int, int] | None, impossible: bool
-    ) -> Features | None:
-        """[CLS] question [SEP] window [SEP], with the answer's pieces if it is to be learned; None: not trained on."""
-        special = self.tokenizer.special
-        input_ids = np.concatenate([[special.cls], asked, [special.sep], pieces, [special.sep]]).astype(np.int32)
-        segment_ids = (np.arange(len(input_ids)) >= window.offset).astype(np.int32)
-        place = found and positions(window, *found)
-        if found and place is None:
-            if self.config.qa_out_of_span == "skip":
-                return None
-            impossible = self.config.qa_out_of_span == "impossible"
-        start, end = place or (0, 0)
-        labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
-        return Features(input_ids, segment_ids, labels)
-
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
-        return AnswerHead(f"task_specific/{self.name}", encoder.architecture.hidden_size, self.config, seed)
+        return AnswerHead(self.scope, encoder.architecture.hidden_size, self.config, seed)
 
     def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
-        """string [B] twice -> answer string [B] as wordpieces spell it, its probability, start and end in tokens
-        [B, L], and the logit of there being no answer (positive: none). A document is cut at the model's length:
-        windows over long documents remain with run_finetuning.py --predict."""
-        config = self.config
+        """string [B] twice -> answer string [B] as wordpieces spell it, its probability among the spans that were
+        considered, start and end in tokens [B, L], and the logit of there being no answer (positive: none). A document
+        is cut at the model's length: windows over long documents remain with run_finetuning.py --predict."""
 
         def answers(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
             # Questions are cut to their own limit, documents to what remains.
-            asked, document = tokenizer.pieces(question)[:, : config.max_query_length], tokenizer.pieces(context)
-            room = tokenizer.max_length - 3 - asked.row_lengths()
-            places = tf.ragged.range(document.row_lengths())
-            inputs = tokenizer.padded([asked, tf.ragged.boolean_mask(document, places < room[:, tf.newaxis])])
+            asked, document = tokenizer.pieces(question)[:, : self.config.max_query_length], tokenizer.pieces(context)
+            first = tf.cast(asked.row_lengths(), tf.int32) + 2
+            lengths = tf.minimum(tf.cast(document.row_lengths(), tf.int32), tokenizer.max_length - 1 - first)
+            inputs = tokenizer.padded([asked, tokenizer.head_of(document, lengths)])
             found = predict(inputs)
-            starts, ends, scores = self._span_scores(found, tf.shape(inputs["input_ids"])[1])
-            # The document's tokens, without the [SEP] after it.
-            inside = inputs["segment_ids"] * inputs["input_mask"]
-            inside *= tf.cast(inputs["input_ids"] != tokenizer.special.sep, tf.int32)
-            legal = (ends >= starts) & (ends - starts < config.max_answer_length)
-            legal &= tf.gather(inside, starts, batch_dims=1) * tf.gather(inside, ends, batch_dims=1) == 1
-            best = tf.argmax(tf.where(legal, scores, _IMPOSSIBLE), -1, tf.int32)[:, tf.newaxis]
-            start, end, score = (tf.gather(value, best, batch_dims=1)[:, 0] for value in (starts, ends, scores))
+            starts, ends, scores = qa_answers.candidates(found, first, first + lengths, self.config)
+            best = tf.argmax(scores, -1, tf.int32)[:, tf.newaxis]
+            start, end = (tf.gather(value, best, batch_dims=1)[:, 0] for value in (starts, ends))
             tokens = tokenizer.tokens(inputs["input_ids"], inputs["input_mask"])
             words = tf.gather(tokens, tf.ragged.range(start, end + 1), batch_dims=1)
             answer = tf.strings.reduce_join(words, separator=" ", axis=-1)
             return {
                 "answer": tf.strings.regex_replace(answer, "(^| )##", ""),
-                "probability": tf.exp(score),
+                "probability": qa_answers.share_of_best(scores),
                 "start": start,
                 "end": end,
                 "tokens": tokens,
                 "no_answer_logit": found["answerable_logit"],
             }
 
-        def example(one: QAExample) -> dict[str, Any]:
+        def example(one: qa_files.QAExample) -> dict[str, Any]:
             return {"question": one.question.text, "context": one.question.paragraph.text}
 
         return Signature(strings("question", "context"), answers, example)
 
-    def _span_scores(self, found: dict[str, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Starts, ends int32 [B, spans] and log-probabilities float32 [B, spans], of spans that may be none."""
-        if self.config.joint_prediction:
-            starts, start_scores = found["start_top_index"][:, :, tf.newaxis], found["start_top_log_probs"]
-            ends, scores = found["end_top_index"], start_scores[:, :, tf.newaxis] + found["end_top_log_probs"]
-        else:
-            starts, ends = tf.range(length)[tf.newaxis, :, tf.newaxis], tf.range(length)[tf.newaxis, tf.newaxis]
-            log_probs = [tf.nn.log_softmax(found[name]) for name in ("start_logits", "end_logits")]
-            scores = log_probs[0][:, :, tf.newaxis] + log_probs[1][:, tf.newaxis]
-        rows = tf.shape(scores)[0]
-        starts, ends = tf.broadcast_to(starts, tf.shape(scores)), tf.broadcast_to(ends, tf.shape(scores))
-        starts, ends, scores = (tf.reshape(value, [rows, -1]) for value in (starts, ends, scores))
-        return starts, ends, scores
-
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Answers of a document's first window, which is all that a SavedModel reads of it."""
-        numbers, rest = [], iter(predictions)
-        for example in split.examples:
-            first, *_ = [next(rest) for _ in example.windows]
-            window = example.windows[0]
-            batch = {name: tf.constant(value[np.newaxis]) for name, value in first.items()}
-            starts, ends, scores = (
-                value[0].numpy()
-                for value in self._span_scores(batch, len(first["start_logits"]) if "start_logits" in first else 0)
-            )
-            legal = (ends >= starts) & (ends - starts < self.config.max_answer_length)
-            legal &= (starts >= window.offset) & (ends < window.offset + window.length)
-            probability = np.exp(scores[legal].max(initial=_IMPOSSIBLE))
-            numbers.append({"probability": probability, "no_answer_logit": first["answerable_logit"]})
-        return numbers
+        ends = np.cumsum([0, *(len(example.windows) for example in split.examples)])[:-1]
+        first = [predictions[place] for place in ends]
+        spans = qa_answers.spans_of([example.windows[0] for example in split.examples], first, self.config)
+        return [
+            {"probability": qa_answers.share_of_best(scores), "no_answer_logit": prediction["answerable_logit"]}
+            for prediction, (_, _, scores) in zip(first, spans, strict=True)
+        ]
 
-    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, Decoded]]:
+    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
-        result, rest = [], iter(predictions)
-        for question, document, windows in track(split.examples, f"answers of {self.name}", len(split.examples)):
-            part = list(itertools.islice(rest, len(windows)))
-            answers = decode(question, document, windows, part, self.config, self.tokenizer)
-            result.append((question.id, answers))
+        windows = [window for example in split.examples for window in example.windows]
+        rest = iter(zip(predictions, qa_answers.spans_of(windows, predictions, self.config), strict=True))
+        result = []
+        for example in track(split.examples, f"answers of {self.name}", len(split.examples)):
+            predicted, spans = zip(*itertools.islice(rest, len(example.windows)), strict=True)
+            found = qa_answers.decode(example, predicted, spans, self.config, self.tokenizer)
+            result.append((example.question.id, found))
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -394,9 +331,9 @@ class QATask(Task):
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
-            return answered_scores(answers, texts, self._comparison)
+            return qa_answers.answered_scores(answers, texts, self._comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self._comparison)
+        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self._comparison)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]
@@ -410,7 +347,7 @@ class QATask(Task):
         for identity, answer in self.decoded(split, predictions):
             best = answer.best
             if self.v2 and answer.null_odds > self.config.qa_na_threshold:
-                best = NO_ANSWER
+                best = qa_answers.NO_ANSWER
             record = {"id": identity, "prediction_text": best.text, "start": best.start, "end": best.end}
             odds = {"null_odds": answer.null_odds} if self.v2 else {}
             result.append(record | odds | {"nbest": [one._asdict() for one in answer.nbest]})
@@ -418,16 +355,15 @@ class QATask(Task):
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
-        decoded = dict(self.decoded(split, predictions))
-        nbest = {
-            identity: [{"text": one.text, "probability": one.probability} for one in answer.nbest]
-            for identity, answer in decoded.items()
-        }
-        files: dict[str, Any] = {"preds": {i: answer.best.text for i, answer in decoded.items()}, "nbest": nbest}
-        if self.v2:
-            files["null_odds"] = {i: answer.null_odds for i, answer in decoded.items()}
-        paths = []
-        for kind, content in files.items():
-            paths.append(folder / f"{self.name}_{name}_{kind}.json")
-            write_json(paths[-1], content)
-        return paths
+        decoded, v2 = dict(self.decoded(split, predictions)), self.v2
+        kinds = ("preds", "nbest", "null_odds") if v2 else ("preds", "nbest")
+        files: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+        for identity, answer in decoded.items():
+            files["preds"][identity] = answer.best.text
+            files["nbest"][identity] = [{"text": one.text, "probability": one.probability} for one in answer.nbest]
+            if v2:
+                files["null_odds"][identity] = answer.null_odds
+        paths = {kind: folder / f"{self.name}_{name}_{kind}.json" for kind in files}
+        for kind, path in paths.items():
+            write_json(path, files[kind])
+        return list(paths.values())

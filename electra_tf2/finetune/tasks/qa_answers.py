@@ -1,19 +1,21 @@
 """Answers from predictions on windows, in the document's own spelling, and the official scripts' scores of them."""
 
 import collections
-import functools
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.qa_files import Question, Window, max_context, split_words
+from electra_tf2.finetune.tasks.qa_files import QAExample, Question, Window, max_context, split_words
 from electra_tf2.finetune.tasks.task import Prediction
+
+_TOGETHER = 256  # windows
 
 
 class Candidate(NamedTuple):
@@ -40,81 +42,112 @@ class Decoded(NamedTuple):
         return next((one for one in self.nbest if one.text), NO_ANSWER)
 
 
-class _Place(NamedTuple):
-    """Pieces of the document, from first to last, and the sum of both ends' scores."""
+def candidates(
+    outputs: Mapping[str, Any], first: tf.Tensor, behind: tf.Tensor, config: FinetuningConfig
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The spans of each input that may be its answer, by what the head says of it; of windows and in SavedModels.
 
-    score: float
-    first: int
-    last: int
+    Args:
+      outputs: the head's on B inputs.
+      first, behind: int32 [B], the position of the document's first token, and the one behind its last.
+
+    Returns:
+      First and last position int32 [B, spans], and the sum of both ends' scores float32 [B, spans], the likelier starts
+      first; -inf of spans that cannot be answers.
+    """
+    if config.joint_prediction:
+        names = ("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index")
+        start_scores, starts, end_scores, ends = (outputs[name] for name in names)
+    else:
+        of_start, of_end = outputs["start_logits"], outputs["end_logits"]
+        start_scores, starts = tf.math.top_k(of_start, tf.minimum(config.n_best_size, tf.shape(of_start)[1]))
+        end_scores, ends = tf.math.top_k(of_end[:, tf.newaxis], tf.shape(starts)[1])
+    scores = start_scores[:, :, tf.newaxis] + end_scores
+    starts, ends = (
+        tf.broadcast_to(tf.cast(places, tf.int32), tf.shape(scores)) for places in (starts[:, :, tf.newaxis], ends)
+    )
+    first, behind = first[:, tf.newaxis, tf.newaxis], behind[:, tf.newaxis, tf.newaxis]
+    legal = (first <= starts) & (starts <= ends) & (ends < behind) & (ends - starts < config.max_answer_length)
+    scores = tf.where(legal, scores, -np.inf)
+    starts, ends, scores = (tf.reshape(value, [tf.shape(scores)[0], -1]) for value in (starts, ends, scores))
+    return starts, ends, scores
+
+
+def share_of_best(scores: tf.Tensor) -> tf.Tensor:
+    """float32 [B], the probability of the likeliest span by scores [B, spans], among these; 0 where there is none."""
+    share = tf.exp(tf.reduce_max(scores, -1) - tf.reduce_logsumexp(scores, -1))
+    return tf.where(tf.math.is_nan(share), 0.0, share)
+
+
+Spans = tuple[np.ndarray, np.ndarray, np.ndarray]  # `candidates` of an input that may be its answer: [spans] each
+
+
+def spans_of(windows: Sequence[Window], predictions: Sequence[Prediction], config: FinetuningConfig) -> list[Spans]:
+    """The spans of each window that may be its answer; many windows are looked at together."""
+    alike: dict[Any, list[int]] = {}
+    for number, prediction in enumerate(predictions):
+        alike.setdefault(tuple(map(np.shape, prediction.values())), []).append(number)
+    found: dict[int, Spans] = {}
+    for batch in (numbers[i : i + _TOGETHER] for numbers in alike.values() for i in range(0, len(numbers), _TOGETHER)):
+        outputs = {name: np.stack([predictions[i][name] for i in batch]) for name in predictions[batch[0]]}
+        ends = [(windows[i].offset, windows[i].offset + windows[i].length) for i in batch]
+        first, behind = np.array(ends, np.int32).T
+        starts, lasts, scores = candidates(outputs, first, behind, config)
+        for number, *of_row in zip(batch, starts.numpy(), lasts.numpy(), scores.numpy(), strict=True):
+            legal = of_row[2] > -np.inf
+            found[number] = of_row[0][legal], of_row[1][legal], of_row[2][legal]
+    return [found[number] for number in range(len(predictions))]
 
 
 def decode(
-    question: Question,
-    document: Located,
-    windows: Sequence[Window],
+    example: QAExample,
     predictions: Sequence[Prediction],
+    spans: Sequence[Spans],
     config: FinetuningConfig,
     tokenizer: WordpieceTokenizer,
 ) -> Decoded:
     """The answers to a question from the predictions on its windows: what the document spells, not the tokenizer."""
-    places: list[_Place] = []
+    question, document, windows = example
+    places: list[tuple[float, int, int]] = []  # score, first and last piece of the document
     null_score = np.inf
-    for window, best, prediction in zip(windows, max_context(windows), predictions, strict=True):
-        places += _places(window, best, prediction, config)
+    rows = zip(windows, max_context(windows), predictions, spans, strict=True)
+    for window, best, prediction, (starts, ends, scores) in rows:
+        kept = best[starts - window.offset]
+        pieces = ((place[kept] - window.offset + window.start).tolist() for place in (starts, ends))
+        places += zip(scores[kept].tolist(), *pieces, strict=True)
         null = prediction["answerable_logit"]
         if not config.answerable_classifier and "start_logits" in prediction:
             null = prediction["start_logits"][0] + prediction["end_logits"][0]
         null_score = min(null_score, float(null))
-    places.sort(key=lambda place: -place.score)
-    text_of = functools.partial(_original_text, tokenizer=tokenizer) if config.compat == "original" else _text
-    found: dict[str, _Place] = {}  # text -> its best place, the best first
+    places.sort(key=lambda place: -place[0])
+    found: dict[str, tuple[float, int, int]] = {}  # text -> its best place, the best first
     for place in places:
         if len(found) >= config.n_best_size:
             break
-        found.setdefault(text_of(question, document, place), place)
-    scores = np.array([place.score for place in found.values()] or [0.0], np.float64)
+        if config.compat == "original":
+            text = _original_text(question, document, *place[1:], tokenizer)
+        else:
+            said = question.paragraph.text[document.spans[place[1], 0] : document.spans[place[2], 1]]
+            text = " ".join(split_words(said).words)
+        found.setdefault(text, place)
     odds = null_score
-    if not config.answerable_classifier:
-        odds -= next((place.score for text, place in found.items() if text), scores[0])
+    if found and not config.answerable_classifier:
+        odds -= found[next((text for text in found if text), next(iter(found)))][0]
     if not found:  # no valid span exists
         return Decoded([Candidate("empty", 1.0)], float(odds))  # the original's word
-    probabilities = np.exp(scores - np.logaddexp.reduce(scores)).tolist()
-    spans = [(document.spans[first, 0].item(), document.spans[last, 1].item()) for _, first, last in found.values()]
-    rows = zip(found, probabilities, spans, strict=True)
-    return Decoded([Candidate(text, probability, *span) for text, probability, span in rows], float(odds))
+    log_odds = np.array([score for score, _, _ in found.values()], np.float64)
+    probabilities = np.exp(log_odds - np.logaddexp.reduce(log_odds)).tolist()
+    said_at = [(document.spans[first, 0].item(), document.spans[last, 1].item()) for _, first, last in found.values()]
+    nbest = zip(found, probabilities, said_at, strict=True)
+    return Decoded([Candidate(text, probability, *place) for text, probability, place in nbest], float(odds))
 
 
-def _places(window: Window, best: np.ndarray, prediction: Prediction, config: FinetuningConfig) -> Iterator[_Place]:
-    """Spans of a window that may be answers."""
-    low, high, before = window.offset, window.offset + window.length, window.start - window.offset
-    beam: Iterable[tuple[int, float, np.ndarray, np.ndarray]]  # starts, their scores, for each the ends and theirs
-    if config.joint_prediction:
-        names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-        beam = zip(*(prediction[name] for name in names), strict=True)
-    else:
-        of_start, of_end = prediction["start_logits"], prediction["end_logits"]
-        starts, best_ends = (np.argsort(-logits, kind="stable")[: config.n_best_size] for logits in (of_start, of_end))
-        beam = ((start, of_start[start], best_ends, of_end[best_ends]) for start in starts)
-    for start, start_score, ends, end_scores in beam:
-        if not low <= start < high or not best[start - low]:
-            continue
-        for end, end_score in zip(ends, end_scores, strict=True):
-            if start <= end < high and end - start < config.max_answer_length:
-                yield _Place(float(start_score + end_score), int(start) + before, int(end) + before)
-
-
-def _text(question: Question, document: Located, place: _Place) -> str:
-    """The document's own words there, a blank between them."""
-    said = question.paragraph.text[document.spans[place.first, 0] : document.spans[place.last, 1]]
-    return " ".join(split_words(said).words)
-
-
-def _original_text(question: Question, document: Located, place: _Place, tokenizer: WordpieceTokenizer) -> str:
-    """The original's answer: the part of the words there that looks like the pieces."""
-    tokens = tokenizer.convert_ids_to_tokens(document.ids[place.first : place.last + 1])
+def _original_text(question: Question, document: Located, first: int, last: int, tokenizer: WordpieceTokenizer) -> str:
+    """The original's answer: the part of the words there that looks like the pieces first to last."""
+    tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
     predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
-    first, last = document.word_of_piece[place.first], document.word_of_piece[place.last]
-    original = " ".join(question.paragraph.words[first : last + 1])
+    words = document.word_of_piece[first], document.word_of_piece[last]
+    original = " ".join(question.paragraph.words[words[0] : words[1] + 1])
     return final_text(" ".join(predicted.split()), original, tokenizer.normalize)
 
 

@@ -1,5 +1,6 @@
 """Files of questions about documents (SQuAD's JSON, MRQA's lines, tables), and documents in overlapping windows."""
 
+import functools
 import itertools
 import re
 import sys
@@ -60,18 +61,18 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
-    for question, place in track(_entries(path), f"reading questions of {path.name}"):
-        if training and not (question.is_impossible or question.answers):
+    for question in track(_questions(path), f"reading questions of {path.name}"):
+        if training and not question.answers:
             question = question._replace(is_impossible=True)  # of a file that does not say so
         if question.is_impossible and not v2:
             impossible += 1
             continue
         if training and not question.is_impossible:
-            located = _locate(question, place, compat)
-            if isinstance(located, str):
-                failures.append(f"question {question.id}: {located}")
+            try:
+                question = _located(question, compat)
+            except ValueError as error:
+                failures.append(f"question {question.id}: {error}")
                 continue
-            question = located
         questions.append(question)
     if impossible:
         say(f"WARNING: {path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
@@ -86,72 +87,61 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     return questions
 
 
-def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> Question | str:
-    """The question with its answer's words, or what is wrong."""
-    if place is None:
-        return "it has no answer"
-    first, last = place
-    paragraph = question.paragraph
-    if not 0 <= first <= last < len(paragraph.text):
-        return f"{question.answer!r} ends outside of the context"
-    start, end = paragraph.word_at(first), paragraph.word_at(last)
-    found, wanted = " ".join(paragraph.words[start : end + 1]), " ".join(question.answer.split())
+def _located(question: Question, compat: bool) -> Question:
+    """The question with its answer's words and characters. Raises ValueError: they are not where the file says."""
+    (first, last), (text, words, starts) = question.place, question.paragraph
+    if first < 0 and not question.answer:
+        raise ValueError("it has no answer")
+    if not 0 <= first <= last < len(text):
+        raise ValueError(f"{question.answer!r} ends outside of the context")
+    start, end = question.paragraph.word_at(first), question.paragraph.word_at(last)
+    found, parts = " ".join(words[start : end + 1]), question.answer.split()
     if not compat:
         found = " ".join(found.split())
-    if wanted.lower() not in found.lower():
-        return f"{question.answer!r} is not at character {first}, where {found!r} stands"
-    return question._replace(start=start, end=end, place=_exact_place(question, place, start, end))
+    if " ".join(parts).lower() not in found.lower():
+        raise ValueError(f"{question.answer!r} is not at character {first}, where {found!r} stands")
+    if text[first : last + 1].lower() != question.answer.lower():
+        # The file's numbers are off: the nearest occurrence of the answer within these words.
+        pattern = re.compile(r"\s+".join(map(re.escape, parts)), re.IGNORECASE)
+        spans = [one.span() for one in pattern.finditer(text, int(starts[start]), int(starts[end]) + len(words[end]))]
+        first, behind = min(spans, key=lambda span: abs(span[0] - first), default=(first, last + 1))
+        last = behind - 1
+    return question._replace(start=start, end=end, place=(first, last))
 
 
-def _exact_place(question: Question, place: tuple[int, int], start: int, end: int) -> tuple[int, int]:
-    """First and last character of the answer: where the file says, or, where its numbers are off within the words start
-    to end, the nearest occurrence of the answer in these."""
-    (first, last), (text, words, starts) = place, question.paragraph
-    if text[first : last + 1].lower() == question.answer.lower():
-        return place
-    pattern = r"\s+".join(map(re.escape, question.answer.split()))
-    found = re.compile(pattern, re.IGNORECASE).finditer(text, int(starts[start]), int(starts[end]) + len(words[end]))
-    spans = [match.span() for match in found]
-    begin, behind = min(spans, key=lambda span: abs(span[0] - first), default=(first, last + 1))
-    return begin, behind - 1
-
-
-_Entry = tuple[Question, tuple[int, int] | None]  # a question, and the first and last character of its first answer
-
-
-def _entries(path: Path) -> Iterator[_Entry]:
-    """The questions of a file, by what its objects hold."""
-    paragraphs: dict[str, Words] = {}
-
-    def paragraph_of(text: str) -> Words:  # the same object for the same text
-        return paragraphs[text] if text in paragraphs else paragraphs.setdefault(text, split_words(text))
-
+def _questions(path: Path) -> Iterator[Question]:
+    """The questions of a file, by what its objects hold; their places are those that the file says."""
+    words_of = functools.cache(split_words)  # the same object for the same text
     for where, row in _objects(path):
-        if not isinstance(row, dict) or "paragraphs" in row or not {"qas", "question", "header"} & row.keys():
-            yield from _squad_entries(row, path)
-        elif "qas" in row:
-            yield from _mrqa_entries(row, where)
-        elif "header" not in row:
-            yield _of_row(row, where, paragraph_of)
+        names = row.keys() if isinstance(row, dict) else set()
+        if "paragraphs" in names or not {"qas", "question", "header"} & names:  # an article of SQuAD
+            for entry in field(row, "paragraphs", list, str(path)):
+                for qa in field(entry, "qas", list, str(path)):
+                    identity = str(field(qa, "id", (str, int), str(path)))
+                    yield _question(entry, qa, identity, f"{path}, question {identity}", words_of)
+        elif "qas" in names:  # a line of MRQA
+            for qa in field(row, "qas", list, where):
+                yield _question(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of)
+        elif "question" in names:
+            yield _question(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     """(where it stands, object) of a table, of JSON lines, or of the list under "data" of one object.
 
     JSON lines are read one at a time: MRQA's larger files are gigabytes, most of it tokens that are not needed here.
     """
     if tables.format_of(path) != "json":
         table = tables.open_table(path)
-        for number, values in table.readable():
-            yield table.where(number), values
+        yield from ((table.where(number), values) for number, values in table.readable())
         return
     lines = tables.lines_of(path)
     first, second = next(lines, ""), next(lines, "")
     if not says_lines(path) and not (second.strip() and is_object(first)):
         content = parse_json("".join([first, second, *lines]), f"task {path}", object)
-        if not isinstance(content, (dict, list)) or (isinstance(content, list) and not all(map(_is_dict, content))):
-            raise UserError(f"task {path}: a JSON object is needed, or a list of objects, got {shown(content)}")
         data = field(content, "data", list, str(path)) if isinstance(content, dict) else content
+        if not isinstance(data, list) or (data is content and not all(isinstance(one, dict) for one in data)):
+            raise UserError(f"task {path}: a JSON object is needed, or a list of objects, got {shown(content)}")
         yield from ((str(path), row) for row in data)
         return
     for number, line in enumerate(itertools.chain([first, second], lines), start=1):
@@ -159,80 +149,40 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}")
 
 
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _of_row(row: dict[str, Any], where: str, paragraph_of: Callable[[str], Words]) -> _Entry:
-    """A question of a table: answers are {text: [...], answer_start: [...]}, or a list of {text, answer_start}."""
-    paragraph = paragraph_of(field(row, "context", str, where))
-    text, identity = field(row, "question", str, where), str(row.get("id", where.rpartition(" ")[2]))
-    _check(paragraph, text, where)
-    found = row.get("answers")
+def _question(
+    entry: dict[str, Any], qa: dict[str, Any], identity: str, where: str, words_of: Callable[[str], Words]
+) -> Question:
+    """A question about the context of an entry. Raises UserError: what is missing or of the wrong type."""
+    paragraph, text = words_of(field(entry, "context", str, where)), field(qa, "question", str, where)
+    for part, is_there in (("context", paragraph.words), ("question", text.strip())):
+        if not is_there:
+            raise UserError(f"{where}: an empty {part}")
+    impossible, place, answer = bool(qa.get("is_impossible", False)), (-1, -1), ""
+    if "qid" in qa:  # MRQA
+        answers, detected = _list(qa, "answers", where), _list(qa, "detected_answers", where)
+        if wrong := [one for one in answers if not isinstance(one, str)]:
+            raise UserError(f"{where}: an answer must be text, got {shown(wrong[0])}")
+        if detected:
+            answer, spans = field(detected[0], "text", str, where), field(detected[0], "char_spans", list, where)
+            try:
+                place = int(spans[0][0]), int(spans[0][1])
+            except (IndexError, KeyError, OverflowError, TypeError, ValueError):
+                raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
+        return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
+    found = qa.get("answers")
     if isinstance(found, str):  # a cell of a delimited table
         found = parse_json(found, f"{where}: answers", object)
-    if isinstance(found, dict):
+    if isinstance(found, dict):  # of `datasets`
         texts, starts = _list(found, "text", where), _list(found, "answer_start", where)
         if len(texts) != len(starts):
             raise UserError(f"{where}: answers have {len(texts)} texts, but {len(starts)} places in answer_start")
         found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    return _with_answers(identity, paragraph, text, found or [], bool(row.get("is_impossible", False)), where)
-
-
-def _with_answers(
-    identity: str, paragraph: Words, text: str, answers: list[Any], impossible: bool, where: str
-) -> _Entry:
-    texts = [field(answer, "text", str, where) for answer in answers]
-    place, answer = None, ""
+    given = _list({"answers": found}, "answers", where)
+    answers = [field(one, "text", str, where) for one in given]
     if answers and not impossible:
-        first, answer = field(answers[0], "answer_start", int, where), texts[0]
+        first, answer = field(given[0], "answer_start", int, where), answers[0]
         place = first, first + len(answer) - 1
-    return Question(identity, paragraph, text, texts, impossible, answer=answer), place
-
-
-def _squad_entries(article: dict[str, Any], path: Path) -> Iterator[_Entry]:
-    for entry in field(article, "paragraphs", list, str(path)):
-        paragraph = split_words(field(entry, "context", str, str(path)))
-        for qa in field(entry, "qas", list, str(path)):
-            identity = str(field(qa, "id", (str, int), str(path)))
-            where = f"{path}, question {identity}"
-            text = field(qa, "question", str, where)
-            _check(paragraph, text, where)
-            impossible = bool(qa.get("is_impossible", False))
-            yield _with_answers(identity, paragraph, text, _list(qa, "answers", where), impossible, where)
-
-
-def _mrqa_entries(entry: dict[str, Any], where: str) -> Iterator[_Entry]:
-    paragraph = split_words(field(entry, "context", str, where))
-    for qa in field(entry, "qas", list, where):
-        text = field(qa, "question", str, where)
-        _check(paragraph, text, where)
-        place, answer = None, ""
-        detected, answers = _list(qa, "detected_answers", where), _list(qa, "answers", where)
-        for one in answers:
-            if not isinstance(one, str):
-                raise UserError(f"{where}: an answer must be text, got {shown(one)}")
-        if detected:
-            answer = field(detected[0], "text", str, where)
-            place = _span(field(detected[0], "char_spans", list, where), where)
-        identity = str(field(qa, "qid", (str, int), where))
-        yield Question(identity, paragraph, text, answers, False, answer=answer), place
-
-
-def _span(spans: Any, where: str) -> tuple[int, int]:
-    """First and last character of the first of MRQA's spans."""
-    try:
-        first, last = spans[0]
-        return int(first), int(last)
-    except (IndexError, KeyError, OverflowError, TypeError, ValueError):
-        raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
-
-
-def _check(paragraph: Words, question: str, where: str) -> None:
-    if not paragraph.words:
-        raise UserError(f"{where}: an empty context")
-    if not question.strip():
-        raise UserError(f"{where}: an empty question")
+    return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place)
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
@@ -263,6 +213,14 @@ class Window(NamedTuple):
     def offset(self) -> int:
         """Position of the window's first piece in the input: after [CLS], the question and [SEP]."""
         return self.question_length + 2
+
+
+class QAExample(NamedTuple):
+    """A question, its tokenised document, and its windows, one feature each."""
+
+    question: Question
+    document: Located
+    windows: list[Window]
 
 
 def windows_of(pieces: int, room: int, stride: int, question_length: int) -> list[Window]:

@@ -7,7 +7,6 @@ As other tasks over texts, but that their files say where the parts are and the 
 import abc
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +14,12 @@ import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import undivided
-from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Split
+from electra_tf2.finetune.tasks.task import Features, Head, Label, Predict, Signature, Split, strings
 from electra_tf2.finetune.tasks.text import TextTask
-from electra_tf2.finetune.tasks.text_files import Span, TextExample, example_of
+from electra_tf2.finetune.tasks.text_files import Span, TextExample
 from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.tables import open_table
 
 if TYPE_CHECKING:
     from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
@@ -33,40 +29,25 @@ class SpanTask(TextTask):
     """Classification of two spans of one or two texts."""
 
     further_inputs = tuple(map(span_label, range(NUM_SPANS)))
+    text_keys = ()
 
+    @staticmethod
     @abc.abstractmethod
-    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    def spans_in(row: dict[str, Any], where: str) -> tuple[Span, ...]:
         """The spans that an object of a file names. Raises UserError."""
 
     @property
     def labels(self) -> dict[str, Label]:
-        marks = {span_label(number): Label("int32", per_token=True) for number in range(NUM_SPANS)}
-        return super().labels | marks
+        return super().labels | {name: Label("int32", per_token=True) for name in self.further_inputs}
 
-    def _read_file(
-        self, path: Path, settings: TextSettings, only: str, tolerated: float, label_optional: bool
-    ) -> list[TextExample]:
-        rows, table = [], open_table(path)
-        for line, row in table.readable():
-            found = example_of(row, settings, table.where(line), None, label_optional)
-            rows.append(self._with_spans(found, row, table.where(line)))
-        if not rows:
-            raise UserError(f"{path} holds no examples")
-        return rows
-
-    def unlabelled(self, row: dict[str, Any], where: str) -> TextExample:
-        return self._with_spans(super().unlabelled(row, where), row, where)
-
-    def _with_spans(self, found: TextExample, row: dict[str, Any], where: str) -> TextExample:
-        if not all(text.strip() for text in found.texts):
-            raise EmptyText(f"{where}: an empty sentence")
-        spans = self.spans_in(row, where)
+    def completed(self, example: TextExample, row: dict[str, Any]) -> TextExample:
+        spans = self.spans_in(row, example.where)
         for text, start, end in spans:
-            if end > len(found.texts[text]):
+            if end > (size := len(example.texts[text])):
                 raise UserError(
-                    f"{where}: characters {start} to {end} are beyond the text of {len(found.texts[text])} characters"
+                    f"{example.where}: characters {start} to {end} are beyond the text of {size} characters"
                 )
-        return found._replace(spans=spans)
+        return example._replace(spans=spans)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example, as of any texts; a piece is of a span if it holds one of its characters."""
@@ -86,13 +67,9 @@ class SpanTask(TextTask):
             features.append(Features(row.input_ids, row.segment_ids, labels, row.cut))
         return features
 
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        del texts
-        return ()
-
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         hidden_size = encoder.architecture.hidden_size
-        return SpanHead(f"task_specific/{self.name}", hidden_size, len(self.label_names), self.config, seed)
+        return SpanHead(self.scope, hidden_size, len(self.label_names), self.config, seed)
 
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
         spans = (Span(0, 0, 1), Span(self.num_texts - 1, 2, 5))
@@ -104,12 +81,11 @@ class SpanTask(TextTask):
         names, places = ("text", "text_pair")[: self.num_texts], ("start1", "end1", "start2", "end2")
 
         def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-            nowhere = tf.zeros_like(inputs["start1"])
             parts, marks = [], [list[tf.RaggedTensor]() for _ in range(NUM_SPANS)]
             for number, name in enumerate(names):
                 ends = [inputs[place] for place in places]
                 if self.num_texts == 2:  # a span in each text
-                    ends = [end if place // 2 == number else nowhere for place, end in enumerate(ends)]
+                    ends = [end * int(place // 2 == number) for place, end in enumerate(ends)]
                 pieces, inside = tokenizer.marked(inputs[name], [ends[:2], ends[2:]])
                 parts.append(pieces)
                 for of_span, mark in zip(marks, inside, strict=True):
@@ -129,54 +105,48 @@ class SpanTask(TextTask):
 class Wic(SpanTask):
     """Is it the same sense of a word in two sentences."""
 
-    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
-        return wic_spans(row, where)
+    @staticmethod
+    def spans_in(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+        """`start1`, `end1`, `start2`, `end2`: characters of the word in either sentence."""
+        spans = []
+        for number in (1, 2):
+            start, end = (_place(row, f"{end}{number}", where) for end in ("start", "end"))
+            if start >= end:
+                raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
+            spans.append(Span(number - 1, start, end))
+        return tuple(spans)
 
 
 class Wsc(SpanTask):
     """Does a pronoun mean a phrase of the same text."""
 
-    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
-        return wsc_spans(row, where)
+    @staticmethod
+    def spans_in(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+        """`target`: the number of the first word (between blanks) and the text of either mention.
 
-
-def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
-    """`start1`, `end1`, `start2`, `end2`: characters of the word in either sentence."""
-    spans = []
-    for number in (1, 2):
-        start, end = (_place(row, f"{end}{number}", where) for end in ("start", "end"))
-        if start >= end:
-            raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
-        spans.append(Span(number - 1, start, end))
-    return tuple(spans)
-
-
-def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
-    """`target`: the number of the first word (between blanks) and the text of either mention.
-
-    The distributed files want some forbearance, and every row counts: numbers are off by a word or two, so it is the
-    mention's occurrence that is nearest to the word that is taken; mentions have other blanks than the text, or the
-    full stop behind them; and where one does not occur at all ("Kamenev and Zinoviev", of a text with more between the
-    two), as many words as it has are taken from the numbered one on.
-    """
-    target, text = row.get("target"), row.get("text")
-    if not isinstance(target, dict) or not isinstance(text, str):
-        raise UserError(f"{where}: `text` and an object `target` are needed; it has {shown(', '.join(row))}")
-    words = [match.span() for match in re.finditer(r"\S+", text)]
-    spans = []
-    for number in (1, 2):
-        index, mention = _place(target, f"span{number}_index", where), target.get(f"span{number}_text")
-        if index >= len(words):
-            raise UserError(f"{where}: span{number}_index {index} is beyond the {len(words)} words of the text")
-        parts = mention.rstrip(" \t\r\n.,").split() if isinstance(mention, str) else []
-        if not parts:
-            raise UserError(f"{where}: span{number}_text must be a mention, got {shown(mention)}")
-        # At the border of a word, so that "he" is not found in "the".
-        pattern = r"\s+".join(map(re.escape, parts))
-        found = [match.span() for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)]
-        start, last = words[index][0], words[min(index + len(parts), len(words)) - 1]
-        spans.append(Span(0, *min(found, key=lambda span: abs(span[0] - start), default=(start, last[1]))))
-    return tuple(spans)
+        The distributed files want some forbearance: numbers are off by a word or two, so the mention's occurrence that
+        is nearest to the word is taken; mentions have other blanks than the text, or the full stop behind them; and of
+        one that does not occur at all ("Kamenev and Zinoviev", of a text with more between the two), as many words as
+        it has are taken from the numbered one on.
+        """
+        target, text = row.get("target"), row.get("text")
+        if not isinstance(target, dict) or not isinstance(text, str):
+            raise UserError(f"{where}: `text` and an object `target` are needed; it has {shown(', '.join(row))}")
+        words = [match.span() for match in re.finditer(r"\S+", text)]
+        spans = []
+        for number in (1, 2):
+            index, mention = _place(target, f"span{number}_index", where), target.get(f"span{number}_text")
+            if index >= len(words):
+                raise UserError(f"{where}: span{number}_index {index} is beyond the {len(words)} words of the text")
+            parts = mention.rstrip(" \t\r\n.,").split() if isinstance(mention, str) else []
+            if not parts:
+                raise UserError(f"{where}: span{number}_text must be a mention, got {shown(mention)}")
+            # At the border of a word, so that "he" is not found in "the".
+            pattern = r"\s+".join(map(re.escape, parts))
+            found = [match.span() for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)]
+            start, last = words[index][0], words[min(index + len(parts), len(words)) - 1]
+            spans.append(Span(0, *min(found, key=lambda span: abs(span[0] - start), default=(start, last[1]))))
+        return tuple(spans)
 
 
 def _place(row: dict[str, Any], name: str, where: str) -> int:

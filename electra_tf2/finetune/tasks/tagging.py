@@ -13,33 +13,24 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
-from electra_tf2.finetune.tasks.conll import (
-    Sentence,
-    bio,
-    bioes,
-    bioes_spelled,
-    originals_spans,
-    read_sentences,
-    spans_of,
-    split_words,
-)
-from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
+from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
-    Head,
     HeadInput,
     HeadOutput,
     Label,
+    Predict,
     Prediction,
+    Signature,
     Split,
     Task,
+    strings,
 )
+from electra_tf2.finetune.tasks.text_heads import TextHead
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import PredictionHead
-from electra_tf2.model.initializers import glorot_uniform
-from electra_tf2.model.layers import Dense, SeedStream, dropout
+from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import say
@@ -63,26 +54,14 @@ class TaggedSentence(NamedTuple):
         return self.text.words
 
 
-class TaggingHead(Head):
-    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
+class TaggingHead(TextHead):
+    """A `TextHead` on the states of words' first pieces (BERT, section 5.3), always with a dense layer alone."""
 
-    With head_style modernbert a head as in pre-training is before the dropout.
-    """
+    reads_classifier = False
 
-    def __init__(self, scope: str, hidden_size: int, num_labels: int, config: FinetuningConfig, seed: int) -> None:
-        super().__init__(scope, seed)
-        self.dropout_rate = config.classifier_dropout
-        self.prediction_head = None
-        if config.architecture.head_style == "modernbert":
-            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
-        self.dense = Dense(f"{scope}/dense", hidden_size, num_labels, glorot_uniform, seed)
-
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, L, labels], entry i of word i."""
-        states = tf.gather(inputs.sequence, inputs.labels["labeled_positions"], batch_dims=1)
-        if self.prediction_head is not None:
-            states = self.prediction_head(states)
-        return tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
+    def states(self, inputs: HeadInput) -> tf.Tensor:
+        """[B, L, H], entry i of word i."""
+        return tf.gather(inputs.sequence, inputs.labels["labeled_positions"], batch_dims=1)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Losses are sums over a row's words.
@@ -113,6 +92,7 @@ class TaggingTask(Task):
     original: words beyond max_seq_length are left out.)
     """
 
+    text_keys = (("text",),)
     endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
 
     def __init__(
@@ -160,19 +140,19 @@ class TaggingTask(Task):
         found = [super(TaggingTask, self).files(one) for one in splits if self.exists(self.file_of(one))]
         return [path for files in found for path in files]
 
-    def _sentences(self, split: str) -> list[Sentence]:
+    def _sentences(self, split: str) -> list[conll.Sentence]:
         tagged, found = split not in self.test_splits, []
         for path in self.paths(split):
-            found += read_sentences(path, tagged, not self._as_original, self._columns, self._named)
+            found += conll.read_sentences(path, tagged, not self._as_original, self._columns, self._named)
         if not self.spans or self._as_original:
             return found
-        return [one._replace(tags=[bioes_spelled(tag) for tag in one.tags]) for one in found]
+        return [one._replace(tags=[conll.bioes_spelled(tag) for tag in one.tags]) for one in found]
 
-    def _labels_of(self, sentence: Sentence) -> list[str]:
+    def _labels_of(self, sentence: conll.Sentence) -> list[str]:
         if not self.spans:
             return sentence.tags
-        spans = (originals_spans if self._as_original else spans_of)(sentence.tags)
-        return bioes(spans, len(sentence.words))
+        spans = (conll.originals_spans if self._as_original else conll.spans_of)(sentence.tags)
+        return conll.bioes(spans, len(sentence.words))
 
     def load(self, split: str) -> Split:
         read = self._sentences(self.file_of(split))
@@ -194,7 +174,7 @@ class TaggingTask(Task):
         rows = [TaggedSentence(joined(one.words), tags) for one, tags in zip(sentences, labels, strict=True)]
         return self._split(rows, labelled=labels[0] is not None)
 
-    def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
+    def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
         where = f"{self.path(self.file_of(split))}, line {sentence.line}"
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{where}: a sentence with fewer tags than words")
@@ -209,7 +189,7 @@ class TaggingTask(Task):
         for number, row in enumerate(rows, start=1):
             words = row.get("words", row.get("tokens"))
             if words is None and isinstance(row.get("text"), str):
-                text = split_words(row["text"])
+                text = conll.split_words(row["text"])
             elif isinstance(words, list) and all(isinstance(word, str) for word in words):
                 text = joined(words)
             else:
@@ -222,10 +202,6 @@ class TaggingTask(Task):
     def row_of(self, text: Any) -> dict[str, Any]:
         """A text, divided at blanks, or a list of words."""
         return {"words": list(text)} if isinstance(text, (list, tuple)) else super().row_of(text)
-
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        del texts
-        return ("text",)
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         return {"text": line}
@@ -281,8 +257,7 @@ class TaggingTask(Task):
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> TaggingHead:
-        scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return TaggingHead(scope, hidden_size, len(self.label_names), self.config, seed)
+        return TaggingHead(self.scope, encoder.architecture.hidden_size, len(self.label_names), self.config, seed)
 
     def no_labels(self, input_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Every token is a word of its own: an answer for each wordpiece, a word's is that of its first."""
@@ -296,27 +271,19 @@ class TaggingTask(Task):
         def tags(text: tf.Tensor) -> dict[str, tf.Tensor]:
             words = tf.strings.split(text)
             of_words = tokenizer.pieces(words.values)
-            pieces, lengths = words.with_values(of_words), words.with_values(of_words.row_lengths())
-            sums = tf.concat([[0], tf.cumsum(lengths.values)], 0)
-            before = tf.repeat(tf.gather(sums, words.row_starts()), words.row_lengths())  # pieces of the rows before
-            ends = lengths.with_values(sums[1:] - before)
-            fits = ends + 2 <= tokenizer.max_length
-            kept = tf.ragged.boolean_mask(pieces, fits)
-            inputs = tokenizer.padded([tf.cast(kept.merge_dims(1, 2), tf.int32)])
-            starts = tf.cast(tf.ragged.boolean_mask(ends - lengths + 1, fits).to_tensor(0), tf.int32)
+            pieces = words.with_values(of_words).merge_dims(1, 2)
+            lengths = tf.cast(words.with_values(of_words.row_lengths()).to_tensor(0), tf.int32)  # [B, W]
+            ends = tf.cumsum(lengths, 1)
+            fits = (ends <= tokenizer.max_length - 2) & tf.sequence_mask(words.row_lengths(), tf.shape(ends)[1])
+            inputs = tokenizer.padded([tokenizer.head_of(pieces, tf.reduce_sum(tf.where(fits, lengths, 0), 1))])
             last = tf.shape(inputs["input_ids"])[1] - 1  # a word without pieces at the end has no position of its own
-            labels = {"labeled_positions": tf.minimum(starts, last), "labels": tf.zeros_like(starts)}
-            found = predict(inputs, **labels, labels_mask=tf.zeros_like(starts, tf.float32))
-            width = words.bounding_shape()[1]
-            tagged = tf.ragged.boolean_mask(tf.ones_like(lengths), fits).to_tensor(0)
-            names = tf.where(tagged == 1, tf.gather(tf.constant(self.label_names), found["predictions"]), "")
-            scores = found["scores"] * tf.cast(tagged, tf.float32)
-            missing = [[0, 0], [0, width - tf.shape(names, out_type=width.dtype)[1]]]
-            missing_names = tf.fill([tf.shape(names, out_type=width.dtype)[0], missing[1][1]], "")
+            starts = tf.minimum(tf.where(fits, ends - lengths + 1, 0), last)
+            none = {"labels": tf.zeros_like(starts), "labels_mask": tf.zeros_like(starts, tf.float32)}
+            found = predict(inputs, labeled_positions=starts, **none)
             return {
                 "words": words.to_tensor(""),
-                "tags": tf.concat([names, missing_names], 1),
-                "probabilities": tf.pad(scores, missing),
+                "tags": tf.where(fits, tf.gather(tf.constant(self.label_names), found["predictions"]), ""),
+                "probabilities": tf.where(fits, found["scores"], 0.0),
             }
 
         return Signature(strings("text"), tags, lambda example: {"text": " ".join(example.words)})
@@ -372,7 +339,7 @@ class TaggingTask(Task):
 
     def _as_read(self, labels: Sequence[str]) -> list[str]:
         """Tags in the encoding of files: BIO for spans."""
-        return bio(spans_of(labels), len(labels)) if self.spans else list(labels)
+        return conll.bio(conll.spans_of(labels), len(labels)) if self.spans else list(labels)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Each text's `words`, and lists of their `tags`, `probabilities`, `starts` and `ends`: the characters of
@@ -388,7 +355,7 @@ class TaggingTask(Task):
             answer = {"words": list(text.words), "tags": self._as_read(labels)}
             answer |= {"probabilities": [round(float(share), 6) for share in of_words], "starts": starts, "ends": ends}
             if self.spans:
-                places = [(span.type, starts[span.start], ends[span.end]) for span in spans_of(labels)]
+                places = [(span.type, starts[span.start], ends[span.end]) for span in conll.spans_of(labels)]
                 answer["entities"] = [
                     {"type": kind, "text": text.text[start:end], "start": start, "end": end}
                     for kind, start, end in places
@@ -399,7 +366,7 @@ class TaggingTask(Task):
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path, text = folder / f"{self.name}_{name}.txt", ""
-        plain = all(len(split_words(word).words) == 1 for example in split.examples for word in example.words)
+        plain = all(len(conll.split_words(word).words) == 1 for example in split.examples for word in example.words)
         between = " " if plain else "\t"
         for answer in self.answers(split, predictions):
             pairs = zip(answer["words"], answer["tags"], strict=True)
@@ -423,8 +390,8 @@ def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: boo
     scores = {"accuracy": 100.0 * float(np.mean([a == b for a, b in words]))}
     if spans:
         # Spans first, so that an ill-formed prediction counts for the spans that conlleval finds in it.
-        predicted = [bio(spans_of(labels), len(labels)) for labels in predicted]
-        gold = [bio(spans_of(labels), len(labels)) for labels in gold]
+        predicted = [conll.bio(conll.spans_of(labels), len(labels)) for labels in predicted]
+        gold = [conll.bio(conll.spans_of(labels), len(labels)) for labels in gold]
         for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
             scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
     return scores

@@ -2,10 +2,10 @@
 
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
-`predicted` (what a prediction is scored by), `answer` (a prediction as it is written), `served` (the same of a batch in
-a SavedModel), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are distributed). `key` and
-`label` are name and type in `Features.labels`, `num_classes` is that of the softmax, `num_outputs` that of the numbers
-which a head makes.
+`predicted` (what a prediction is scored by), `served` (what a SavedModel says of a batch of the head's outputs),
+`answers` (the same as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
+distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
+`num_outputs` that of the numbers which a head makes.
 
 The outputs of a fine-tuned teacher (write_distill_outputs; the original has no program that reads them) may be targets
 beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
@@ -46,6 +46,11 @@ def is_no_label(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in ("", "-", "nan"))
 
 
+def probabilities(logits: Any) -> tf.Tensor:
+    """float64 [B, C], the softmax of logits [B, C]: beyond 17, float32 would not tell which of two is the likelier."""
+    return tf.nn.softmax(tf.cast(logits, tf.float64))
+
+
 class Classes:
     """One of several names, in the order of their ids.
 
@@ -79,19 +84,20 @@ class Classes:
     def predicted(self, prediction: Prediction) -> int:
         return int(prediction["logits"].argmax())
 
-    def answer(self, prediction: Prediction) -> dict[str, Any]:
-        logits = prediction["logits"].astype(np.float64)
-        probabilities = np.exp(logits - np.logaddexp.reduce(logits))
-        named = dict(zip(self.names, map(float, probabilities), strict=True))
-        return {"label": self.names[self.predicted(prediction)], "probabilities": named}
-
     def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         labels, logits = tf.constant(self.names), outputs["logits"]
         return {
             "label": tf.gather(labels, tf.argmax(logits, -1)),
-            "probabilities": tf.nn.softmax(logits),
+            "probabilities": tf.cast(probabilities(logits), tf.float32),
             "labels": tf.tile(labels[tf.newaxis], [tf.shape(logits)[0], 1]),
         }
+
+    def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        shares = probabilities(np.reshape([one["logits"] for one in predictions], [-1, len(self.names)])).numpy()
+        return [
+            {"label": self.names[self.predicted(one)], "probabilities": dict(zip(self.names, row, strict=True))}
+            for one, row in zip(predictions, shares.tolist(), strict=True)
+        ]
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return answer["label"]
@@ -137,11 +143,11 @@ class Scale:
     def predicted(self, prediction: Prediction) -> float:
         return float(prediction["value"])
 
-    def answer(self, prediction: Prediction) -> dict[str, Any]:
-        return {"label": self.predicted(prediction)}
-
     def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {"value": outputs["value"]}
+
+    def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return [{"label": self.predicted(one)} for one in predictions]
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"

@@ -7,21 +7,24 @@ several tasks and trials, result files and exports.
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Exports
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 
+if TYPE_CHECKING:  # a task needs no tensorflow_text
+    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
+
+SAMPLES = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of exported files' self-check
 Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head's output
 
 
@@ -130,7 +133,31 @@ class Head(Layer):
         raise NotImplementedError
 
 
-class Task(TaskFiles, Exports, abc.ABC):
+class Signature(NamedTuple):
+    """A function of a SavedModel.
+
+    inputs: their types by name; the first axis is the batch's. function: tensors by these names -> answers by name.
+    example: an example of a Split -> its inputs, without the batch's axis.
+    """
+
+    inputs: dict[str, tf.TensorSpec]
+    function: Callable[..., dict[str, tf.Tensor]]
+    example: Callable[[Any], Mapping[str, Any]] = dict
+
+
+def strings(*names: str) -> dict[str, tf.TensorSpec]:
+    """Inputs string [B]."""
+    return {name: tf.TensorSpec([None], tf.string, name=name) for name in names}
+
+
+class Predict(Protocol):
+    """The head's predictions."""
+
+    def __call__(self, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """int32 [B, L] input_ids, input_mask, segment_ids, and the labels that are not those of `Task.no_labels`."""
+
+
+class Task(TaskFiles, abc.ABC):
     """One thing to learn, and how it is scored; `files` are arguments of tasks.files.TaskFiles."""
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
@@ -142,6 +169,9 @@ class Task(TaskFiles, Exports, abc.ABC):
     predicts = "label"  # what people call a prediction
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
+    num_texts = 1  # of an example
+    further_inputs: tuple[str, ...] = ()  # labels that tell a trained head something, too: int32 [B, L]
+    prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         super().__init__(name, config, **files)
@@ -166,6 +196,11 @@ class Task(TaskFiles, Exports, abc.ABC):
 
         Row i is line i + 1 of the file `where`, for error messages.
         """
+
+    @property
+    def scope(self) -> str:
+        """Name of the head's variables."""
+        return f"task_specific/{self.name}"
 
     @property
     def longest_text(self) -> int:
@@ -223,6 +258,41 @@ class Task(TaskFiles, Exports, abc.ABC):
         """Writes and lists the files of a split that a benchmark's server or official script wants, if any."""
         del name, split, predictions, folder
         return []
+
+    # Files for other runtimes hold what heads predict; `answers` reads it. A SavedModel also takes strings.
+
+    def facts(self) -> dict[str, Any]:
+        """Describes the task in an exported file."""
+        return {"kind": self.config.kind_of(self.name)} | self.state()
+
+    def no_labels(self, input_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Labels for a head that predicts: zeros, by name, for input_ids int32 [B, L]."""
+        rows, length = tf.unstack(tf.shape(input_ids))
+        found = {}
+        for name, label in self.labels.items():
+            further = [length] if label.per_token else [label.size] if label.size else []
+            found[name] = tf.zeros([rows, *further], label.dtype)
+        return found
+
+    def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
+        """The examples on which exported files are held against `answers`, one of each two texts. Raises EmptyText."""
+        rows = [self.row_of(pair if self.num_texts == 2 else pair[0]) for pair in texts]
+        return self.parse(rows, "samples")
+
+    def of_batch(self, outputs: Prediction, batch: Mapping[str, np.ndarray]) -> Prediction:
+        """The head's predictions on a batch (finetune.batching) from what an exported file says of its rows."""
+        del batch
+        return outputs
+
+    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+        """The function of a SavedModel, strings in and answers out. Raises UserError: a kind of task that has none."""
+        raise UserError(f"{self.name}: there is no signature for a task of this kind: try --format onnx")
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        """Answers that `signature` must give for each example, by the names that both have; its check."""
+        return self.answers(split, predictions)
+
+    # What is saved beside a model.
 
     def state(self) -> dict[str, Any]:
         """Meaning of a fine-tuned checkpoint's outputs as JSON, such as label names; saved beside it."""

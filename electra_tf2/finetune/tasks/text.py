@@ -4,6 +4,7 @@ table --util.tables--> TextExample --Target--> TextExample --packing--> Features
 """
 
 import dataclasses
+import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -16,10 +17,20 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
 from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Head,
+    Label,
+    Predict,
+    Prediction,
+    Signature,
+    Split,
+    Task,
+    strings,
+)
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
 from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
@@ -140,13 +151,14 @@ class TextTask(Task):
         test, tolerated = split in self.test_splits, 1 if self.config.compat == "original" else TOLERATED
         if split in self.submission:  # whose server counts the lines, so that none may be passed over
             settings, tolerated = dataclasses.replace(settings, label=None), 0
-        rows = [row for path in self.paths(split) for row in self._read_file(path, settings, only, tolerated, test)]
+        read = (read_texts(path, settings, only, tolerated, test, self.completed) for path in self.paths(split))
+        rows = list(itertools.chain.from_iterable(read))
         return rows if test else self._with_labels(rows)
 
-    def _read_file(
-        self, path: Path, settings: TextSettings, only: str, tolerated: float, label_optional: bool
-    ) -> list[TextExample]:
-        return read_texts(path, settings, only, tolerated, label_optional)
+    def completed(self, example: TextExample, row: dict[str, Any]) -> TextExample:
+        """The example of a row with what else the task wants of that. Raises UserError."""
+        del row
+        return example
 
     def _with_labels(self, rows: list[TextExample]) -> list[TextExample]:
         """The rows that have a label, after a word on the others. Raises UserError where it is not clear whether -1 is
@@ -246,17 +258,13 @@ class TextTask(Task):
         return Split(examples, self.features(both), [2] * len(examples), labelled)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        examples = []
+        unlabelled, examples = dataclasses.replace(self.settings, label=None), []
         for number, row in enumerate(rows, start=1):
-            found = self.unlabelled(row, f"{where}, line {number}")
-            if not all(text.strip() for text in found.texts):
-                raise EmptyText(f"{where}, line {number}: an empty sentence")
-            examples.append(found)
+            example = example_of(row, unlabelled, f"{where}, line {number}")
+            if not all(text.strip() for text in example.texts):
+                raise EmptyText(f"{example.where}: an empty sentence")
+            examples.append(self.completed(example, row))
         return self.split_of(examples, "new")
-
-    def unlabelled(self, row: dict[str, Any], where: str) -> TextExample:
-        """An object of --predict."""
-        return example_of(row, dataclasses.replace(self.settings, label=None), where)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -281,9 +289,9 @@ class TextTask(Task):
         own: dict[str, Any] = {self.target.key: self.target.encoded(example.label)}
         return own | {TEACHER: np.zeros(self.target.num_outputs)} if self.config.distill_from else own
 
-    def text_keys(self, texts: int) -> tuple[str, ...]:
-        del texts
-        return tuple(names_of(column)[0] for column in self.settings.texts)
+    @property
+    def text_keys(self) -> Sequence[tuple[str, ...]]:  # type: ignore[override]
+        return (tuple(names_of(column)[0] for column in self.settings.texts),)
 
     def opened(self, path: str | Path, what: str, content: str | None = None) -> Table:
         return open_texts(Path(path), self.settings, content, what, of_line=self.row_of_line)
@@ -292,13 +300,12 @@ class TextTask(Task):
         places = tables.place(table, self.settings.texts)
         if places is None:
             return lambda row: row
-        keys = self.text_keys(len(places))
-        return lambda row: row | {key: row[name] for key, name in zip(keys, places, strict=True)}
+        return lambda row: row | {key: row[name] for key, name in zip(*self.text_keys, places, strict=True)}
 
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
-        scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
+        scope, hidden_size = self.scope, encoder.architecture.hidden_size
         value = self.target.value if isinstance(self.target, Scale) else tf.identity
         settings = self.config, seed, self.class_weights(), value
         return ClassificationHead(scope, hidden_size, self.target.num_classes, *settings)
@@ -348,13 +355,14 @@ class TextTask(Task):
         """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
         if split.counts is None:
             return split, list(predictions)
-        starts = np.cumsum([0, *split.counts[:-1]])
-        averaged = []
-        for start, count in zip(starts, split.counts, strict=True):
-            own = predictions[start : start + count]
+        features, rest, averaged = iter(split.features), iter(predictions), []
+        first = []
+        for count in split.counts:
+            own, (one, *_) = [next(rest) for _ in range(count)], [next(features) for _ in range(count)]
+            first.append(one)
             means = {name: np.mean([one[name] for one in own], axis=0) for name in own[0]}
             averaged.append(self.mean_prediction(means))
-        return Split(split.examples, [split.features[start] for start in starts], labelled=split.labelled), averaged
+        return Split(split.examples, first, labelled=split.labelled), averaged
 
     def mean_prediction(self, means: Prediction) -> Prediction:
         """The prediction that the means of some predictions amount to."""
@@ -393,7 +401,7 @@ class TextTask(Task):
         )
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [self.target.answer(prediction) for prediction in self.averaged(split, predictions)[1]]
+        return self.target.answers(self.averaged(split, predictions)[1])
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""

@@ -5,7 +5,7 @@ since GLUE's own files (QQP) hold such lines.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,12 @@ def open_texts(path: Path, settings: TextSettings, content: str | None = None, w
 
 
 def read_texts(
-    path: Path, settings: TextSettings, only: str = "", tolerated: float = TOLERATED, label_optional: bool = False
+    path: Path,
+    settings: TextSettings,
+    only: str = "",
+    tolerated: float = TOLERATED,
+    label_optional: bool = False,
+    completed: Callable[[TextExample, dict[str, Any]], TextExample] = lambda example, row: example,
 ) -> list[TextExample]:
     """The rows of a file.
 
@@ -62,6 +67,7 @@ def read_texts(
       tolerated: share of unusable lines, those with an empty text among them, that are passed over with a warning.
         0 or 1: none, or all as the original does, and a text may be empty.
       label_optional: where there is no label column, labels are None.
+      completed: adds what else a task wants of a row to its example; raises UserError.
 
     Raises:
       UserError: file, line and what is wrong with it.
@@ -70,24 +76,26 @@ def read_texts(
     label = () if settings.label is None else (settings.label,)
     needed, optional = (settings.texts, label) if label_optional else ((*settings.texts, *label), ())
     places = tables.place(table, needed, optional)
-    if only and settings.only:
-        tables.place(table, settings.only[:1])  # which says if it is not there
+    of_split = settings.only if only else None
+    if of_split:
+        tables.place(table, of_split[:1])  # which says if it is not there
     problems: list[str] = []
     rows: list[TextExample] = []
     lines = 0
     for line, values, problem in table.rows:
         lines += 1
-        if only and settings.only and not problem and values.get(settings.only[0]) != only:
+        if of_split and not problem and values.get(of_split[0]) != only:
             continue
         where = table.where(line)
         try:
             if problem:
                 raise UserError(problem)
-            rows.append(example_of(values, settings, where, places, label_optional))
+            found = completed(example_of(values, settings, where, places, label_optional), values)
         except UserError as error:
             problems.append(str(error))
             continue
-        if 0 < tolerated < 1 and not all(text.strip() for text in rows[-1].texts):
+        rows.append(found)
+        if 0 < tolerated < 1 and not all(text.strip() for text in found.texts):
             problems.append(f"{where}: an empty sentence")
     if not rows and not problems:
         raise UserError(f"{path} holds no examples")
@@ -115,21 +123,16 @@ def example_of(
     """The example of a row; `places` are the names of its columns where a table has the same for all. Raises
     UserError."""
     columns = [*settings.texts, *(() if settings.label is None else (settings.label,))]
-    names = [names_of(column) for column in columns] if places is None else [(name,) if name else () for name in places]
-    texts = []
-    for of_text in names[: len(settings.texts)]:
-        text = _value(row, of_text, where)
-        if not isinstance(text, str):
-            raise UserError(f"{where}: {'/'.join(of_text)} must be text, got {shown(text)}")
-        texts.append(text)
-    label = None
-    if settings.label is not None and not (label_optional and not any(name in row for name in names[-1])):
-        label = _value(row, names[-1], where)
+    values: list[Any] = []
+    for number, column in enumerate(columns):
+        names = names_of(column) if places is None else tuple(filter(None, places[number : number + 1]))
+        there = [name for name in names if name in row]
+        is_text = number < len(settings.texts)
+        if not there and (is_text or not label_optional):
+            raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")
+        value = row[there[0]] if there else None
+        if is_text and not isinstance(value, str):
+            raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(value)}")
+        values.append(value)
+    texts, label = values[: len(settings.texts)], None if settings.label is None else values[-1]
     return TextExample(tuple(texts), label, row.get(settings.id), where=where)
-
-
-def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
-    for name in names:
-        if name in row:
-            return row[name]
-    raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")

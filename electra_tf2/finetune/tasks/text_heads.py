@@ -30,6 +30,7 @@ class TextHead(Head):
 
     output_name = "dense"  # of the last layer's variables
     spans = 0  # whose mean states are read beside that of the text
+    reads_classifier = True  # whether config.classifier counts
 
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
@@ -39,17 +40,20 @@ class TextHead(Head):
         if config.architecture.head_style == "modernbert":
             self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed, width)
             width = hidden_size
-        elif config.classifier != "linear":
+        elif self.reads_classifier and config.classifier != "linear":
             self.inner = Dense(f"{scope}/inner", width, hidden_size, glorot_uniform, seed)
             self.activation, width = activation(config.classifier), hidden_size
         self.dense = Dense(f"{scope}/{self.output_name}", width, outputs, glorot_uniform, seed)
 
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, outputs]."""
+    def states(self, inputs: HeadInput) -> tf.Tensor:
+        """[B, width], what it reads; [B, L, width] of heads on words."""
+        marks = [inputs.labels[span_label(number)] for number in range(self.spans)]
         state = text_state(inputs.sequence, inputs.input_mask, self.pooling)
-        if self.spans:
-            marks = [inputs.labels[span_label(number)] for number in range(self.spans)]
-            state = tf.concat([state, *(mean_state(inputs.sequence, of_span) for of_span in marks)], -1)
+        return tf.concat([state, *(mean_state(inputs.sequence, of_span) for of_span in marks)], -1)
+
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, outputs], or [B, L, outputs]."""
+        state = self.states(inputs)
         if self.prediction_head is not None:
             state = self.prediction_head(state)
         state = dropout(state, self.dropout_rate, seeds)
