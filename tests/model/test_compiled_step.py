@@ -1,4 +1,4 @@
-"""The step that XLA compiles for GPUs and TPUs: its FLOPs, static shapes, and that it never calls the host."""
+"""FLOPs of the step that XLA compiles for GPUs and TPUs. What else it must be: tests/test_lowered_steps.py."""
 
 import math
 import re
@@ -41,9 +41,8 @@ def _dimensions(text):
     return [int(size) for size in text.split(",") if size]
 
 
-@pytest.mark.parametrize("recipe", ["electra_small", "coco_lm_small"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_compiled_step_does_what_paper_says_and_nothing_else(tmp_path, recipe, precision):
+@pytest.mark.parametrize(("recipe", "precision"), [("electra_small", "bfloat16"), ("coco_lm_small", "float32")])
+def test_the_compiled_step_does_what_paper_says(tmp_path, recipe, precision):
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     settings = {"max_seq_length": 64, "train_batch_size": 4, "embedding_size": 64, "precision": precision}
     hparams = support.hparams(tmp_path, sizes=sizes, **settings)
@@ -53,5 +52,3 @@ def test_the_compiled_step_does_what_paper_says_and_nothing_else(tmp_path, recip
     on_paper = config.train_batch_size * training_flops_per_example(config)
     # The look-up of segments is a product with one-hot vectors, which paper leaves out.
     assert product_flops(text) == pytest.approx(on_paper, rel=5e-3)
-    assert "<=" not in "".join(re.findall(r"\w+\[[^\]]*\]", text)), "a dynamic shape"
-    assert not re.search(r"outfeed|infeed|send|recv|custom-call", text), "a call to the host"

@@ -37,7 +37,7 @@ def assert_alike(found: list[tf.Tensor], expected: list[tf.Tensor]) -> None:
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(exact))))
 
 
-@pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("rotary", 192), ("t5", 250)])
+@pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("t5", 192)])
 def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions: str, length: int) -> None:
     """Of a length that blocks of 32 divide and of others; windows at the ends and padding included."""
     sizes = SIZES | {"relative_positions": positions, "local_rope_theta": 50.0, "initializer_range": 0.3}
@@ -56,15 +56,13 @@ def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions:
     with kernels.off():
         assert_alike(passes(network, length), expected)
     assert cut == [Blocks(-(-length // 32), 32, 1)]
-    if positions == "rotary" and length == 200:
-        assert_alike(passes(network, length), expected)
+    if positions == "rotary":
         assert_alike(one_program(lambda: passes(network, length))(), expected)
 
 
-@pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
-def test_blocks_look_in_one_direction(monkeypatch, direction) -> None:
+def test_blocks_look_in_one_direction(monkeypatch) -> None:
     sizes = make_architecture("small", SIZES | {"relative_positions": "rotary", "initializer_range": 0.3}, 50, None)
-    network = Encoder("generator_ltr", sizes, direction=direction)
+    network = Encoder("generator_ltr", sizes, direction="left_to_right")
     with kernels.off():
         found = passes(network, 200)
         monkeypatch.setattr(attention, "blocks_of", lambda length, window: None)

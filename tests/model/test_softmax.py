@@ -49,8 +49,8 @@ def test_words_are_drawn_as_often_as_they_are_likely(size, temperature, kind):
     assert stats.chisquare(counts, shares / shares.sum() * DRAWS).pvalue > SIGNIFICANCE
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.float32, 1e-5), (tf.bfloat16, 0.02)])
-@pytest.mark.parametrize("chunk", [1024, 4])  # all twelve tokens at once, or four and four
+# All twelve tokens at once, or four and four.
+@pytest.mark.parametrize(("chunk", "dtype", "tolerance"), [(1024, tf.bfloat16, 0.02), (4, tf.float32, 1e-5)])
 def test_gradients_are_those_of_the_formula_in_whatever_chunks_they_are_computed(monkeypatch, chunk, dtype, tolerance):
     monkeypatch.setattr(vocabulary, "CHUNK", chunk)
     random = np.random.RandomState(0)

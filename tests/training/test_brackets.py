@@ -36,18 +36,17 @@ def test_a_run_in_a_folder_with_brackets_goes_on_is_loaded_converted_and_fine_tu
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for steps in (2, 4):
-        said = ours("run_pretraining.py", "--hparams", json.dumps(settings | {"num_train_steps": steps}))
-    assert "at step 2" in said
-    for kind in ("electra", "tf1", "saved_model"):
+    for _ in range(2):
+        said = ours("run_pretraining.py", "--hparams", json.dumps(settings | {"num_train_steps": 2}))
+    assert "at step 2 of 2" in said
+    for kind in ("tf1", "saved_model"):
         ours("convert_model.py", "--from", str(run), "--to", str(tmp_path / f"{kind} [2]"), "--format", kind)
-    (tmp_path / "tf1 [2]").rename(tmp_path / "tf1 [3]")
-    again = ["--from", str(tmp_path / "tf1 [3]"), "--to", str(tmp_path / "again [4]")]
+    again = ["--from", str(tmp_path / "tf1 [2]"), "--to", str(tmp_path / "again [4]")]
     ours("convert_model.py", *again, "--vocab-file", str(golden.CHECKPOINT / "vocab.txt"))
-    for folder in ("run [1]", "electra [2]", "again [4]"):
+    for folder in ("run [1]", "again [4]"):
         assert load(str(tmp_path / folder)).embed(["the file is open"]).shape[0] == 1
     rows = ('{"text": "the file is open", "label": "a"}', '{"text": "read the list", "label": "b"}')
-    train = finetuning.write_lines(tmp_path / "data [5]" / "train.jsonl", *rows * 4)
+    train = finetuning.write_lines(tmp_path / "data [5]" / "train.jsonl", *rows * 2)
     tuned = str(tmp_path / "tuned [6]")
     words = ["--model", str(run), "--train-file", str(train), "--model-dir", tuned, "--max-seq-length", "16"]
     ours("run_finetuning.py", *words, "--num-train-epochs", "1", "--train-batch-size", "4")

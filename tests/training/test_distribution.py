@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.training import distribution
+from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.cluster import Host, this_host
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
@@ -124,34 +125,33 @@ def test_hosts_of_this_machine_have_places_of_their_own_and_fail_together(tmp_pa
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: give the number of hosts"), wrong.stderr
 
 
-@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
+def test_several_hosts_train_and_evaluate_what_one_does(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords")
     support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
     settings = support.hparams(
         tmp_path,
-        num_train_steps=8,
+        num_train_steps=4,
         iterations_per_loop=2,
         do_eval=True,
         sizes={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
     done = run_program("run_pretraining.py", "--hparams", json.dumps(settings | {"model_name": "one"}))
     assert done.returncode == 0, done.stdout + done.stderr
-    logs = [tmp_path / f"host_{number}" for number in range(hosts)]
+    logs = [tmp_path / f"host_{number}" for number in range(2)]
     with running(logs, settings | {"model_name": "several", "strategy": "multi_worker"}) as processes:
         for process, log in zip(processes, logs, strict=True):
             process.join(300)
             assert process.exitcode == 0, log.read_text()
     folders = [tmp_path / "models" / name for name in ("one", "several")]
     expected, actual = ([line["loss"] for line in support.logged(folder)] for folder in folders)
-    assert len(actual) == 4  # written once, by the chief
+    assert len(actual) == 2  # written once, by the chief
     np.testing.assert_allclose(actual, expected, rtol=2e-4)
     metrics = [json.loads((folder / "results" / "unsup_results.json").read_text()) for folder in folders]
     assert metrics[1] == pytest.approx(metrics[0], rel=2e-3, abs=2e-3)
-    assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-8.*"))) == 3
+    assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-4.*"))) == 3
 
 
-def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoint(tmp_path):
+def test_a_host_that_dies_stops_the_others_which_name_the_checkpoint_to_go_on_from(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords")
     settings = support.hparams(tmp_path, num_train_steps=3000, save_checkpoints_steps=10)
     logs = [tmp_path / f"host_{number}" for number in range(2)]
@@ -170,10 +170,7 @@ def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoi
     assert len(errors) == 1 and "another host" in errors[0], output
     saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])
     assert saved and int(saved[1]) >= 10
-    alone = settings | {"num_train_steps": int(saved[1]) + 1}
-    done = run_program("run_pretraining.py", "--hparams", json.dumps(alone))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(rf"^resuming \S+ at step {int(saved[1]):,}$", done.stdout, re.MULTILINE), done.stdout
+    assert newest_good(tmp_path / "models" / "test") == (int(saved[1]), [])
 
 
 def test_several_hosts_use_as_many_gpus_as_asked_for(monkeypatch):

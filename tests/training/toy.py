@@ -45,9 +45,11 @@ class Toy(TrainingTask):
         return None
 
 
-def trainer(folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="float32", ema_decay=0.0, **schedule):
+def trainer(
+    folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="float32", ema_decay=0.0, strategy=None, **schedule
+):
     """A trainer of the toy: 20 steps, reported every 5, saved every 10."""
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision, ema_decay=ema_decay)
     times = LoopSchedule(
