@@ -58,12 +58,6 @@ def test_overwrite_gives_the_old_run_another_name_and_says_so(old, capsys):
     assert others(old) == ["model.old-1", "model.old-2"] and not list(old.parent.glob("*/.lock"))
 
 
-def test_a_new_run_that_cannot_start_leaves_the_old_one(old):
-    with pytest.raises(UserError, match="no file matches"), RunFolder(old, overwrite=True):
-        raise UserError("no file matches")
-    assert is_old(old) and others(old) == []
-
-
 def test_a_new_run_that_came_to_no_checkpoint_is_not_set_aside_in_turn(old):
     for _ in range(2):
         with RunFolder(old, overwrite=True) as folder:
@@ -80,8 +74,7 @@ def test_overwrite_renames_a_link_and_leaves_what_it_points_to(old, tmp_path):
     assert others(old) == ["link", "link.old-1"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"hidden_size": 768}'])
-@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(("content", "overwrite"), [("{", False), ("[]", True), ('{"hidden_size": 768}', True)])
 def test_a_folder_with_another_programs_configuration_is_left_alone(tmp_path, content, overwrite):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(content)
@@ -96,30 +89,22 @@ def test_only_the_chief_moves_and_writes(old):
     assert is_old(old) and json.loads((old / "config.json").read_text())["learning_rate"] == 0.1
 
 
-def test_one_process_at_a_time(old):
-    with (
-        RunFolder(old),
-        pytest.raises(UserError, match=r"another process trains in .* \(process \d+ on "),
-        RunFolder(old, overwrite=True),
-    ):
-        pass
-    with RunFolder(old):
-        assert is_old(old)
-
-
-def test_a_killed_process_holds_nothing(tmp_path):
+def test_one_process_at_a_time_and_a_killed_one_holds_nothing(old):
     script = (
         "import sys, time\nfrom pathlib import Path\nfrom electra_tf2.training.run_folder import RunFolder\n"
-        f"with RunFolder(Path({str(tmp_path / 'model')!r})):\n    print('held', flush=True)\n    time.sleep(600)\n"
+        f"with RunFolder(Path({str(old)!r})):\n    print('held', flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
-        with pytest.raises(UserError, match=f"process {process.pid} on "), RunFolder(tmp_path / "model"):
+        with (
+            pytest.raises(UserError, match=rf"another process trains in .* \(process {process.pid} on "),
+            RunFolder(old, overwrite=True),
+        ):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with RunFolder(tmp_path / "model"):
-        pass
+    with RunFolder(old):
+        assert is_old(old)
 
 
 def test_a_lock_that_another_host_left_is_told(tmp_path, capsys):
@@ -144,10 +129,11 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
     assert "cannot be locked (Operation not supported)" in capsys.readouterr().out
 
 
-def test_a_command_that_ended_before_it_trained_leaves_no_folder(tmp_path):
-    with pytest.raises(UserError), RunFolder(tmp_path / "model"):
-        raise UserError("something is wrong")
-    assert list(tmp_path.iterdir()) == []
+def test_a_command_that_ended_before_it_trained_leaves_no_folder_and_an_old_one_alone(old):
+    for path in (old, old.with_name("new")):
+        with pytest.raises(UserError), RunFolder(path, overwrite=True):
+            raise UserError("something is wrong")
+    assert is_old(old) and others(old) == []
 
 
 def test_another_configuration_is_refused_where_something_was_trained(old, tmp_path):
