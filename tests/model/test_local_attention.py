@@ -1,6 +1,5 @@
 """Local attention in blocks: the same as on whole arrays with a mask, at its window's cost."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,31 +9,10 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.positions import Blocks, blocks_of
+from tests.model.encoder_reference import assert_alike, in_a_graph, inputs, passes
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
 SIZES |= {"local_attention": 40, "global_attn_every_n_layers": 2, "max_position_embeddings": 256}
-
-
-def inputs(length: int) -> list[tf.Tensor]:
-    ids = np.random.RandomState(0).randint(1, 50, [3, length])
-    mask = (np.arange(length) < [[length], [length - 37], [5]]).astype(int)
-    return [tf.constant(value, tf.int32) for value in (ids * mask, mask, np.zeros_like(ids))]
-
-
-def passes(network: Encoder, length: int, seeds: SeedStream | None = None) -> list[tf.Tensor]:
-    """States at real tokens and the gradients of a function of them."""
-    ids, mask, segments = inputs(length)
-    real = tf.cast(mask, tf.float32)[..., tf.newaxis]
-    weights = tf.constant(np.random.RandomState(2).standard_normal([3, length, 16]), tf.float32)
-    with tf.GradientTape() as tape:
-        states = network(ids, mask, segments, seeds).sequence * real
-        loss = tf.reduce_sum(states * weights)
-    return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
-
-
-def assert_alike(found: list[tf.Tensor], expected: list[tf.Tensor]) -> None:
-    for value, exact in zip(found, expected, strict=True):
-        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(exact))))
 
 
 @pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("t5", 192)])
@@ -51,33 +29,32 @@ def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions:
     with monkeypatch.context() as patch:
         patch.setattr(attention, "blocks_of", lambda length, window: None)
         with kernels.off():
-            expected = passes(network, length)
+            expected = passes(network, inputs(length))
     monkeypatch.setattr(attention, "blocks_of", counted)
     with kernels.off():
-        assert_alike(passes(network, length), expected)
+        assert_alike(passes(network, inputs(length)), expected)
     assert cut == [Blocks(-(-length // 32), 32, 1)]
     if positions == "rotary":
-        assert_alike(one_program(lambda: passes(network, length))(), expected)
+        assert_alike(one_program(lambda: passes(network, inputs(length)))(), expected)
 
 
 def test_blocks_look_in_one_direction(monkeypatch) -> None:
     sizes = make_architecture("small", SIZES | {"relative_positions": "rotary", "initializer_range": 0.3}, 50, None)
     network = Encoder("generator_ltr", sizes, direction="left_to_right")
     with kernels.off():
-        found = passes(network, 200)
+        found = passes(network, inputs(200))
         monkeypatch.setattr(attention, "blocks_of", lambda length, window: None)
-        assert_alike(found, passes(network, 200))
+        assert_alike(found, passes(network, inputs(200)))
 
 
 def test_layers_in_blocks_can_be_computed_again() -> None:
     architecture = make_architecture("small", SIZES | {"relative_positions": "coco"}, 50, None)
-    seed = tf.constant([5, 6])
-    found = []
-    for recompute in ("none", "layers"):
+
+    def step(recompute: str) -> list[tf.Tensor]:
         network = Encoder("electra", architecture, recompute=recompute)
-        traced = tf.function(lambda network=network: passes(network, 200, SeedStream(seed)), autograph=False)
-        found.append(traced())
-    assert_alike(*found)
+        return in_a_graph(lambda: passes(network, inputs(200), SeedStream(tf.constant([5, 6]))))
+
+    assert_alike(step("layers"), step("none"))
 
 
 def test_tiles_of_a_long_sequence_keep_to_a_wide_window(monkeypatch) -> None:
@@ -87,8 +64,8 @@ def test_tiles_of_a_long_sequence_keep_to_a_wide_window(monkeypatch) -> None:
     network = Encoder("electra", make_architecture("small", sizes, 50, None))
     assert blocks_of(192, 60) is None
     with kernels.off():
-        expected = passes(network, 192)
-    assert_alike(passes(network, 192), expected)
+        expected = passes(network, inputs(192))
+    assert_alike(passes(network, inputs(192)), expected)
 
 
 def test_the_cost_is_that_of_the_window() -> None:

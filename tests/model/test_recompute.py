@@ -2,22 +2,21 @@
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder, TransformerLayer
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
+from tests.model.encoder_reference import assert_alike, in_a_graph, inputs, passes
+
+
+def sizes(**switches: Any) -> Architecture:
+    return Architecture(50, 8, 8, 1, 2, 16, max_position_embeddings=32, initializer_range=0.3, **switches)
 
 
 def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch):
     """As one program; tests/model/test_local_attention.py does so in an ordinary graph."""
-    sizes = Architecture(
-        50, 8, 8, 1, 2, 16, max_position_embeddings=16, relative_positions="t5", initializer_range=0.3
-    )  # fmt: skip
-    random = np.random.RandomState(0)
-    ids, weights = tf.constant(random.randint(1, 50, [2, 12]), tf.int32), tf.constant(random.rand(2, 12, 8), tf.float32)
     calls, call = [], TransformerLayer.call
 
     def counted(layer, x, context, seeds, keeps_little=False):
@@ -26,50 +25,31 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch):
 
     monkeypatch.setattr(TransformerLayer, "call", counted)
 
-    def passes(recompute, compiled):
-        network = Encoder("electra", sizes, recompute=recompute)
+    def step(recompute):
+        network, seeds = Encoder("electra", sizes(relative_positions="t5"), recompute=recompute), tf.constant([5, 6])
 
         def gradients():
-            seeds = SeedStream(tf.constant([5, 6]))
-            with tf.GradientTape() as tape:
-                output = network(ids, tf.ones_like(ids), tf.zeros_like(ids), seeds)
-                loss = tf.reduce_sum(weights * (output.sequence + output.layers[0] ** 2))
-            found = tape.gradient(loss, network.trainable_variables)
-            return [output.sequence, seeds.next(), *map(tf.convert_to_tensor, found)]
+            stream = SeedStream(seeds)
+            return [*passes(network, inputs(), stream), stream.next()]
 
-        calls.clear()
-        return compiled(gradients)(), len(calls)
+        return gradients
 
-    kept, once = passes("none", lambda function: tf.function(function, autograph=False))
-    recomputed, twice = passes("layers", one_program)
-    assert (once, twice) == (1, 2)
-    for value, exact in zip(recomputed, kept, strict=True):
-        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+    kept, once = in_a_graph(step("none")), len(calls)
+    *recomputed, seed = one_program(step("layers"))()
+    assert (once, len(calls)) == (1, 3)
+    assert seed.numpy().tolist() == kept.pop().numpy().tolist()
+    assert_alike(recomputed, kept)
 
 
 def test_selective_recomputation_repeats_what_is_cheap():
-    sizes = Architecture(
-        50, 8, 8, 1, 2, 16, max_position_embeddings=32, norm_style="pre", gated_mlp=True, initializer_range=0.3
-    )  # fmt: skip
-    random = np.random.RandomState(0)
-    ids, weights = tf.constant(random.randint(1, 50, [2, 32]), tf.int32), tf.constant(random.rand(2, 32, 8), tf.float32)
-
-    def passes(recompute):
+    def step(recompute):
         """Values, gradients, and how often a program has each type of operation."""
-        network = Encoder("electra", sizes, recompute=recompute)
-
-        def gradients():
-            with tf.GradientTape() as tape:
-                states = network(ids, tf.ones_like(ids), tf.zeros_like(ids), SeedStream(tf.constant([5, 6]))).sequence
-                loss = tf.reduce_sum(weights * states**2)
-            return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
-
-        program: Any = one_program(gradients)
+        network = Encoder("electra", sizes(norm_style="pre", gated_mlp=True), recompute=recompute)
+        program: Any = one_program(lambda: passes(network, inputs(32), SeedStream(tf.constant([5, 6]))))
         types = [operation.type for operation in program.get_concrete_function().graph.get_operations()]
         return program(), {name: types.count(name) for name in ("Erf", "Softmax")}
 
-    (kept, once), (again, twice) = passes("none"), passes("selective")
-    for value, exact in zip(again, kept, strict=True):
-        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+    (kept, once), (again, twice) = step("none"), step("selective")
+    assert_alike(again, kept)
     # The activation; probabilities before dropout, of the scores computed again.
     assert {name: twice[name] - once[name] for name in twice} == {"Erf": 1, "Softmax": 1}

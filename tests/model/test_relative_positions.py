@@ -45,15 +45,6 @@ def test_buckets_grow_with_the_distance(sizes, rule):
 
 
 @pytest.mark.parametrize("rule", ["t5", "coco"])
-def test_the_bias_depends_on_the_distance_only(rule):
-    architecture = dataclasses.replace(encoder(rule).architecture, num_attention_heads=3, max_position_embeddings=64)
-    bias = between(LearnedBias("test", architecture).bias(20), 20).numpy()
-    assert bias.shape == (1, 3, 20, 20)
-    np.testing.assert_array_equal(bias[:, :, 1:, 1:], bias[:, :, :-1, :-1])
-    assert len(np.unique(bias[0, 0, 5])) > 5
-
-
-@pytest.mark.parametrize("rule", ["t5", "coco"])
 def test_a_local_start_looks_to_the_left_to_the_right_to_both_sides_and_everywhere(rule):
     architecture = dataclasses.replace(
         encoder(rule).architecture,
@@ -85,7 +76,7 @@ def attention_of_the_middle(theta: float, local: bool) -> np.ndarray:
     return tf.nn.softmax(tf.matmul(q, k, transpose_b=True)[0, :, 32] / 32**0.5).numpy()
 
 
-@pytest.mark.parametrize("theta", [100.0, 10000.0, 160000.0])
+@pytest.mark.parametrize("theta", [100.0, 160000.0])
 def test_a_local_start_of_rotary_looks_to_the_left_to_the_right_to_both_sides_and_everywhere(theta):
     left, right, both, everywhere = attention_of_the_middle(theta, local=True)
     assert left.argmax() == 31 and left[29:32].sum() > max(0.25, 3 * left[33:36].sum())
@@ -154,12 +145,9 @@ def test_without_position_embeddings_no_length_is_too_long():
         PretrainingConfig.from_dict({"max_seq_length": 64, "max_position_embeddings": 16})
 
 
-def test_an_unknown_scheme_may_be_a_papers():
+def test_what_a_scheme_cannot_work_with_is_refused():
     with pytest.raises(UserError, match=r"relative_positions is 'xi': choose one of none, .*; a paper adds its own"):
         PretrainingConfig.from_dict({"relative_positions": "xi"})
-
-
-def test_what_a_scheme_cannot_work_with_is_refused():
     with pytest.raises(UserError, match="relative_positions rotary needs an even head size, got 5"):
         PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "rotary"})
     with pytest.raises(UserError, match="relative_position_max_distance 9 must exceed a quarter of the 32 buckets"):
@@ -173,29 +161,12 @@ def encoder(rule="coco"):
     return Encoder("electra", architecture)
 
 
-def test_attention_is_invariant_to_a_shift_without_absolute_positions():
-    network = encoder()
-    network.embeddings.position_embeddings.assign(tf.zeros_like(network.embeddings.position_embeddings))
-    ids = np.random.RandomState(0).randint(1, 50, [2, 10])
-    none = np.zeros([2, 20], np.int32)
-
-    def states(offset):
-        row, mask = none.copy(), none.copy()
-        row[:, offset : offset + 10], mask[:, offset : offset + 10] = ids, 1
-        return network(tf.constant(row), tf.constant(mask), tf.constant(none)).sequence[:, offset : offset + 10]
-
-    np.testing.assert_allclose(states(0), states(7), atol=2e-6)
-
-
 def test_one_table_per_network_that_decays_and_is_trained():
-    from electra_tf2.pretrain.pretraining_model import PretrainingModel
-
     network = encoder()
     tables = [v for v in network.trainable_variables if "relative_attention" in v.name]
     assert [v.name for v in tables] == ["electra/encoder/relative_attention:0"]
-    assert PretrainingModel.decays(tables[0])
+    assert Encoder.decays(tables[0])
     ids = tf.constant(np.random.RandomState(0).randint(1, 50, [2, 10]), tf.int32)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(network(ids, tf.ones_like(ids), tf.zeros_like(ids)).sequence[:, :, 0] ** 2)
     assert float(tf.reduce_sum(tf.abs(tape.gradient(loss, tables[0])))) > 0
-    assert not any("token_type" in v.name for v in network.trainable_variables)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
 from tests.model import encoder_reference
+from tests.model.encoder_reference import assert_alike, inputs, passes, varied
 
 NO_BIASES = {"attention_bias": False, "mlp_bias": False, "norm_bias": False}
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -46,56 +46,22 @@ def sizes(**switches: Any) -> Architecture:
     )
 
 
-def inputs() -> list[np.ndarray]:
-    """Ids, mask and segments; one row is padded."""
-    ids = np.random.RandomState(0).randint(0, 50, [2, 20])
-    mask = (np.arange(20) < [[20], [13]]).astype(int)
-    return [ids, mask, (np.arange(20) > 8).astype(int) * mask]
-
-
-def made(architecture: Architecture) -> Encoder:
-    """An encoder whose biases and layer norms do something."""
-    network, random = Encoder("electra", architecture), np.random.RandomState(1)
-    for variable in network.trainable_variables:
-        variable.assign_add(0.1 * random.standard_normal(variable.shape))
-    return network
-
-
-def passes(network: Encoder) -> list[tf.Tensor]:
-    """States at real tokens and the gradients of a function of them."""
-    ids, mask, segments = (tf.constant(value, tf.int32) for value in inputs())
-    weights = np.random.RandomState(2).standard_normal([2, 20, 16]) * inputs()[1][..., np.newaxis]
-    with tf.GradientTape() as tape:
-        states = network(ids, mask, segments).sequence
-        loss = tf.reduce_sum(states * weights.astype(np.float32))
-    gradients = tape.gradient(loss, network.trainable_variables)
-    return [states * tf.cast(mask, tf.float32)[..., tf.newaxis], *map(tf.convert_to_tensor, gradients)]
-
-
 @pytest.mark.parametrize("name", SWITCHES)
 def test_an_encoder_equals_its_definition(name: str) -> None:
-    network = made(sizes(**SWITCHES[name]))
-    values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
-    ids, mask, segments = inputs()
-    expected, _ = encoder_reference.encode(network.architecture, values, ids, mask, segments)
-    found = network(*(tf.constant(value, tf.int32) for value in inputs())).sequence
-    real = inputs()[1].astype(bool)  # where no key is near a token of padding, rounding decides
-    np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5)
+    encoder_reference.compared_with(Encoder("electra", sizes(**SWITCHES[name])))
 
 
 @pytest.mark.parametrize("name", ["local, distances", "together"])
 def test_an_encoder_reads_any_length(name: str) -> None:
-    encoder_reference.any_length(made(sizes(**SWITCHES[name])))
+    encoder_reference.any_length(varied(Encoder("electra", sizes(**SWITCHES[name]))))
 
 
 def test_compiled_it_has_the_values_and_gradients_of_its_formulas() -> None:
-    network = made(sizes(**SWITCHES["together"]))
+    network, batch = varied(Encoder("electra", sizes(**SWITCHES["together"]))), inputs()
     with kernels.off():
-        plain = passes(network)
-    alone, program = passes(network), one_program(lambda: passes(network))()
-    for expected, *found in zip(plain, alone, program, strict=True):
-        for value in found:
-            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(expected))))
+        expected = passes(network, batch)
+    assert_alike(passes(network, batch), expected)
+    assert_alike(one_program(lambda: passes(network, batch))(), expected)
 
 
 @pytest.mark.parametrize("name", SWITCHES)

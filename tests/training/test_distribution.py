@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import re
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -97,32 +95,6 @@ def running(logs, hparams):
     finally:
         for process in processes:
             process.kill()
-
-
-def local(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "tests.support.local_hosts", *words],
-        cwd=support.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_hosts_of_this_machine_have_places_of_their_own_and_fail_together(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import json, os, sys\n"
-        "place = json.loads(os.environ['TF_CONFIG'])\n"
-        "print(place['task']['index'], len(set(place['cluster']['worker'])), sys.argv[1])\n"
-        "sys.exit(3 * place['task']['index'])\n"
-    )
-    result = local("2", str(script), "--flag")
-    assert result.returncode == 3
-    assert sorted(result.stdout.splitlines()) == ["host 0: 0 2 --flag", "host 1: 1 2 --flag"]
-    assert local("--help").returncode == 0
-    wrong = local("run_pretraining.py")
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: give the number of hosts"), wrong.stderr
 
 
 def test_several_hosts_train_and_evaluate_what_one_does(tmp_path):

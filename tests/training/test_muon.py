@@ -94,8 +94,10 @@ def check(variables, optimizer, steps, rtol=1e-4):
         np.testing.assert_allclose(slot.numpy(), momenta[name], rtol=rtol, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.06)])
-@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 32, 128), (1, 5, 300)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "tolerance"),
+    [((3, 16, 16), "float32", 1e-4), ((1, 5, 300), "float32", 1e-4), ((2, 32, 128), "bfloat16", 0.06)],
+)
 def test_newton_schulz_against_the_singular_value_decomposition(shape, dtype, tolerance):
     matrices = 1e-3 * np.random.RandomState(0).standard_normal(shape).astype(np.float32)
     found = orthogonalised(tf.constant(matrices), 5, tf.as_dtype(dtype)).numpy()
@@ -112,16 +114,10 @@ def test_newton_schulz_against_the_singular_value_decomposition(shape, dtype, to
             np.testing.assert_allclose(sizes, polynomial(singular[well]), atol=tolerance)
 
 
-def test_a_matrix_of_zeros_stays_one():
-    assert not orthogonalised(tf.zeros([2, 3, 4]), 5, tf.bfloat16).numpy().any()
-
-
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-def test_ten_steps_equal_the_reference(mode):
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_ten_steps_equal_the_reference(is_compiled):
     variables, optimizer = make_optimizer()
-    apply = optimizer.apply
-    if mode != "eager":
-        apply = tf.function(apply, jit_compile=mode == "xla", autograph=False)
+    apply = tf.function(optimizer.apply, jit_compile=True, autograph=False) if is_compiled else optimizer.apply
     for step in range(10):
         apply(gradients_of(step))
     check(variables, optimizer, 10)
