@@ -81,7 +81,7 @@ class Trainer:
         self._since_report: tuple[int, list[float]] | None = None  # of a checkpoint between two reports: steps, totals
         self._saved = -1
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
-        self._sum_over_hosts = tf.function(self._sum, autograph=False)
+        self._sum_over_replicas = tf.function(self._sum, autograph=False)
 
     @property
     def current_step(self) -> int:
@@ -102,9 +102,15 @@ class Trainer:
         return run_and_sum(self.strategy, self.task.eval_step, batch, number)
 
     def _sum(self, value: tf.Tensor) -> tf.Tensor:
-        return self.strategy.reduce(
-            tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(value,)), axis=None
-        )
+        on_replicas = self.strategy.run(tf.identity, args=(value,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
+
+    def _mean_over_hosts(self, *numbers: float) -> list[float]:
+        """Means of two numbers of every host, which all of them wait for; the numbers where there is one host."""
+        if host_number(self.strategy) is None:
+            return list(numbers)
+        mine = tf.constant([float(number) for number in numbers]) / self.strategy.num_replicas_in_sync
+        return self._sum_over_replicas(mine).numpy().tolist()
 
     # The host's side.
 
@@ -150,8 +156,7 @@ class Trainer:
                 self._save({})
             self._only_saves = True
             self.checkpoints.writer.wait()
-            if host_number(self.strategy) is not None:  # the others wait for the chief
-                self._sum_over_hosts(tf.zeros([2]))
+            self._mean_over_hosts(0.0, 0.0)  # the others wait for the chief
 
     def _run_steps(self, loop: DeviceLoop, progress: Progress, after_compilation: contextlib.ExitStack) -> None:
         schedule, step, pace = self.schedule, self.current_step, Pace()
@@ -200,12 +205,10 @@ class Trainer:
 
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
         self._check_folder()
-        rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
-        means = {
-            name: float(total) / steps / self.task.summed_examples for name, total in totals.sums["losses"].items()
-        }
-        means |= {name: float(total) / steps for name, total in totals.sums["watched"].items()}
-        self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
+        rate, sums = float(self.task.optimizer.schedule(tf.constant(step - 1))), totals.sums
+        means = {name: float(total) / steps / self.task.summed_examples for name, total in sums["losses"].items()}
+        means |= {name: float(total) / steps for name, total in sums["watched"].items()}
+        self.reporter.steps(progress, step, means, ratios(sums["metrics"]), rate)
 
     def _check_folder(self) -> None:
         """Raises UserError if the folder was deleted or moved, as a new one would lack the run's configuration."""
@@ -217,14 +220,14 @@ class Trainer:
             raise UserError(f"{self.model_dir} was deleted or moved while the run trained there: nothing more is saved")
 
     def _save(self, memory: dict[str, Any]) -> None:
-        if self._saved != self.current_step:
-            self._check_folder()
+        is_saved = self._saved == self.current_step
+        if not is_saved or self.checkpoints.writer.is_busy:
             self._say_saving()
+        if not is_saved:
+            self._check_folder()
             if self.chief:
                 self.checkpoints.save(self.current_step, memory)
             self._saved = self.current_step
-        elif self.checkpoints.writer.is_busy:
-            self._say_saving()
 
     def _say_saving(self) -> None:
         if self._signal is not None:
@@ -236,10 +239,7 @@ class Trainer:
         if not (self._patience and every and step) or step % every:
             return False
         best = self.checkpoints.best_step if self.chief else 0  # which the chief alone writes
-        ends = bool(best) and (step - best) // every >= self._patience
-        if host_number(self.strategy) is not None:
-            ends = bool(self._sum_over_hosts(tf.constant([float(ends), 0.0])).numpy()[0])
-        if not ends:
+        if not self._mean_over_hosts(bool(best) and (step - best) // every >= self._patience, 0.0)[0]:
             return False
         say(f"early stopping at step {step:,}: no evaluation since step {best:,} was better")
         self._save({})
@@ -297,11 +297,9 @@ class Trainer:
 
     def _agree(self, pace: Pace, seconds: float) -> bool:
         """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them was told to stop."""
-        if host_number(self.strategy) is not None:
-            mine = tf.constant([float(self._signal is not None), seconds / self.strategy.num_replicas_in_sync])
-            stopped, seconds = self._sum_over_hosts(mine).numpy().tolist()
-            if stopped and self._signal is None:
-                self._signal = signal.SIGTERM
+        stopped, seconds = self._mean_over_hosts(self._signal is not None, seconds)
+        if stopped and self._signal is None:
+            self._signal = signal.SIGTERM
         pace.took(seconds)
         return self._signal is not None
 
