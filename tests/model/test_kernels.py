@@ -120,16 +120,16 @@ _IS_NEWER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 21)  # its XLA
 PASSES: dict[str, Any] = {
     "gelu": (cpu._gelu, (_X, _ROW), {}, 1, 0),
     "its gradient": (cpu._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "layer norm": (cpu._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
+    "layer norm": (cpu._norm, ((_X,), _ROW, _ROW, None), {"rate": 0.0, "epsilon": 1e-12}, 5, 0),
     "gated": (gated._gated_gelu, _TWO, {}, 1, 0),
     "gated's gradient": (gated._gradient_of_activated, (_X, *_TWO), {}, 1, 0),
     "gated's gradient ": (gated._gradient_of_factor, (_X, *_TWO), {}, 1, 0),
-    "its gradient ": (cpu._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
+    "its gradient ": (cpu._norm_gradient, (_X, (_X,), _NORM, None), {"rate": 0.0}, 7, 0),
     "norm of sum": (
-        cpu._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6 + _IS_NEWER, 1,
+        cpu._norm, ((_X, _X, _ROW), _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6 + _IS_NEWER, 1,
     ),
     "its gradient  ": (
-        cpu._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
+        cpu._norm_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
     "residual sum": (cpu._residual_sum, (_X, _X, _ROW, SEED), {"rate": 0.1}, 1, 0),
     "its gradient   ": (cpu._to_branch, (_X, SEED), {"rate": 0.1}, 1, 0),
@@ -149,7 +149,7 @@ def test_a_block_is_as_many_kernels_and_stores_as_many_arrays_as_it_should(name)
     entry = text[text.index("ENTRY") :].split("\n}")[0].splitlines()[1:]
     views = re.compile(r" (parameter|constant|bitcast|tuple|get-tuple-element|broadcast)\(")
     passes = [line for line in entry if not views.search(line)]
-    size = int(np.prod(arguments[0].shape))
+    size = int(np.prod(tf.nest.flatten(arguments)[0].shape))
     results = re.findall(r"%[\w.-]+", entry[-1].split("(", 1)[1]) if "tuple(" in entry[-1] else []
     full = [
         line

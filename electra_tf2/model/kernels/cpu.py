@@ -179,57 +179,40 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
     return to_x, column_sums(upstream * n), column_sums(upstream)
 
 
+def sum_of(terms: Sequence[tf.Tensor], seed: tf.Tensor | None, rate: float) -> tf.Tensor:
+    """s = x + dropout(branch + bias) of (x, branch, bias), the end of a residual branch; x of (x,)."""
+    x, *others = map(to_float32, terms)
+    return x + dropped_out(others[0] + others[1], seed, rate) if others else x
+
+
 @compiled
-def _layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON
+def _norm(
+    terms: tuple[tf.Tensor, ...], gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor | None, rate: float, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(to_float32(x), gamma, beta, epsilon)
-    return to_compute_dtype(y, x.dtype), mean, inverse
+    y, mean, inverse = normalised(sum_of(terms, seed, rate), gamma, beta, epsilon)
+    return to_compute_dtype(y, terms[0].dtype), mean, inverse
 
 
 @compiled
-def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    to_x, to_gamma, to_beta = _normalised_gradient(upstream, to_float32(x), norm)
-    return to_compute_dtype(to_x, x.dtype), to_gamma, to_beta
+def _norm_gradient(
+    upstream: tf.Tensor, terms: tuple[tf.Tensor, ...], norm: _Norm, seed: tf.Tensor | None, rate: float
+) -> tuple[tf.Tensor, ...]:
+    """Gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
+    to_sum, *to_scales = _normalised_gradient(upstream, sum_of(terms, seed, rate), norm)
+    to_branch = [to_compute_dtype(dropped_out(to_sum, seed, rate), upstream.dtype)] if rate else []
+    return *to_scales, to_compute_dtype(to_sum, upstream.dtype), *to_branch
 
 
 @differentiable
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis; x [..., n], gamma, beta [n]."""
-    y, mean, inverse = _layer_norm(x, gamma, beta, epsilon=epsilon)
-    return y, lambda upstream: _layer_norm_gradient(upstream, x, _Norm(gamma, mean, inverse))
+    y, *statistics = _norm((x,), gamma, beta, None, rate=0.0, epsilon=epsilon)
 
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        to_gamma, to_beta, to_x = _norm_gradient(upstream, (x,), _Norm(gamma, *statistics), None, rate=0.0)
+        return to_x, to_gamma, to_beta
 
-# The end of a residual branch: s = x + dropout(branch + bias), and the layer norm of s.
-
-
-def sum_of(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return to_float32(x) + dropped_out(to_float32(branch) + to_float32(bias), seed, rate)
-
-
-@compiled
-def _norm_of_sum(
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
-    epsilon: float = LAYER_NORM_EPSILON,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta, epsilon)
-    return to_compute_dtype(y, x.dtype), mean, inverse
-
-
-@compiled
-def _norm_of_sum_gradient(
-    upstream: tf.Tensor, terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
-) -> tuple[tf.Tensor, ...]:
-    """Gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
-    to_sum, *to_scales = _normalised_gradient(upstream, sum_of(*terms, seed, rate), norm)
-    to_branch = [to_compute_dtype(dropped_out(to_sum, seed, rate), upstream.dtype)] if rate else []
-    return *to_scales, to_compute_dtype(to_sum, upstream.dtype), *to_branch
+    return y, gradient
 
 
 @differentiable
@@ -244,11 +227,11 @@ def norm_of_sum(
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
-    norm = _Norm(gamma, *statistics)
+    terms = (x, branch, bias)
+    y, *statistics = _norm(terms, gamma, beta, seed, rate=rate, epsilon=epsilon)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        gradients = _norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate)
+        gradients = _norm_gradient(upstream, terms, _Norm(gamma, *statistics), seed, rate=rate)
         to_gamma, to_beta, to_x, to_branch = (*gradients, gradients[-1])[:4]
         return to_x, to_branch, bias_gradient(to_branch), to_gamma, to_beta, None
 
@@ -257,7 +240,7 @@ def norm_of_sum(
 
 @compiled
 def _residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return to_compute_dtype(sum_of(x, branch, bias, seed, rate), x.dtype)
+    return to_compute_dtype(sum_of((x, branch, bias), seed, rate), x.dtype)
 
 
 @compiled

@@ -165,7 +165,7 @@ def norm_of_sum(
     epsilon: float = cpu.LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s) of s = x + dropout(branch + bias), which is rounded to the type of x."""
-    total = rounded(cpu.sum_of(x, branch, bias, seed, rate), x.dtype)
+    total = rounded(cpu.sum_of((x, branch, bias), seed, rate), x.dtype)
     total, mean = materialize(total, _mean(to_float32(total)))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
@@ -182,7 +182,7 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
         to_branch = rounded(cpu.dropped_out(to_float32(upstream), seed, rate), x.dtype) if rate else upstream
         return upstream, *_with_bias_gradient(to_branch), None
 
-    return materialize(rounded(cpu.sum_of(x, branch, bias, seed, rate), x.dtype))[0], gradient
+    return materialize(rounded(cpu.sum_of((x, branch, bias), seed, rate), x.dtype))[0], gradient
 
 
 # Attention.
