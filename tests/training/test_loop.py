@@ -59,14 +59,7 @@ def test_a_signal_saves_within_a_long_loop_and_the_metrics_are_those_of_an_undis
     assert toy.trainer(tmp_path / "whole", iterations_per_loop=10).train() == 0
     monkeypatch.setattr(loop.Pace, "took", lambda pace, seconds: setattr(pace, "_calls", pace._calls + 1))  # by ones
     runner = toy.trainer(tmp_path / "stopped", iterations_per_loop=10)
-    check = runner._check_finite
-
-    def then_signal(totals):
-        check(totals)
-        if runner.current_step == step:
-            os.kill(os.getpid(), number)
-
-    runner._check_finite = then_signal
+    toy.before(runner, "_check_finite", toy.at_step(runner, step, lambda: os.kill(os.getpid(), number)))
     previous = signal.getsignal(number)
     assert runner.train() == 128 + number
     assert signal.getsignal(number) == previous
@@ -91,17 +84,14 @@ class Killed(BaseException):
     """As SIGKILL: nobody tidies up."""
 
 
+def kill():
+    raise Killed
+
+
 @pytest.mark.parametrize("step", [4, 20])
 def test_an_evaluation_that_a_kill_prevented_is_made_up_for(tmp_path, undisturbed, step):
     runner = scored(tmp_path, save_checkpoints_steps=4)
-    evaluate = runner._evaluate
-
-    def killed_there():
-        if runner.current_step == step:
-            raise Killed
-        return evaluate()
-
-    runner._evaluate = killed_there
+    toy.before(runner, "_evaluate", toy.at_step(runner, step, kill))
     with pytest.raises(Killed):
         runner.train()
     again = scored(tmp_path)
@@ -113,14 +103,7 @@ def test_an_evaluation_that_a_kill_prevented_is_made_up_for(tmp_path, undisturbe
 
 def test_a_kill_between_the_best_checkpoint_and_the_evaluations_file_changes_nothing(tmp_path, undisturbed):
     runner = scored(tmp_path, save_checkpoints_steps=4)
-    evaluation = runner.reporter.evaluation
-
-    def killed_there(step, metrics):
-        if step == 8:
-            raise Killed
-        evaluation(step, metrics)
-
-    runner.reporter.evaluation = killed_there
+    toy.before(runner.reporter, "evaluation", toy.at_step(runner, 8, kill))
     with pytest.raises(Killed):
         runner.train()
     again = scored(tmp_path)
@@ -131,15 +114,12 @@ def test_a_kill_between_the_best_checkpoint_and_the_evaluations_file_changes_not
 def test_a_signal_ends_an_evaluation_saves_the_weights_not_their_averages_and_it_is_made_up_for(tmp_path, undisturbed):
     whole, stopped = (scored(tmp_path / name, ema_decay=0.9) for name in ("whole", "stopped"))
     assert whole.train() == 0
-    evaluate = stopped._evaluate
 
-    def long_evaluation():
-        if stopped.current_step == 12:
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise AssertionError("it went on")
-        return evaluate()
+    def stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("it went on")
 
-    stopped._evaluate = long_evaluation
+    toy.before(stopped, "_evaluate", toy.at_step(stopped, 12, stop))
     assert stopped.train() == 128 + signal.SIGTERM
     again = scored(tmp_path / "stopped", ema_decay=0.9)
     assert again.restore() == 12 and again.train() == 0

@@ -94,17 +94,15 @@ def held_up(monkeypatch, step):
 
 def test_steps_go_on_while_a_checkpoint_is_written_of_the_state_as_it_was(tmp_path, monkeypatch):
     release = held_up(monkeypatch, 10)
-    runner = toy.trainer(tmp_path, iterations_per_loop=1)
-    steps, then = runner.reporter.steps, {}
+    runner, then = toy.trainer(tmp_path, iterations_per_loop=1), {}
 
     def reported(progress, step, *rest):
         then[step] = runner.task.model.weight.numpy()
         if step == 15:
             assert not files.steps(tmp_path)
             release.set()
-        steps(progress, step, *rest)
 
-    runner.reporter.steps = reported
+    toy.before(runner.reporter, "steps", reported)
     assert runner.train() == 0
     for step in (10, 20):
         assert files.problem(tmp_path, step) is None
@@ -127,7 +125,6 @@ def test_a_checkpoint_waits_for_the_one_before(tmp_path, monkeypatch):
 def test_the_end_of_a_run_and_a_signal_wait_for_the_checkpoint_and_say_so(tmp_path, monkeypatch, capsys):
     release = held_up(monkeypatch, 20)
     runner = toy.trainer(tmp_path)
-    settle = runner.checkpoints.writer.settle
     signalled: list[bool] = []
 
     def settling():
@@ -135,9 +132,8 @@ def test_the_end_of_a_run_and_a_signal_wait_for_the_checkpoint_and_say_so(tmp_pa
             signalled.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
             release.set()
-        settle()
 
-    runner.checkpoints.writer.settle = settling
+    toy.before(runner.checkpoints.writer, "settle", settling)
     assert runner.train() == 128 + signal.SIGTERM
     assert "SIGTERM: saving step 20\n" in capsys.readouterr().out
     assert files.problem(tmp_path, 20) is None
@@ -151,14 +147,9 @@ def test_an_evaluation_runs_beside_the_writer_but_is_not_told_before_its_checkpo
             threading.Timer(0.2, release.set).start()  # or the checkpoint would never be there
         return {"score": 1.0}
 
-    runner = toy.trainer(tmp_path, evaluate, eval_every_steps=10)
-    evaluation, told = runner.reporter.evaluation, []
-
-    def tell(step, metrics):
-        told.append((step, files.problem(tmp_path, step)))
-        evaluation(step, metrics)
-
-    runner.reporter.evaluation = tell
+    runner, told = toy.trainer(tmp_path, evaluate, eval_every_steps=10), []
+    tell = lambda step, metrics: told.append((step, files.problem(tmp_path, step)))  # noqa: E731
+    toy.before(runner.reporter, "evaluation", tell)
     assert runner.train() == 0
     assert told == [(10, None), (20, None)]
 
@@ -173,14 +164,7 @@ def test_a_disk_that_is_full_while_steps_go_on_ends_the_run_in_one_line_soon(tmp
 
     monkeypatch.setattr(files, "publish", full)
     runner = toy.trainer(tmp_path, iterations_per_loop=1, save_checkpoints_steps=5, num_train_steps=1000)
-    steps = runner.reporter.steps
-
-    def reported(progress, step, *rest):
-        if step == 11:
-            runner.checkpoints.writer.settle()
-        steps(progress, step, *rest)
-
-    runner.reporter.steps = reported
+    toy.before(runner.reporter, "steps", toy.at_step(runner, 11, runner.checkpoints.writer.settle))
     with pytest.raises(UserError, match=r"cannot save .*ckpt-10: the disk is full\. Last checkpoint: .*ckpt-5\."):
         runner.train()
     assert runner.current_step == 12 and not (tmp_path / ".saving").exists()
@@ -190,13 +174,6 @@ def test_a_disk_that_is_full_while_steps_go_on_ends_the_run_in_one_line_soon(tmp
 def test_a_loss_that_is_not_finite_waits_for_the_checkpoint_that_it_names(tmp_path, monkeypatch):
     release = held_up(monkeypatch, 10)
     runner = toy.trainer(tmp_path, bad_at=13, iterations_per_loop=1)
-    settle = runner.checkpoints.writer.settle
-
-    def settling():
-        if runner.current_step > 12:
-            release.set()
-        settle()
-
-    runner.checkpoints.writer.settle = settling
+    toy.before(runner.checkpoints.writer, "settle", toy.at_step(runner, 13, release.set))
     with pytest.raises(UserError, match=r"not finite at step 13: loss\..*model\.ckpt-10\. "):
         runner.train()

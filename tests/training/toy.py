@@ -52,17 +52,21 @@ def trainer(
     strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision, ema_decay=ema_decay)
-    times = LoopSchedule(
-        **{
-            "num_train_steps": 20,
-            "iterations_per_loop": 5,
-            "save_checkpoints_steps": 10,
-            "keep_checkpoint_max": 3,
-            "eval_every_steps": 0,
-            "num_eval_steps": 1,
-            "examples_per_step": 4,
-        }
-        | schedule
-    )
-    runner = Trainer(task, strategy, times, str(folder), evaluate, "score" if evaluate else None)
-    return runner
+    times = LoopSchedule(20, 5, 10, 3, eval_every_steps=0, num_eval_steps=1, examples_per_step=4)._replace(**schedule)
+    return Trainer(task, strategy, times, str(folder), evaluate, "score" if evaluate else None)
+
+
+def before(owner, name, action):
+    """Has a method of an object do something else first, with the same arguments."""
+    method = getattr(owner, name)
+
+    def call(*arguments):
+        action(*arguments)
+        return method(*arguments)
+
+    setattr(owner, name, call)
+
+
+def at_step(runner, step, action):
+    """The action, if the runner is at a step."""
+    return lambda *_: action() if runner.current_step == step else None
