@@ -48,12 +48,7 @@ def test_a_program_is_read_for_constants_types_and_calls() -> None:
     [
         (1.0, 0.0, "it fits as configured", 1 << 17),
         (2.0, 0.0, "it fits as configured, gradient_accumulation_steps 2 (micro-batches of 32), or with", 1 << 17),
-        (
-            10.0,
-            0.0,
-            "gradient_accumulation_steps 8 (micro-batches of 8), or with precision bfloat16",
-            1024,
-        ),
+        (10.0, 0.0, "gradient_accumulation_steps 8 (micro-batches of 8), or with precision bfloat16", 1024),
         (10.0, 0.0, "or with recompute layers", 1 << 17),
         (10.0, 30.0, "gradient_accumulation_steps 16 (micro-batches of 4)", 1024),
         (900.0, 0.0, "precision bfloat16, recompute layers, gradient_accumulation_steps 64 (micro-batches of 1)", 1024),
@@ -74,8 +69,8 @@ def test_the_search_finds_the_largest_micro_batch(
         share = (0.5 if config.precision == "bfloat16" else 1.0) * {"none": 1.0, "layers": 0.125}[config.recompute]
         return int((fixed + share * rows * per_row) * GB), 0, 1.0
 
-    search = compiled.Search(H100._replace(memory=81 * GB), memory_of, lambda row: None)
-    assert answer in compiled.verdict(config, search.run(config))
+    rows = compiled.search(config, H100._replace(memory=81 * GB), memory_of, lambda row: None)
+    assert answer in compiled.verdict(config, rows)
     assert len(tried) <= 20 and tried[0] == (64 if first > 1024 else 8)
 
 
