@@ -135,25 +135,16 @@ class SelfAttention(Layer):
         if context.blocks is not None:
             q, k, v = windows.cut(q, k, v, context.blocks)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
-        attended = self.attend(q, k, v, context, seed, rate)
-        return self.output_dense.product(attended if context.blocks is None else attended[:, : context.length])
-
-    def attend(
-        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, context: AttentionContext, seed: tf.Tensor, rate: float
-    ) -> tf.Tensor:
-        """softmax(q k^T / sqrt(D) + bias) v with dropout of the probabilities: [B, A, L, D] each -> [B, L, H].
-
-        In blocks, q is [B n, A, T, D], k and v are [B n, A, K, D], and L of the result is n T.
-        """
-        allowed, bias, scale = context.allowed, context.position_bias, self.head_size**-0.5
+        attend = functools.partial(attention, scale=self.head_size**-0.5, rate=rate)
+        allowed, bias = context.allowed, context.position_bias
         if context.tiling is not None:
-            attend = functools.partial(attention, scale=scale, rate=rate)
             attended = tiled_attention(attend, (q, k, v), allowed, bias, seed, context.tiling)
         else:
-            attended = attention(self.scores(q, k, context), v, allowed, bias, seed, scale=scale, rate=rate)
+            attended = attend(self.scores(q, k, context), v, allowed, bias, seed)
             attended = tf.transpose(attended, [0, 2, 1, 3])
-        length = shape_of(attended)[1] * (1 if context.blocks is None else context.blocks.number)
-        return tf.reshape(attended, [-1, length, self.num_heads * self.head_size])
+        length = context.length if context.blocks is None else context.blocks.number * context.blocks.size
+        attended = tf.reshape(attended, [-1, length, self.num_heads * self.head_size])
+        return self.output_dense.product(attended if context.blocks is None else attended[:, : context.length])
 
     def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
         """Computes q k^T, not yet scaled, on whole arrays or blocks: [B, A, L, L]."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.model import layers
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, make_context
 from electra_tf2.model.gated import GatedDense
@@ -16,7 +17,7 @@ from electra_tf2.model.initializers import Initializer, glorot_uniform, truncate
 from electra_tf2.model.kernels import xla
 from electra_tf2.model.kernels.compilation import are_one_program
 from electra_tf2.model.kernels.positions import Direction
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, residual_sum, seed_and_rate, shape_of
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, seed_and_rate, shape_of
 from electra_tf2.model.recomputation import recomputed
 
 DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
@@ -109,11 +110,6 @@ class TransformerLayer(Layer):
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm.
-
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, 600, None)
-    >>> context = make_context(tf.ones([2, 7], tf.int32), Positions("encoder", sizes))
-    >>> TransformerLayer("layer", sizes)(tf.zeros([2, 7, 64]), context, None).shape
-    TensorShape([2, 7, 64])
     """
 
     def __init__(
@@ -179,11 +175,11 @@ class TransformerLayer(Layer):
     ) -> tf.Tensor:
         """Adds a residual branch. The bias of its last layer, which `branch` leaves out, is added here."""
         y = branch(norm(x) if self._is_pre_norm and norm is not None else x)
-        seed, rate = seed_and_rate(seeds, self.dropout_rate)
+        (seed, rate), bias = seed_and_rate(seeds, self.dropout_rate), last.bias_or_zeros
         if self._is_pre_norm:
-            return residual_sum(x, y, last.bias_or_zeros, seed, rate=rate)
+            return layers.residual_sum(x, y, bias, seed, rate=rate)
         assert norm is not None
-        return norm.of_sum(x, y, last.bias_or_zeros, seed, rate)
+        return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
 
 
 class EncoderOutput(NamedTuple):
@@ -253,20 +249,20 @@ class Encoder(Layer):
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
-        a, layers = self.architecture, dict[int, TransformerLayer]()
+        a, made = self.architecture, dict[int, TransformerLayer]()
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
         for number, (attention_of, ffn_of) in reversed(list(enumerate(shared))):
-            layers[number] = TransformerLayer(
+            made[number] = TransformerLayer(
                 f"{self.scope}/encoder/layer_{number}",
                 a,
                 self.seed,
-                layers.get(attention_of),
-                layers.get(ffn_of),
+                made.get(attention_of),
+                made.get(ffn_of),
                 has_norm=a.first_norm or number > 0,
                 attention_class=self.attention_class,
                 qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
             )
-        return [layers[number] for number in range(a.num_hidden_layers)]
+        return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(
         self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None

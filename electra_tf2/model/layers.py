@@ -219,11 +219,6 @@ class LayerNorm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return layer_norm(x, self.gamma, self.beta_or_zeros, epsilon=self.epsilon)
 
-    def of_sum(self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-        """Computes `norm_of_sum`, the end of a residual branch."""
-        gamma, beta = self.gamma, self.beta_or_zeros
-        return norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=self.epsilon)
-
 
 def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:
     """The next seed, and the rate of the dropout that it is for; rate 0 without seeds."""

@@ -149,7 +149,13 @@ class AdamW(tf.Module):
                 for multiplier, decay in kinds
             ]
 
-        hparams, muon, (root, whole) = self.hparams, self.muon, self._bias_corrections()
+        hparams, muon = self.hparams, self.muon
+        root = whole = 1.0  # of the bias correction: sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based
+        if hparams.adam_bias_correction:
+            updates = tf.cast(self.step + 1, tf.float32)
+            betas = (hparams.adam_beta1, hparams.adam_beta2)
+            powers = [-tf.math.expm1(updates * math.log(beta)) if beta else 1.0 for beta in betas]
+            whole, root = powers[0], tf.sqrt(powers[1])
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": hparams.adam_beta1, "beta2": hparams.adam_beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
@@ -180,16 +186,6 @@ class AdamW(tf.Module):
             update_all(None, *arguments)
         else:
             context.merge_call(update_all, args=arguments)  # once for all replicas
-
-    def _bias_corrections(self) -> tuple[tf.Tensor | float, tf.Tensor | float]:
-        """sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based; ones without bias correction."""
-        if not self.hparams.adam_bias_correction:
-            return 1.0, 1.0
-        updates = tf.cast(self.step + 1, tf.float32)
-        beta1, beta2 = self.hparams.adam_beta1, self.hparams.adam_beta2
-        of_mean = -tf.math.expm1(updates * math.log(beta1)) if beta1 else 1.0
-        of_variance = -tf.math.expm1(updates * math.log(beta2)) if beta2 else 1.0
-        return tf.sqrt(of_variance), of_mean
 
 
 def _for_every_copy(
