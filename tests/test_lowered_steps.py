@@ -41,30 +41,17 @@ CONSTANT_BYTES = 1_000_000
 # Large enough that every array of a number for each score, state or byte of the hash is above the bound.
 BATCH, LENGTH = 64, 128
 # What a program does not depend on, or only in numbers that stand in it.
-_NUMBERS = {
-    *(
-        "model_name",
-        "recipe",
-        "data_dir",
-        "model_dir",
-        "results_dir",
-        "results_txt",
-        "results_json",
-        "pretrain_tfrecords",
-    ),
-    *("eval_tfrecords", "learning_rate", "num_train_steps", "num_warmup_steps", "lr_decay_steps", "weight_decay_rate"),
-    *("iterations_per_loop", "save_checkpoints_steps", "gen_weight", "disc_weight", "clm_weight", "scl_weight"),
-    *("clip_norm", "adam_beta2", "phases", "mask_rates", "mask_prob", "max_predictions_per_seq", "model_size"),
-    *("init_from_teacher", "init_generator_checkpoint", "init_encoder_from_generator", "generator_hidden_size"),
-    *("generator_embedding_size", "generator_layers", "aux_weight", "precision", "stack_layers"),
-    *("relative_position_buckets", "relative_position_max_distance", "initializer_range"),
-}
+_NUMBERS = """
+    model_name recipe data_dir model_dir results_dir results_txt results_json pretrain_tfrecords eval_tfrecords
+    learning_rate num_train_steps num_warmup_steps lr_decay_steps weight_decay_rate iterations_per_loop phases
+    save_checkpoints_steps gen_weight disc_weight clm_weight scl_weight aux_weight clip_norm adam_beta2 mask_rates
+    mask_prob max_predictions_per_seq model_size init_from_teacher init_generator_checkpoint stack_layers precision
+    init_encoder_from_generator generator_hidden_size generator_embedding_size generator_layers initializer_range
+    relative_position_buckets relative_position_max_distance
+"""
 # Always run; the others are slow.
-CHOSEN: list[str] = [
-    name
-    for name in ("electra_small", "coco_lm_small", "amos_small", "bert_small_segment_tasks")
-    if name in recipe_names()
-]
+_CHOSEN = ("electra_small", "coco_lm_small", "amos_small", "bert_small_segment_tasks")
+CHOSEN = [name for name in _CHOSEN if name in recipe_names()]
 
 
 @functools.cache
@@ -87,10 +74,10 @@ def programs_of_recipes() -> dict[str, str]:
     first: dict[str, str] = {}
     for recipe in dict.fromkeys([*CHOSEN, *recipe_names()]):
         config = config_of(recipe, Path("."), teacher=False)
-        values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NUMBERS}
+        values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NUMBERS.split()}
         values["teacher"] = recipes.is_taught(recipe)
         sizes = values["model_hparam_overrides"]
-        values["model_hparam_overrides"] = {name: size for name, size in sizes.items() if name not in _NUMBERS}
+        values["model_hparam_overrides"] = {name: size for name, size in sizes.items() if name not in _NUMBERS.split()}
         found[recipe] = first.setdefault(json.dumps(values, sort_keys=True, default=str), recipe)
     return found
 
@@ -109,15 +96,8 @@ def steps_of_recipe(recipe: str) -> Iterator[tuple[str, Program]]:
 
 # Fine-tuning: a task of each kind.
 
-KINDS = {
-    "classification": "cola",
-    "regression": "sts",
-    "qa": "squad",
-    "tagging": "chunk",
-    "choice": "copa",
-    "spans": "wic",
-    "prompt": "sst",
-}
+KINDS = {"classification": "cola", "regression": "sts", "qa": "squad", "tagging": "chunk", "choice": "copa"}
+KINDS |= {"spans": "wic", "prompt": "sst"}
 _TEXT = "the file is open"
 # Of the tasks whose golden files hold what is wrong on purpose, or that have none.
 _ROWS: dict[str, dict[str, Any]] = {
@@ -125,30 +105,17 @@ _ROWS: dict[str, dict[str, Any]] = {
     "sst": {"sentence": _TEXT, "label": "1"},
     "sts": {"sentence1": _TEXT, "sentence2": _TEXT, "score": 1.0},
     "copa": {"premise": _TEXT, "choice1": "the list", "choice2": "all", "question": "effect", "label": 1, "idx": 0},
-    "wic": {
-        "sentence1": _TEXT,
-        "start1": 4,
-        "end1": 8,
-        "sentence2": "open the file",
-        "start2": 9,
-        "end2": 13,
-        "word": "file",
-        "label": True,
-        "idx": 0,
-    },
+    "wic": {"sentence1": _TEXT, "start1": 4, "end1": 8, "sentence2": "open the file", "start2": 9, "end2": 13}
+    | {"word": "file", "label": True, "idx": 0},
 }
 
 
 def finetuning_config(kind: str) -> FinetuningConfig:
     """A task of a kind, of tiny sizes."""
     path, name = folder(), KINDS[kind]
-    sizes = {
-        "model_size": "small",
-        "model_hparam_overrides": recipes.SIZES,
-        "embedding_size": 32,
-        "max_seq_length": LENGTH,
-    }
-    settings: dict[str, Any] = sizes | {"train_batch_size": BATCH, "eval_batch_size": BATCH, "precision": "bfloat16"}
+    settings: dict[str, Any] = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "precision": "bfloat16"}
+    settings |= {"model_size": "small", "model_hparam_overrides": recipes.SIZES, "embedding_size": 32}
+    settings["max_seq_length"] = LENGTH
     if name in _ROWS:
         settings["raw_data_dir"] = str(path)
         first, second = _ROWS[name], _ROWS[name] | ({"label": "0"} if name in ("cola", "sst") else {})

@@ -249,20 +249,20 @@ class Encoder(Layer):
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
-        a, made = self.architecture, dict[int, TransformerLayer]()
+        a, by_number = self.architecture, dict[int, TransformerLayer]()
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
         for number, (attention_of, ffn_of) in reversed(list(enumerate(shared))):
-            made[number] = TransformerLayer(
+            by_number[number] = TransformerLayer(
                 f"{self.scope}/encoder/layer_{number}",
                 a,
                 self.seed,
-                made.get(attention_of),
-                made.get(ffn_of),
+                by_number.get(attention_of),
+                by_number.get(ffn_of),
                 has_norm=a.first_norm or number > 0,
                 attention_class=self.attention_class,
                 qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
             )
-        return [made[number] for number in range(a.num_hidden_layers)]
+        return [by_number[number] for number in range(a.num_hidden_layers)]
 
     def call(
         self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None

@@ -191,43 +191,7 @@ def test_the_gradient_of_gelu_in_float32_is_as_good_as_float32():
     np.testing.assert_allclose(found, exact, rtol=4e-7, atol=4e-7)
 
 
-def test_gradients_reach_variables_through_graphs_and_unknown_lengths():
-    norm = layers.LayerNorm("norm", 8)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 8]), tf.TensorSpec([None, 8])])
-    def gradients(x, y):
-        with tf.GradientTape() as tape:
-            total = layers.norm_of_sum(x, y, tf.zeros([8]), norm.gamma, norm.beta, SEED, rate=0.0)
-            value = tf.reduce_sum(total * x)
-        return tape.gradient(value, [norm.gamma, norm.beta])
-
-    for rows in (3, 6):
-        x, y = normal(rows, 8, dtype=tf.float32), normal(rows, 8, seed=1, dtype=tf.float32)
-        to_gamma, to_beta = gradients(x, y)
-        total = (x + y).numpy()
-        normed = (total - total.mean(-1, keepdims=True)) / total.std(-1, keepdims=True)
-        np.testing.assert_allclose(to_gamma, (normed * x.numpy()).sum(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(to_beta, x.numpy().sum(0), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("length", [1, 7, 40])
-def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
-    """As when fine-tuning, in batches of similar length."""
-    scores, allowed = normal(2, 3, length, length), tf.ones([2, 1, 1, length], tf.bool)
-
-    values = normal(2, 3, length, 4, seed=1)
-
-    def output(scores, values, allowed):
-        bias = tf.zeros([1, 1, 1, 1], tf.float64)
-        return attention_module.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
-
-    shapes = ([2, 3, None, None], [2, 3, None, 4])
-    unknown = [*(tf.TensorSpec(shape, tf.float64) for shape in shapes), tf.TensorSpec([2, 1, 1, None], tf.bool)]
-    traced = tf.function(output, input_signature=unknown, autograph=False)
-    np.testing.assert_allclose(traced(scores, values, allowed), tf.nn.softmax(3.0 * scores) @ values, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["gelu", "norm of sum, dropout", "attention, dropout"])
+@pytest.mark.parametrize("name", ["norm of sum, dropout", "attention, dropout"])
 def test_gradients_of_a_graph_that_a_tape_has_seen_called(name):
     block, shapes = FORMULAS[name]
     tensors = [tf.cast(normal(*shape, seed=i), tf.bfloat16) for i, shape in enumerate(shapes)]
@@ -246,9 +210,8 @@ def test_a_graph_with_blocks_in_it_is_given_back():
     assert graph() is None
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same(rate):
-    x = tf.ones([400, 500])
+def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same():
+    x, rate = tf.ones([400, 500]), 0.1
     seeds = layers.SeedStream(SEED)
     with tf.GradientTape() as tape:
         tape.watch(x)
