@@ -4,8 +4,7 @@ Main network, generator and both towers of a two-tower generator are of this cla
 length, V vocabulary, E embedding, H hidden.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -153,32 +152,23 @@ class TransformerLayer(Layer):
         self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, keeps_little: bool = False
     ) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]; `keeps_little`, in one program: activations are computed again for the gradient."""
+        y = self.attention(self._normed(x, self.attention_norm), context, seeds)
+        x = self._added(x, y, self.attention.output_dense, self.attention_norm, seeds)
+        y = self._normed(x, self.output_norm)
+        if keeps_little:
+            y = xla.feed_forward(self.intermediate, self.output_dense, y)
+        else:
+            y = self.output_dense.product(self.intermediate(y))
+        return self._added(x, y, self.output_dense, self.output_norm, seeds)
 
-        def attend(x: tf.Tensor) -> tf.Tensor:
-            return self.attention(x, context, seeds)
+    def _normed(self, x: tf.Tensor, norm: LayerNorm | None) -> tf.Tensor:
+        return norm(x) if self._is_pre_norm and norm is not None else x
 
-        def feed_forward(x: tf.Tensor) -> tf.Tensor:
-            if keeps_little:
-                return xla.feed_forward(self.intermediate, self.output_dense, x)
-            return self.output_dense.product(self.intermediate(x))
-
-        x = self._residual(x, attend, self.attention.output_dense, self.attention_norm, seeds)
-        return self._residual(x, feed_forward, self.output_dense, self.output_norm, seeds)
-
-    def _residual(
-        self,
-        x: tf.Tensor,
-        branch: Callable[[tf.Tensor], tf.Tensor],
-        last: Dense,
-        norm: LayerNorm | None,
-        seeds: SeedStream | None,
-    ) -> tf.Tensor:
-        """Adds a residual branch. The bias of its last layer, which `branch` leaves out, is added here."""
-        y = branch(norm(x) if self._is_pre_norm and norm is not None else x)
+    def _added(self, x: tf.Tensor, y: tf.Tensor, last: Dense, norm: Any, seeds: SeedStream | None) -> tf.Tensor:
+        """Adds a branch y, whose last layer left out its bias, and normalises the sum where layers are post-norm."""
         (seed, rate), bias = seed_and_rate(seeds, self.dropout_rate), last.bias_or_zeros
         if self._is_pre_norm:
             return layers.residual_sum(x, y, bias, seed, rate=rate)
-        assert norm is not None
         return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
 
 

@@ -170,15 +170,15 @@ class AdamW(tf.Module):
             rates, muon_rates, adam["epsilon"], factor = scalars
             kind_of = [kinds.index(kind) for kind in zip(self._multiplier, self._decay, strict=True)]
             for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
-                arguments = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
-                _for_every_copy(strategy, self._variables[index], _update, arguments, keep)
+                of_adam = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
+                _for_every_copy(strategy, keep, self._variables[index], _update, *of_adam)
             if muon is not None:
                 for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
                     of_muon = (momentum, direction, muon_rates[kind_of[index]])
-                    _for_every_copy(strategy, self._variables[index], muon.step, of_muon, keep)
+                    _for_every_copy(strategy, keep, self._variables[index], muon.step, *of_muon)
             if self.average is not None:
                 for variable, average in zip(self._variables, self.averages, strict=True):
-                    _for_every_copy(strategy, average, self.average.follow, (variable, share))
+                    _for_every_copy(strategy, None, average, self.average.follow, variable, share)
 
         arguments = (tf.nest.pack_sequence_as(scalars, read), gradients, directions, share, keep)
         context = tf.distribute.get_replica_context()
@@ -188,16 +188,10 @@ class AdamW(tf.Module):
             context.merge_call(update_all, args=arguments)  # once for all replicas
 
 
-def _for_every_copy(
-    strategy: Any,
-    variable: tf.Variable,
-    function: Callable[..., None],
-    arguments: tuple[Any, ...],
-    keep: tf.Tensor | None = None,
-) -> None:
+def _for_every_copy(strategy: Any, keep: Any, variable: tf.Variable, function: Any, *arguments: Any) -> None:
     """Calls a function (variable, *arguments) for every copy of a variable, unless `keep` is false."""
 
-    def change(variable: tf.Variable, keep: tf.Tensor | None, *arguments: Any) -> None:
+    def change(variable: tf.Variable, keep: Any, *arguments: Any) -> None:
         if keep is None:
             function(variable, *arguments)
         else:
@@ -209,15 +203,7 @@ def _for_every_copy(
         strategy.extended.update(variable, change, args=(keep, *arguments), group=False)
 
 
-def _update(
-    variable: tf.Variable,
-    mean: tf.Variable,
-    variance: tf.Variable,
-    gradient: tf.Tensor,
-    rates: dict[str, tf.Tensor],
-    adam: dict[str, tf.Tensor],
-    factor: Any,
-) -> None:
+def _update(variable: Any, mean: Any, variance: Any, gradient: Any, rates: Any, adam: Any, factor: Any) -> None:
     """Weight decay and Adam of one variable, in few passes over memory."""
     if "kept" in rates:
         variable.assign(variable * rates["kept"])
