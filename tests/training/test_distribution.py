@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import types
 
 import numpy as np
 import pytest
@@ -143,20 +142,3 @@ def test_a_host_that_dies_stops_the_others_which_name_the_checkpoint_to_go_on_fr
     saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])
     assert saved and int(saved[1]) >= 10
     assert newest_good(tmp_path / "models" / "test") == (int(saved[1]), [])
-
-
-def test_several_hosts_use_as_many_gpus_as_asked_for(monkeypatch):
-    """Which GPUs are visible has to be said before the strategy looks for them."""
-    told: list[object] = []
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b", "c"])
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: told.append((gpus, kind)))
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: told.append((gpu, grows)))
-    monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", lambda options: None)
-
-    def made():
-        told.append("made")
-        return types.SimpleNamespace(extended=types.SimpleNamespace())
-
-    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", made)
-    distribution.make_strategy(DeviceHparams(strategy="multi_worker", num_gpus=2))
-    assert told == [(["a", "b"], "GPU"), ("a", True), ("b", True), "made"]

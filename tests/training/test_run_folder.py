@@ -24,6 +24,13 @@ def config(**changes):
     return json.dumps(HPARAMS | {"num_warmup_steps": 10, "precision": "bfloat16"} | changes)
 
 
+def begin(path, overwrite=False, chief=True, **changes):
+    """What a command does that starts a run in a folder."""
+    with RunFolder(path, chief, overwrite) as folder:
+        folder.check(config(**changes), set())
+        folder.begin(config(**changes), VOCAB)
+
+
 @pytest.fixture
 def old(tmp_path):
     """A finished run with a fine-tuned model in its folder."""
@@ -46,10 +53,7 @@ def others(path):
 
 def test_overwrite_gives_the_old_run_another_name_and_says_so(old, capsys):
     for number in (1, 2):
-        with RunFolder(old, overwrite=True) as folder:
-            folder.check(config(learning_rate=0.3), set())
-            assert (old / "model.ckpt-9.index").exists()
-            folder.begin(config(learning_rate=0.3), VOCAB)
+        begin(old, overwrite=True, learning_rate=0.3)
         assert f"what was in {old} is in {old}.old-{number} now" in capsys.readouterr().out
         assert json.loads((old / "config.json").read_text())["learning_rate"] == 0.3
         assert sorted(path.name for path in old.iterdir()) == ["config.json", "vocab.txt"]
@@ -60,16 +64,14 @@ def test_overwrite_gives_the_old_run_another_name_and_says_so(old, capsys):
 
 def test_a_new_run_that_came_to_no_checkpoint_is_not_set_aside_in_turn(old):
     for _ in range(2):
-        with RunFolder(old, overwrite=True) as folder:
-            folder.begin(config(), VOCAB)
+        begin(old, overwrite=True)
     assert others(old) == ["model.old-1"] and is_old(old.with_name("model.old-1"))
 
 
 def test_overwrite_renames_a_link_and_leaves_what_it_points_to(old, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(old)
-    with RunFolder(link, overwrite=True) as folder:
-        folder.begin(config(), VOCAB)
+    begin(link, overwrite=True)
     assert is_old(old) and not link.is_symlink() and link.with_name("link.old-1").readlink() == old
     assert others(old) == ["link", "link.old-1"]
 
@@ -84,8 +86,7 @@ def test_a_folder_with_another_programs_configuration_is_left_alone(tmp_path, co
 
 
 def test_only_the_chief_moves_and_writes(old):
-    with RunFolder(old, chief=False, overwrite=True) as folder:
-        folder.begin(config(learning_rate=0.3), VOCAB)
+    begin(old, overwrite=True, chief=False, learning_rate=0.3)
     assert is_old(old) and json.loads((old / "config.json").read_text())["learning_rate"] == 0.1
 
 
@@ -141,10 +142,8 @@ def test_another_configuration_is_refused_where_something_was_trained(old, tmp_p
         folder.check(config(train_batch_size=9), {"train_batch_size"})
         with pytest.raises(UserError, match=r"learning_rate was 0\.1, is 0\.3\. Do this\.$"):
             folder.check(config(learning_rate=0.3), set())
-    with RunFolder(tmp_path / "young") as folder:
-        folder.begin(config(), VOCAB)
-    with RunFolder(tmp_path / "young") as folder:
-        folder.check(config(learning_rate=0.3), set())
+    begin(tmp_path / "young")
+    begin(tmp_path / "young", learning_rate=0.3)
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(old, tmp_path):
@@ -181,8 +180,7 @@ def test_what_killed_processes_left_behind_is_removed(old):
     for name in ("config.json", "best/best.json"):
         (old / f"{name}.{socket.gethostname()}-{ended.pid}.tmp").write_text("")
     (old / "notes.tmp").write_text("")  # not ours
-    with RunFolder(old) as folder:
-        folder.begin(config(), VOCAB)
+    begin(old)
     left = sorted(str(path.relative_to(old)) for path in old.rglob("*") if path.is_file())
     assert left == ["config.json", "finetuning_models/precious", "model.ckpt-9.index", "notes.tmp", "vocab.txt"]
 
