@@ -1,19 +1,28 @@
-"""Programs killed at random moments: nothing is lost, nothing different, nothing left over.
+"""Programs that are killed or meet a fault: nothing is lost, nothing different, nothing left over.
 
-  python -m tests.test_kills --kills 100 --seed 0 [--programs pretraining,builder,finetuning]
+  python -m tests.test_kills --kills 60 --faults 200 --seed 0 [--programs pretraining,builder]
 
-A run of each program is killed again and again, by SIGKILL or SIGTERM, at a moment drawn from its start-up or its work,
-until it gets to its end; then all that it leaves must be what an undisturbed run leaves: metrics, evaluations, scores,
-weights bit for bit, the names of its files. Runs follow one another until there were as many kills as asked for.
+An undisturbed run of each program records the calls that open or change a file of its folder. Later runs are disturbed:
 
-The programs run in processes forked from one that has imported TensorFlow, or most kills would hit that import.
+  SIGKILL, SIGTERM   a signal at a random moment (--kills), up to six times in a run
+  kill               the process ends at a named call (--faults), as by a power cut without loss of what was written
+  full, readonly     from that call on no space is left, or the file system refuses to be written
+  eio                one call fails with an input/output error
+  clock              the clock jumps back by a day, and forward by a year a second later
+
+The same command runs again until it comes to its end. What it leaves must be what the undisturbed run left, but for
+times: metrics, evaluations, scores, weights bit for bit, the names of the files. A process that was not killed must
+have ended with one line of error. Processes are forked from one that has imported TensorFlow, or most kills would hit
+that import.
 """
 
 import argparse
 import collections
 import contextlib
+import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -24,180 +33,192 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from electra_tf2.formats.checkpoint_files import write_state
+from electra_tf2.formats import checkpoint_files
 from tests.corpus.test_build_pretraining_dataset import write_corpus
-from tests.support import golden, training
-from tests.support.finetuning import write_lines
-from tests.support.programs import start_fork_server as start_server
-from tests.support.programs import start_forked as start
+from tests.finetune.test_run_finetuning import command
+from tests.support import golden, programs, training
+from tests.support.finetuning import TASKS, write_lines
 
-MOST_KILLS = 6  # of one run
-_WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object"]
+SIGNALS, FAULTS = ("SIGKILL", "SIGKILL", "SIGTERM"), ("kill", "full", "readonly", "eio", "clock")
+_ERRORS = {"full": errno.ENOSPC, "readonly": errno.EROFS, "eio": errno.EIO}
+_UNTOUCHED = {"kill": ("read",), "full": ("read", "remove", "rmdir"), "readonly": ("read",)}  # calls by kind of fault
+_CALLS = {f"os.{name}": name for name in ("rename", "remove", "mkdir", "rmdir", "truncate", "fsync")}  # by event
 _OF_THE_CLOCK = {"examples_per_second", "seconds", "peak_memory", "model_dir", "pretrained_model_dir", "output_dir"}
+Words = Callable[[Path], list[str]]  # the command line of a run in a folder
 
 
-class Program(NamedTuple):
-    """A program to kill.
-
-    words: its command line, given the folder of the run.
-    began: whether it has got to its work, by the folder and what it printed.
-    """
-
-    name: str
-    words: Callable[[Path], list[str]]
-    began: Callable[[Path, str], bool]
-
-
-def pretraining(data: Path) -> Program:
+def pretraining(data: Path, *flags: str, **overrides: Any) -> Words:
     training.write_records(data / "pretrain_tfrecords")
-    hparams = training.hparams(
-        data,
-        num_train_steps=45,
-        iterations_per_loop=5,
-        save_checkpoints_steps=3,
-        keep_checkpoint_max=2,
-        eval_every_steps=4,
-        num_eval_steps=2,
-        do_eval=True,
-        eval_tfrecords=str(data / "pretrain_tfrecords" / "*"),
-    )
+    steps = {"num_train_steps": 15, "iterations_per_loop": 5, "save_checkpoints_steps": 3, "keep_checkpoint_max": 1}
+    evaluation = {"eval_tfrecords": str(data / "pretrain_tfrecords" / "*"), "eval_every_steps": 4, "num_eval_steps": 2}
+    hparams = training.hparams(data, do_eval=True, **steps, **evaluation, **overrides)
 
     def words(folder: Path) -> list[str]:
-        results = {f"results_{kind}": str(folder / f"results.{kind}") for kind in ("txt", "json")}
-        return ["run_pretraining.py", "--hparams", json.dumps(hparams | {"model_dir": str(folder)} | results)]
+        places = {f"results_{kind}": str(folder / f"results.{kind}") for kind in ("txt", "json")}
+        return ["run_pretraining.py", "--hparams", json.dumps(hparams | places | {"model_dir": str(folder)}), *flags]
 
-    return Program("pretraining", words, lambda folder, log: "\nstep " in log)
+    return words
 
 
-def builder(data: Path) -> Program:
+def finetuning(data: Path, **overrides: Any) -> Words:
+    """Trials of two tasks, with the files and the archive of GLUE's server."""
+    for split, size in (("train", 40), ("dev", 16)):
+        lines = [{"text": f"the {word}", "label": "some"} for word in ("file", "error") for _ in range(size // 2)]
+        lines[1::2] = [line | {"label": "none"} for line in lines[1::2]]
+        write_lines(data / "finetuning_data" / "kind" / f"{split}.jsonl", *map(json.dumps, lines))
+        rows = (TASKS / "rte" / f"{split}.tsv").read_text().splitlines()
+        write_lines(data / "finetuning_data" / "rte" / f"{split}.tsv", *rows)
+    hparams: dict[str, Any] = {"task_names": ["kind", "rte"], "num_trials": 2, "keep_all_models": False}
+    hparams |= {"save_checkpoints_steps": 3, "eval_every_steps": 4, "keep_best": True, "write_test_outputs": True}
+    return lambda folder: command(data, folder, **hparams | overrides)[1:]
+
+
+def prediction(data: Path) -> Words:
+    rows = write_lines(data / "rows.jsonl", '{"text": "the file is open"}', '{"text": "the line is open"}')
+    quick = {
+        "task_names": ["kind"],
+        "num_trials": 1,
+        "num_train_epochs": 0.2,
+        "keep_best": False,
+        "eval_every_steps": 0,
+    }
+    train = finetuning(data, **quick, write_test_outputs=False)(data)
+    assert run(train, data / "log", data)[0] == 0
+    model = str(data / "finetuning_models" / "kind_model_1")
+    words = ["run_finetuning.py", "--predict", str(rows), "--model-dir", model, "--predict-output"]
+    return lambda folder: [*words, str(folder / "labelled.jsonl")]
+
+
+def builder(data: Path) -> Words:
     corpus = write_corpus(data / "corpus", documents=2000)
     settings = {"--corpus-dir": corpus, "--vocab-file": golden.CHECKPOINT / "vocab.txt", "--max-seq-length": 32}
     settings |= {"--dev-fraction": 0.05, "--num-shards": 12, "--num-processes": 2}
     words = [str(word) for item in settings.items() for word in item]
-    return Program(
-        "builder",
-        lambda folder: ["build_pretraining_dataset.py", *words, "--output-dir", str(folder)],
-        lambda folder, log: (folder / "unfinished.json").exists(),
-    )
+    return lambda folder: ["build_pretraining_dataset.py", *words, "--output-dir", str(folder)]
 
 
-def finetuning(data: Path) -> Program:
-    rng = random.Random(0)
-    for split, size in (("train", 80), ("dev", 24)):
-        rows = [(rng.choices(_WORDS, k=rng.randint(3, 9)), rng.randrange(2)) for _ in range(size)]
-        lines = [{"text": " ".join(words + ["error"] * label), "label": ["no", "yes"][label]} for words, label in rows]
-        write_lines(data / "finetuning_data" / "mine" / f"{split}.jsonl", *map(json.dumps, lines))
-    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
-    hparams = {name: sizes[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")} | {
-        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
-        "init_checkpoint": str(golden.CHECKPOINT),
-        "data_dir": str(data),
-        "tasks": {"mine": {"type": "classification", "text_columns": ["text"]}},
-        "task_names": ["mine"],
-        "max_seq_length": 16,
-        "train_batch_size": 8,
-        "eval_batch_size": 8,
-        "num_train_epochs": 2.0,
-        "num_trials": 2,
-        "keep_all_models": False,
-        "iterations_per_loop": 5,
-        "save_checkpoints_steps": 3,
-        "eval_every_steps": 4,
-        "keep_best": True,
-        "learning_rate": 1e-3,
-    }
-
-    def words(folder: Path) -> list[str]:
-        return ["run_finetuning.py", "--hparams", json.dumps(hparams | {"pretrained_model_dir": str(folder)})]
-
-    return Program("finetuning", words, lambda folder, log: "\nstep " in log)
+def conversion(data: Path) -> Words:
+    words = ["convert_model.py", "--from", str(golden.CHECKPOINT), "--format", "huggingface", "--overwrite", "--to"]
+    return lambda folder: [*words, str(folder / "model")]
 
 
-PROGRAMS = {make.__name__: make for make in (pretraining, builder, finetuning)}
+def _old_run(folder: Path, shared: Path) -> None:
+    """A finished run of another seed, made once and copied."""
+    if not shared.exists():
+        words = pretraining(shared.with_name("old_data"), seed=1)
+        assert run(words(shared), shared.with_suffix(".log"), shared)[0] == 0
+    shutil.copytree(shared, folder)
 
 
-# ---- a program in a process of its own ----
+def _holds_a_run(folder: Path) -> bool:
+    """The old run is there, or has the name that --overwrite gave it."""
+    return any(checkpoint_files.steps(place) for place in folder.parent.glob(f"{folder.name}*"))
 
 
-def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> bool:
-    """True if the condition came true before the process ended."""
-    while process.exitcode is None:
-        if condition():
-            return True
-        process.join(0.01)
-    return False
+class Program(NamedTuple):
+    """A program to disturb."""
+
+    make: Callable[[Path], Words]  # writes its data to a folder
+    prepare: Callable[[Path, Path], None] = lambda folder, shared: None  # of a run, before its first start
+    holds: Callable[[Path], bool] = lambda folder: True  # what every disturbed run must leave at once
 
 
-def workers(process: ForkServerProcess) -> list[int]:
-    """The children of a process, and theirs."""
-    found: list[int] = []
-    waiting = [process.pid]
-    while waiting:
-        parent = waiting.pop()
-        with contextlib.suppress(OSError):
-            children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-            found += children
-            waiting += children
-    return found
+PROGRAMS = {
+    "pretraining": Program(pretraining),
+    "overwriting": Program(lambda data: pretraining(data, "--overwrite"), _old_run, _holds_a_run),
+    "finetuning": Program(finetuning),
+    "prediction": Program(prediction),
+    "builder": Program(builder),
+    "conversion": Program(conversion),
+}
 
 
-def used(process: ForkServerProcess) -> float:
-    """Seconds of the processor that a process and its children have used; 0 once it is gone."""
-    ticks = 0
-    for pid in (process.pid, *workers(process)):
-        with contextlib.suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+class Disturbance(NamedTuple):
+    """A kind of FAULTS at the number-th call of a name, from 0, or one of SIGNALS some seconds after so many calls."""
+
+    kind: str
+    call: str
+    number: int
+    delay: float = 0.0
 
 
-def outlive(process: ForkServerProcess, seconds: float) -> bool:
-    """True if a process goes on for so many seconds of the processor: what else the machine does changes no moment."""
-    begun = used(process)
-    return wait_until(lambda: used(process) >= begun + seconds, process)
+def _run_in_child(words: list[str], log: Path, folder: Path, fault: Disturbance | None) -> None:
+    """In the process: the program, whose calls in a folder are written beside its log; one of them meets a fault.
+
+    The folder's neighbours of the same beginning belong to it: what --overwrite moves aside.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    record, process, fsync, now = os.open(log.with_suffix(".calls"), os.O_WRONLY), os.getpid(), os.fsync, time.time
+    broken = 0  # errno of all further writing
+
+    def audited_fsync(file: int) -> None:
+        sys.audit("os.fsync", file)
+        fsync(file)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal broken
+        call = _CALLS.get(event)
+        if event == "open" and not isinstance(arguments[0], int):
+            call = "write" if arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else "read"
+        if call is None or os.getpid() != process:
+            return
+        path = arguments[0]
+        path = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
+        if not path.startswith(str(folder)):
+            return
+        os.write(record, f"{call}\n".encode())
+        kind = fault.kind if fault is not None and fault[1:3] == (call, counts[call]) else ""
+        counts[call] += 1
+        if kind == "kill":
+            os.kill(process, signal.SIGKILL)
+        if kind == "clock":
+            begun = time.monotonic()
+            time.time = lambda: now() + (365 * 86_400.0 if time.monotonic() > begun + 1 else -86_400.0)
+        number = _ERRORS.get(kind, 0 if call == "read" else broken)
+        broken = number if kind in ("full", "readonly") else broken
+        if number:
+            raise OSError(number, os.strerror(number), path)
+
+    os.fsync = audited_fsync  # type: ignore[assignment]  # which Python does not audit itself
+    sys.addaudithook(hook)
+    programs._run_in_child(words, log, {})
 
 
-def group_is_gone(group: int) -> bool:
-    """True if no process of a group is left, once those that are about to end had their time."""
-    for _ in range(600):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
+def run(words: list[str], log: Path, folder: Path, disturbance: Disturbance | None = None) -> tuple[int | None, str]:
+    """`python words` in a process of its own. Returns its exit code, None if it hung or left processes, and output."""
+    programs.start_fork_server()
+    for path in (log, log.with_suffix(".calls")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_run_in_child, args=(words, log, folder, disturbance))
+    process.start()
+    if disturbance is not None and disturbance.kind in SIGNALS:
+        while process.exitcode is None and log.with_suffix(".calls").read_bytes().count(b"\n") < disturbance.number:
+            process.join(0.01)
+        process.join(disturbance.delay)
+        if process.exitcode is None and process.pid is not None:
+            os.kill(process.pid, signal.Signals[disturbance.kind])
+    process.join(300)
+    code, end = process.exitcode, time.monotonic() + 60  # by which the group is gone
+    with contextlib.suppress(ProcessLookupError):
+        while process.pid is not None:
+            late = time.monotonic() > end or code is None
+            os.killpg(process.pid, signal.SIGKILL if late else 0)
+            code = None if late else code
+            time.sleep(0.1)
+    return code, log.read_text()
 
 
-# ---- what a run leaves ----
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _without_clock(value: Any, folder: Path) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_clock(one, folder) for name, one in value.items() if name not in _OF_THE_CLOCK}
-    if isinstance(value, list):
-        return [_without_clock(one, folder) for one in value]
-    return value.replace(str(folder), "<folder>") if isinstance(value, str) else value
-
-
-def _weights(index: Path) -> dict[str, str]:
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(str(index.with_suffix("")))
-        names = [name for name in reader.get_variable_to_shape_map() if not name.startswith("_CHECKPOINTABLE")]
-        return {name: hashlib.sha256(np.asarray(reader.get_tensor(name)).tobytes()).hexdigest() for name in names}
-    except tf.errors.OpError as error:  # a difference, and the campaign goes on
-        return {"cannot be read": str(error)}
+def _without_clock(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name not in _OF_THE_CLOCK}
 
 
 def left_by(folder: Path) -> dict[str, Any]:
@@ -208,175 +229,121 @@ def left_by(folder: Path) -> dict[str, Any]:
         if "events" in path.parts or re.search(r"ckpt-\d+\.(json|data-)", name):
             continue
         if path.suffix == ".index":
-            left[name] = _weights(path)
-        elif path.suffix == ".json":
-            left[name] = _without_clock(json.loads(path.read_text()), folder)
-        elif path.suffix == ".jsonl":
-            left[name] = [_without_clock(json.loads(line), folder) for line in path.read_text().splitlines()]
+            reader = tf.train.load_checkpoint(str(path.with_suffix("")))
+            names = [key for key in reader.get_variable_to_shape_map() if not key.startswith("_CHECKPOINTABLE")]
+            left[name] = {key: np.asarray(reader.get_tensor(key)).tobytes() for key in names}
+        elif path.suffix in (".json", ".jsonl"):
+            texts = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
+            texts = [text.replace(str(folder), "<folder>") for text in texts]
+            left[name] = [json.loads(text, object_hook=_without_clock) for text in texts]
         elif path.suffix == ".zip":  # beside the times
             with zipfile.ZipFile(path) as archive:
                 left[name] = {one.filename: one.CRC for one in archive.infolist()}
         else:
-            left[name] = _digest(path)
+            left[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return left
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    return [
-        f"{'lost' if name not in found else 'left over' if name not in expected else 'different'}: {name}"
-        for name in sorted(expected.keys() | found.keys())
-        if name not in expected or name not in found or expected[name] != found[name]
-    ]
+class Campaign:
+    """Disturbs runs of one program and counts what comes of it."""
 
-
-_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
-
-
-def with_saved(expected: dict[str, Any], found: dict[str, Any], saved: set[int]) -> dict[str, Any]:
-    """What is expected where signals saved steps of their own: the newest are kept, whoever saved them.
-
-    An undisturbed run does not tell the weights of such a step; those of the steps after it show that they were right.
-    """
-    regular = sorted(int(match[1]) for name in expected if (match := _INDEX.fullmatch(name)))
-    kept = sorted({*regular, *saved})[-len(regular) :] if regular else []
-    if kept == regular:
-        return expected
-    names = {f"model.ckpt-{step}.index" for step in kept}
-    result = {name: value for name, value in expected.items() if name in names or not _INDEX.fullmatch(name)}
-    result |= {name: found.get(name) for name in names - result.keys()}
-    with tempfile.TemporaryDirectory() as folder:
-        write_state(Path(folder), kept)
-        return result | {"checkpoint": _digest(Path(folder, "checkpoint"))}
-
-
-# ---- kills ----
-
-
-class Attack:
-    """Kills runs of one program and counts what comes of it."""
-
-    def __init__(self, program: Program, work: Path, rng: random.Random) -> None:
-        self.program, self.work, self.rng = program, work, rng
+    def __init__(self, name: str, work: Path) -> None:
+        self.name, self.work, self.program = name, work / name, PROGRAMS[name]
+        self.words = self.program.make(self.work / "data")
         self.counts: collections.Counter[str] = collections.Counter()
         self.problems: list[str] = []
-        self.saved: set[int] = set()  # steps that signals saved in the run at hand
-        self.starting = self.working = 0.0  # seconds of the processor in an undisturbed run
-        self.expected = self._undisturbed()
+        folder, log = self._prepared("undisturbed")
+        code, text = run(self.words(folder), log, folder)
+        assert code == 0, text
+        self.expected = left_by(folder)
+        self.calls = collections.Counter(log.with_suffix(".calls").read_text().split())
 
-    def _start(self, folder: Path) -> tuple[ForkServerProcess, Path]:
-        log = self.work / f"{folder.name}.log"
-        log.write_text("")
-        return start(self.program.words(folder), log), log
+    def _prepared(self, name: str) -> tuple[Path, Path]:
+        """The folder of a run, and its log beside what a fault may hit."""
+        self.program.prepare(self.work / name, self.work / "shared")
+        return self.work / name, self.work / "logs" / f"{name}.txt"
 
-    def _began(self, folder: Path, log: Path) -> Callable[[], bool]:
-        return lambda: self.program.began(folder, log.read_text())
-
-    def _undisturbed(self) -> dict[str, Any]:
-        folder = self.work / "undisturbed"
-        start_server()
-        process, log = self._start(folder)
-        wait_until(self._began(folder, log), process)
-        self.starting = total = used(process)
-        while process.exitcode is None:
-            total = max(total, used(process))
-            process.join(0.01)
-        self.working = total - self.starting
-        assert process.exitcode == 0, log.read_text()
-        return left_by(folder)
-
-    def run(self, kills: int) -> None:
-        """Runs, one after the other, until there were so many kills in all."""
-        while self.counts["kills"] < kills:
-            self.counts["runs"] += 1
-            folder = self.work / f"run-{self.counts['runs']}"
-            most = min(MOST_KILLS, kills - self.counts["kills"])
-            killed, self.saved = 0, set()
-            while killed < most and self._kill_once(folder):
-                killed += 1
-            self._finish(folder)
-            print(self, flush=True)
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
-        return "\n".join([f"{self.program.name}: {counts}; {len(self.problems)} problems", *self.problems])
-
-    def _kill_once(self, folder: Path) -> bool:
-        """Starts the run, or goes on with it, and kills it; False if it came to its end before."""
-        process, log = self._start(folder)
-        if self.rng.random() < 0.15:
-            alive, phase = outlive(process, self.rng.uniform(0, self.starting)), "starting"
+    def disturb(self, *disturbances: Disturbance) -> None:
+        """A run that meets disturbances, one each time that it is started, until it comes to its end."""
+        self.counts["runs"] += 1
+        folder, log = self._prepared(f"run-{self.counts['runs']}")
+        problems: list[str] = []
+        for one in disturbances:
+            code, text = run(self.words(folder), log, folder, one)
+            self.counts[one.kind] += one.kind in FAULTS or code != 0
+            wrong = code is None or "Traceback" in text or (one.kind == "clock" and code)
+            if wrong or (one.kind in _ERRORS and code and text.count("error: ") != 1):
+                problems.append(f"{one}: exit code {code}: {text[-1500:]}")
+            problems += [] if self.program.holds(folder) else [f"{one}: what was there is gone"]
+            if code == 0:
+                break
         else:
-            moment = self.rng.uniform(0, self.working) / self.rng.choice([1, 3])  # some are killed several times
-            alive = wait_until(self._began(folder, log), process)
-            alive, phase = alive and outlive(process, moment), "working"
-        kind = signal.SIGTERM if self.rng.random() < 0.2 else signal.SIGKILL
-        assert process.pid is not None
-        target = process.pid
-        others = workers(process)
-        if others and self.rng.random() < 0.3:
-            target, phase, kind = self.rng.choice(others), "a worker", signal.SIGKILL
-        if alive:
-            try:
-                os.kill(target, kind)
-            except ProcessLookupError:
-                alive = False
-        process.join()
-        text = log.read_text()
-        if not alive:
-            self._check_end(folder, process, text)
-            return False
-        if not group_is_gone(process.pid):
-            self.problems.append(f"{folder.name}: processes are left after {kind.name}")
-        if "Traceback" in text:
-            self.problems.append(f"{folder.name}: {kind.name} while {phase}: {text[-2000:]}")
-        self.saved |= {int(step.replace(",", "")) for step in re.findall(r"SIGTERM: saved .* at step ([\d,]+)", text)}
-        self.counts["kills"] += 1
-        self.counts[f"{kind.name} {phase}"] += 1
-        if "resuming at" in text or "resuming " in text or "going on with" in text:
-            self.counts["resumed"] += 1
-        return True
-
-    def _finish(self, folder: Path) -> None:
-        process, log = self._start(folder)
-        process.join()
-        self._check_end(folder, process, log.read_text())
+            code, text = run(self.words(folder), log, folder)
+            problems += [f"exit code {code}: {text[-1500:]}"] if code != 0 else []
         left = left_by(folder)
-        found = differences(with_saved(self.expected, left, self.saved), left)
-        self.problems += [f"{folder.name}: {one}" for one in found]
-        if not found:
+        if one.kind == "eio" and one.call == "remove":
+            left.pop(".lock", None)  # may be what could not be removed; nothing holds it (flock)
+        names = sorted(self.expected.keys() | left.keys())
+        problems += [f"lost, left over or other: {name}" for name in names if self.expected.get(name) != left.get(name)]
+        self.problems += [f"{folder}, {disturbances}: {problem}" for problem in problems]
+        if not problems:
             shutil.rmtree(folder)
 
-    def _check_end(self, folder: Path, process: ForkServerProcess, text: str) -> None:
-        if process.exitcode != 0:
-            self.problems.append(f"{folder.name}: exit code {process.exitcode}: {text[-2000:]}")
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
+        return "\n".join([f"{self.name}: {counts}; {len(self.problems)} problems", *self.problems])
 
 
-def attack(name: str, kills: int, seed: int, work: Path) -> Attack:
-    (work / name).mkdir(parents=True)
-    attack = Attack(PROGRAMS[name](work / name / "data"), work / name, random.Random(f"{name} {seed}"))
-    attack.run(kills)
-    return attack
+def campaign(name: str, kills: int, faults: int, seed: int, work: Path) -> Campaign:
+    """So many signals, of which one run gets several if they come early, and so many faults, each at another point."""
+    result, rng = Campaign(name, work), random.Random(f"{name} {seed}")
+    while (missing := kills - sum(result.counts[kind] for kind in {*SIGNALS})) > 0:
+        moments = [rng.randint(0, result.calls.total()) // rng.choice([1, 3]) for _ in range(min(6, missing))]
+        result.disturb(*(Disturbance(rng.choice(SIGNALS), "", one, rng.expovariate(4)) for one in moments))
+        print(result, flush=True)
+    points = [
+        Disturbance(kind, call, number)
+        for kind in FAULTS
+        for call, count in sorted(result.calls.items())
+        for number in range(0 if call in _UNTOUCHED.get(kind, ()) else count)
+    ]
+    for point in rng.sample(points, min(faults, len(points))):
+        result.disturb(point)
+        print(result, flush=True)
+    return result
+
+
+@pytest.mark.parametrize("name", ["prediction", "conversion"])
+def test_a_program_that_met_a_fault_leaves_what_it_leaves_undisturbed(name: str, tmp_path: Path) -> None:
+    assert not campaign(name, 0, 2, 0, tmp_path).problems
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_is_killed_leaves_what_it_leaves_undisturbed(name: str, tmp_path: Path) -> None:
-    assert not attack(name, 10, 0, tmp_path).problems
+    assert not campaign(name, 6, 6, 0, tmp_path).problems
+
+
+def test_every_test_that_the_promises_name_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (programs.ROOT / "docs" / "reliability.md").read_text("utf-8")))
+    texts = [path.read_text("utf-8") for path in (programs.ROOT / "tests").rglob("test_*.py")]
+    there = {name for text in texts for name in re.findall(r"^ *def (test_\w+)\(", text, re.MULTILINE)}
+    assert len(named) > 40 and named <= there, named - there
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=100, help="kills in all, divided among the programs")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
-    parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs to kill")
-    parser.add_argument("--work", help="folder of the runs, which stays; a temporary one if not given")
-    arguments = parser.parse_args()
-    names = arguments.programs.split(",")
-    problems = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        for number, name in enumerate(names):
-            kills = arguments.kills * (number + 1) // len(names) - arguments.kills * number // len(names)
-            result = attack(name, kills, arguments.seed, Path(arguments.work or temporary))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=0, help="signals in all, divided among the programs")
+    parser.add_argument("--faults", type=int, default=0, help="faults in all, divided among the programs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of moments and points")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs to disturb")
+    given = parser.parse_args()
+    names, problems = given.programs.split(","), 0
+    with tempfile.TemporaryDirectory() as work:
+        for n, name in enumerate(names):
+            kills, faults = (of * (n + 1) // len(names) - of * n // len(names) for of in (given.kills, given.faults))
+            result = campaign(name, kills, faults, given.seed, Path(work))
+            print(result, flush=True)
             problems += len(result.problems)
     return int(problems > 0)
 
