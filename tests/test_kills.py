@@ -69,7 +69,7 @@ def pretraining(data: Path, *flags: str, **overrides: Any) -> Words:
 
 def finetuning(data: Path, **overrides: Any) -> Words:
     """Trials of two tasks, with the files and the archive of GLUE's server."""
-    for split, size in (("train", 40), ("dev", 16)):
+    for split, size in (("train", 40), ("dev", 16), ("test", 4)):
         lines = [{"text": f"the {word}", "label": "some"} for word in ("file", "error") for _ in range(size // 2)]
         lines[1::2] = [line | {"label": "none"} for line in lines[1::2]]
         write_lines(data / "finetuning_data" / "kind" / f"{split}.jsonl", *map(json.dumps, lines))

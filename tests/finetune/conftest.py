@@ -1,11 +1,13 @@
-"""Files of two small tasks, and a model that was fine-tuned on one of them."""
+"""Files of two small tasks, and a model that was fine-tuned on one of them, in two trials."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
-from tests.finetune.test_run_finetuning import run
+from tests.finetune.test_run_finetuning import SIZES, run
+from tests.support import golden
 from tests.support.finetuning import write_lines
 
 WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
@@ -13,8 +15,9 @@ WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "na
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
-    """Two tasks that are easy to learn: does "error" occur; how many times does it."""
+    """Two tasks that are easy to learn: does "error" occur; how many times does it. And a model to start from."""
     folder = tmp_path_factory.mktemp("data")
+    shutil.copytree(golden.CHECKPOINT, folder / "start")
     random = np.random.RandomState(0)
     for split, size in (("train", 320), ("dev", 40), ("test", 10)):
         rows = []
@@ -37,6 +40,17 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(data_dir, tmp_path_factory):
+    """The folder of two trials on one task, what their run said, and the hparams that it was given."""
     out = tmp_path_factory.mktemp("out")
-    settings = {"num_train_epochs": 4.0, "write_test_outputs": True, "write_distill_outputs": True}
+    settings = {"num_train_epochs": 4.0, "num_trials": 2, "write_test_outputs": True, "write_distill_outputs": True}
+    settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
+    settings["init_checkpoint"] = str(data_dir / "start")
     return out, run(data_dir, out, **settings), settings
+
+
+@pytest.fixture
+def copied(trained, data_dir, tmp_path):
+    """A copy of all that: the folders of the data and of the trials, and the hparams."""
+    shutil.copytree(data_dir, tmp_path / "data")
+    shutil.copytree(trained[0], tmp_path / "out")
+    return tmp_path / "data", tmp_path / "out", trained[2] | {"init_checkpoint": str(tmp_path / "data" / "start")}

@@ -2,37 +2,30 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from electra_tf2.finetune.tasks.qa_answers import squad_v2_scores
 from electra_tf2.finetune.trained_folder import digest
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.weights import find_checkpoint
-from tests.finetune.test_run_finetuning import command, results, run
+from electra_tf2.training.checkpoints import Checkpoints
+from tests.finetune.test_run_finetuning import command, line_of, results, run
 from tests.support import golden
 from tests.support.finetuning import write_lines
-from tests.support.programs import run_forked, run_program
-
-QUICK: dict = {"num_train_epochs": 1.0, "save_checkpoints_steps": 4, "iterations_per_loop": 1}
+from tests.support.programs import run_program
 
 
-def write_data(folder, flipped=(), rows=64):
-    """A task whose labels are turned over in the splits that are named."""
-    for split in ("train", "dev", "test"):
-        labels = ["b", "a"] if split in flipped else ["a", "b"]
-        lines = [json.dumps({"text": "error" if n % 2 else "the file", "label": labels[n % 2]}) for n in range(rows)]
-        write_lines(folder / "finetuning_data" / "kind" / f"{split}.jsonl", *lines)
-    write_lines(folder / "finetuning_data" / "count" / "train.tsv", "text\tlabel", "a\t1", "b\t2")
-    write_lines(folder / "finetuning_data" / "count" / "dev.tsv", "text\tlabel", "a\t1", "b\t2")
-    return folder
+def turn_over(data, split):
+    """Swaps the labels of a split."""
+    path = data / "finetuning_data" / "kind" / f"{split}.jsonl"
+    text = path.read_text().replace('"none"', '"?"').replace('"some"', '"none"').replace('"?"', '"some"')
+    path.write_text(text)
 
 
-def trial(out, number, tasks="kind"):
-    return out / "finetuning_models" / f"{tasks}_model_{number}"
+def trial(out, number):
+    return out / "finetuning_models" / f"kind_model_{number}"
 
 
 def seconds(out, number):
@@ -40,155 +33,123 @@ def seconds(out, number):
     return json.loads((trial(out, number) / "scores.json").read_text())["training"]["seconds"]
 
 
-def line(output):
-    return " ".join(output.split())
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Two trials of a model in a folder of its own."""
-    folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(golden.CHECKPOINT, folder / "start")
-    write_data(folder)
-    run(folder, folder / "out", num_trials=2, init_checkpoint=str(folder / "start"), **QUICK)
-    return folder
-
-
-@pytest.fixture
-def done(finished, tmp_path):
-    """A copy of it, and what a command of it needs."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path, QUICK | {"num_trials": 2, "init_checkpoint": str(tmp_path / "start")}
-
-
-def test_more_trials_keep_those_of_the_same_things_wherever_they_lie_now(done):
-    folder, settings = done
-    before = [seconds(folder / "out", number) for number in (1, 2)]
-    output = run(folder, folder / "out", **settings | {"num_trials": 3})
+def test_more_trials_keep_those_of_the_same_things_wherever_they_lie_now(copied):
+    data, out, settings = copied
+    before = [seconds(out, number) for number in (1, 2)]
+    output = run(data, out, **settings | {"num_trials": 3})
     assert output.count("done before") == 2
-    assert [seconds(folder / "out", number) for number in (1, 2)] == before
-    made_of = [one["made_of"] for one in results(folder / "out")["trials"]]
+    assert [seconds(out, number) for number in (1, 2)] == before
+    made_of = [one["made_of"] for one in results(out)["trials"]]
     assert len(made_of) == 3 and made_of[0] == made_of[1] == made_of[2]
     assert made_of[0].keys() >= {"weights to start from", "kind train", "kind dev", "kind test", "qa_na_threshold"}
 
 
 @pytest.mark.parametrize(
-    ("flipped", "message"),
+    ("split", "message"),
     [
         ("train", "kind_model_1 was trained with other kind train"),
         ("dev", "scores.json was made with other kind dev: --no-do-train scores the model"),
         ("test", "scores.json was made with other kind test: --no-do-train scores the model"),
     ],
 )
-def test_changed_data_are_refused_at_once(done, flipped, message):
-    folder, settings = done
-    before = results(folder / "out")
-    write_data(folder, flipped=[flipped])
-    output = run(folder, folder / "out", expect=2, **settings | {"num_trials": 3})
-    assert message in line(output) and "examples" not in output
-    assert results(folder / "out") == before and not trial(folder / "out", 3).exists()
+def test_changed_data_are_refused_at_once(copied, split, message):
+    data, out, settings = copied
+    before = results(out)
+    turn_over(data, split)
+    output = run(data, out, expect=2, **settings | {"num_trials": 3})
+    assert message in line_of(output) and "examples" not in output
+    assert results(out) == before and not trial(out, 3).exists()
 
 
-def test_other_weights_under_the_same_name_are_refused(done):
-    folder, settings = done
-    [weights] = (folder / "start").glob("*.data-*")
+def test_other_weights_under_the_same_name_are_refused(copied):
+    data, out, settings = copied
+    [weights] = (data / "start").glob("*.data-*")
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(bytes(content))
-    output = run(folder, folder / "out", expect=2, **settings | {"num_trials": 3})
-    assert "kind_model_1 was trained with other weights to start from" in line(output)
+    output = run(data, out, expect=2, **settings | {"num_trials": 3})
+    assert "kind_model_1 was trained with other weights to start from" in line_of(output)
 
 
-def test_scores_of_changed_data_are_made_anew_without_training(done):
-    folder, settings = done
-    write_data(folder, flipped=["dev"])
-    run(folder, folder / "out", "--no-do-train", **settings)
-    turned = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(folder / "out")["trials"]]
-    assert run(folder, folder / "out", **settings).count("done before") == 2
-    write_data(folder)
-    run(folder, folder / "out", "--no-do-train", **settings)
-    again = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(folder / "out")["trials"]]
-    assert np.allclose(np.add(turned, again), 100)
+def test_scores_of_changed_data_are_made_anew_without_training(copied):
+    data, out, settings = copied
+    [before, _] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
+    turn_over(data, "dev")
+    settings = settings | {"num_trials": 1}
+    run(data, out, "--no-do-train", **settings)
+    [turned] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
+    assert before + turned == pytest.approx(100)
+    assert "done before" in run(data, out, **settings)
 
 
-def test_scores_by_other_settings_are_not_averaged(done):
-    folder, settings = done
-    output = run(folder, folder / "out", expect=2, **settings | {"qa_na_threshold": 1.0})
-    assert "scores.json was made with other qa_na_threshold: --no-do-train scores" in line(output)
+@pytest.mark.parametrize(("name", "value"), [("qa_na_threshold", 1.0), ("average_orders", True)])
+def test_scores_by_other_settings_are_not_averaged(copied, name, value):
+    data, out, settings = copied
+    output = run(data, out, expect=2, **settings | {name: value})
+    assert f"scores.json was made with other {name}: --no-do-train scores the model anew" in line_of(output)
 
 
-def test_a_stopped_trial_does_not_go_on_with_other_data(done):
-    folder, settings = done
-    (trial(folder / "out", 2) / "scores.json").unlink()
-    write_data(folder, flipped=["train"])
-    shutil.rmtree(trial(folder / "out", 1))
-    assert "kind_model_2 was trained with other kind train" in line(run(folder, folder / "out", expect=2, **settings))
+def test_a_stopped_trial_does_not_go_on_with_other_data(copied):
+    data, out, settings = copied
+    (trial(out, 2) / "scores.json").unlink()
+    turn_over(data, "train")
+    shutil.rmtree(trial(out, 1))
+    assert "kind_model_2 was trained with other kind train" in line_of(run(data, out, expect=2, **settings))
 
 
-def test_a_trial_of_an_older_version_is_taken_with_a_warning(done):
-    folder, settings = done
-    (trial(folder / "out", 1) / "made_of.json").unlink()
-    scores = trial(folder / "out", 1) / "scores.json"
+def test_a_trial_of_an_older_version_is_taken_with_a_warning(copied):
+    data, out, settings = copied
+    (trial(out, 1) / "made_of.json").unlink()
+    scores = trial(out, 1) / "scores.json"
     content = json.loads(scores.read_text())
     del content["made_of"]
     scores.write_text(json.dumps(content))
-    output = run(folder, folder / "out", **settings)
-    assert "kind_model_1 does not say what it was made of" in line(output) and output.count("done before") == 2
+    output = run(data, out, **settings)
+    assert "kind_model_1 does not say what it was made of" in line_of(output) and output.count("done before") == 2
 
 
-def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(done):
-    folder, settings = done
-    before = [seconds(folder / "out", number) for number in (1, 2)]
-    write_data(folder, flipped=("train",))
-    words = command(folder, folder / "out", "--overwrite", **settings)[1:]
-    assert run_forked(words, folder / "log", 5, signal.SIGKILL)[0] == -signal.SIGKILL
+def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(copied, monkeypatch):
+    data, out, settings = copied
+    before = [seconds(out, number) for number in (1, 2)]
+    turn_over(data, "train")
+    settings = settings | {"num_train_epochs": 0.2, "save_checkpoints_steps": 4, "iterations_per_loop": 4}
+    save = Checkpoints.save
+
+    def save_and_die(self, step, memory):
+        save(self, step, memory)
+        self.writer.wait()
+        if step == 4:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(Checkpoints, "save", save_and_die)
+        run(data, out, "--overwrite", **settings)
     for number in (1, 2):
-        old = json.loads(Path(f"{trial(folder / 'out', number)}.old-1", "scores.json").read_text())
+        old = json.loads(Path(f"{trial(out, number)}.old-1", "scores.json").read_text())
         assert old["training"]["seconds"] == before[number - 1]
-        assert not (trial(folder / "out", number) / "scores.json").exists()
-    output = run(folder, folder / "out", **settings)
-    assert "resuming at step 4" in output and "done before" not in output
-    assert run(folder, folder / "out", **settings).count("done before") == 2
+        assert not (trial(out, number) / "scores.json").exists()
+    # A trial that was stopped is not done for having been scored.
+    output = run(data, out, "--no-do-train", **settings | {"num_trials": 1})
+    assert "stopped at step 4 of 8, so its scores are not kept" in line_of(output)
+    output = run(data, out, **settings)
+    assert "resuming at step 4 of 8" in output and "done before" not in output
+    assert run(data, out, **settings).count("done before") == 2
 
 
-def test_a_trial_that_was_stopped_is_not_done_for_having_been_scored(done):
-    folder, settings = done
-    one = settings | {"num_trials": 1}
-    words = command(folder, folder / "new", **one)[1:]
-    assert run_forked(words, folder / "log", 5, signal.SIGKILL)[0] == -signal.SIGKILL
-    output = run(folder, folder / "new", "--no-do-train", **one)
-    assert "stopped at step 4 of 8, so its scores are not kept" in line(output)
-    assert "resuming at step 4 of 8" in run(folder, folder / "new", **one)
-
-
-def test_overwriting_fewer_trials_leaves_the_others(done):
-    folder, settings = done
-    before = [seconds(folder / "out", number) for number in (1, 2)]
-    run(folder, folder / "out", "--overwrite", **settings | {"num_trials": 1})
-    assert run(folder, folder / "out", **settings).count("done before") == 2
-    assert seconds(folder / "out", 1) != before[0] and seconds(folder / "out", 2) == before[1]
-
-
-def test_of_several_tasks_each_counts(tmp_path):
-    write_data(tmp_path)
-    settings = QUICK | {"task_names": ["kind", "count"]}
-    run(tmp_path, tmp_path / "out", **settings)
-    write_lines(tmp_path / "finetuning_data" / "count" / "train.tsv", "text\tlabel", "a\t2", "b\t1")
-    output = run(tmp_path, tmp_path / "out", expect=2, **settings)
-    assert "kind,count_model_1 was trained with other count train" in line(output)
-
-
-def test_files_that_this_trial_did_not_write_are_not_taken_for_its_own(done):
-    folder, settings = done
-    run(folder, folder / "out", "--overwrite", "--write-test-outputs", **settings | {"num_trials": 1})
-    run(folder, folder / "out", "--overwrite", **settings | {"num_trials": 1})
-    output = run(folder, folder / "out", "--write-test-outputs", **settings | {"num_trials": 1})
-    assert "it was done without --write-test-outputs" in line(output)
+def test_overwriting_fewer_trials_leaves_the_others_and_what_the_old_one_wrote_is_not_its_own(copied):
+    data, out, settings = copied
+    before = [seconds(out, number) for number in (1, 2)]
+    without = settings | {"write_test_outputs": False, "write_distill_outputs": False}
+    run(data, out, "--overwrite", **without | {"num_trials": 1})
+    assert run(data, out, **without).count("done before") == 2
+    assert seconds(out, 1) != before[0] and seconds(out, 2) == before[1]
+    output = run(data, out, "--write-test-outputs", **without | {"num_trials": 1})
+    assert "it was done without --write-test-outputs" in line_of(output)
 
 
 def test_a_missing_data_folder_is_not_made(tmp_path):
     output = run_program(*command(tmp_path / "nowhere", tmp_path / "nowhere" / "out")[1:])
-    assert output.returncode == 2 and "no file of split 'train'" in line(output.stderr)
+    assert output.returncode == 2 and "no file of split 'train'" in line_of(output.stderr)
     assert not (tmp_path / "nowhere").exists()
 
 

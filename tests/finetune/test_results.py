@@ -1,11 +1,18 @@
-"""Results over trials: their statistics, and the table that shows them."""
+"""What a model is scored by, and results over trials: their statistics, and the table that shows them."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.results import errors_of, summarise_trials, table
+from electra_tf2.finetune.tasks import make_tasks
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 
 def trials(*values):
@@ -27,20 +34,8 @@ def test_a_split_that_a_trial_lacks_has_no_statistics():
 
 def test_a_table_shows_every_trial_and_what_the_commonest_label_gets():
     lines = table(trials(10.0, 30.0, 26.0), {"kind": {"dev": {"accuracy": 7.0}}}).splitlines()
-    assert lines[0].split() == [
-        "task",
-        "split",
-        "metric",
-        "trial",
-        "1",
-        "trial",
-        "2",
-        "trial",
-        "3",
-        "median",
-        "mean",
-        "std",
-    ]
+    header = "task split metric trial 1 trial 2 trial 3 median mean std"
+    assert lines[0].split() == header.split()
     assert lines[1].split() == ["kind", "dev", "accuracy", "10", "30", "26", "26", "22", "10.58"]
     assert lines[2].split() == ["kind", "dev", *["accuracy", "of", "the", "commonest", "label"], "7"]
     assert "median" not in table(trials(10.0), {})
@@ -64,3 +59,21 @@ def test_the_worst_mistakes_come_first():
     classes = [{"label": "ab"[one["b"] > one["a"]], "probabilities": one} for one in probabilities]
     assert mistakes(["b", "b", "b", "b"], classes) == [1, 3, 0]
     assert mistakes([1.0, 2.0, 3.0], [{"label": 1.5}, {"label": 0.0}, {"label": 2.0}]) == [1, 2, 0]
+
+
+class AlwaysZero:
+    """A model that finds the first label most likely."""
+
+    def predict(self, number: int, table: Any, batch_size: int, progress: Any) -> tuple[list[dict[str, Any]], Any]:
+        return [{"logits": np.array([1.0, 0.0]), "predictions": np.array(0)}] * len(table), np.zeros(len(table))
+
+
+def test_the_best_checkpoint_is_chosen_by_the_mean_of_all_tasks(tmp_path: Path) -> None:
+    rows = [json.dumps({"sentence": f"file {number}", "label": str(number % 2)}) for number in range(8)]
+    for task in ("cola", "sst"):
+        write_lines(tmp_path / task / "dev.jsonl", *rows)
+    config = support.config("cola", "sst", raw_data_dir=str(tmp_path))
+    model: Any = AlwaysZero()
+    flat = Evaluation(config, make_tasks(config, support.tokenizer())).selecting(model)
+    assert flat["cola_dev_mcc"] == 0 and flat["sst_dev_accuracy"] == pytest.approx(50)
+    assert flat["score"] == pytest.approx(25)

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.formats.weights import TensorFlowCheckpoint
 from tests.support import golden
 from tests.support.finetuning import write_lines
@@ -50,6 +51,15 @@ def results(out, tasks="kind"):
     return json.loads((out / "results" / f"{tasks}_results.json").read_text())
 
 
+def line_of(output):
+    """Without the ends of lines that a terminal needs."""
+    return " ".join(output.split())
+
+
+def first_scores(out):
+    return results(out)["trials"][0]["scores"]
+
+
 def test_a_task_is_learned_and_everything_is_written(trained):
     out, output, _ = trained
     scores = results(out)["trials"][0]["scores"]["kind"]["dev"]
@@ -85,17 +95,12 @@ def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, dat
     assert "learning_rate was 0.001, is 0.0005" in output
 
 
-def test_evaluation_alone_gives_the_same_scores(trained, data_dir):
-    out, _, settings = trained
-    before = results(out)["trials"][0]["scores"]
-    run(data_dir, out, "--no-do-train", **settings)
-    assert results(out)["trials"][0]["scores"] == before
-
-
-def test_two_tasks_and_two_trials_make_one_table(data_dir, tmp_path):
-    settings = {"num_trials": 2, "keep_all_models": False, "num_train_epochs": 0.25}
-    output = run(data_dir, tmp_path, "--task-names", "kind,count", **settings)
-    file = tmp_path / "results" / "kind,count_results.txt"
+def test_two_tasks_and_two_trials_make_one_table(copied):
+    folder, _, _ = copied
+    settings = {"task_names": ["kind", "count"], "num_trials": 2, "keep_all_models": False, "num_train_epochs": 0.25}
+    output = run(folder, folder, **settings)
+    assert "trial 2/2" in output
+    file = folder / "results" / "kind,count_results.txt"
     table = file.read_text()
     lines = [line.split() for line in table.splitlines()]
     assert lines[0] == ["task", "split", "metric", "trial", "1", "trial", "2", "median", "mean", "std"]
@@ -103,70 +108,78 @@ def test_two_tasks_and_two_trials_make_one_table(data_dir, tmp_path):
     assert {("kind", "accuracy"), ("count", "spearman"), ("kind", "loss"), ("count", "loss")} <= rows.keys()
     trials = [float(value) for value in rows["kind", "loss"][:2]]
     assert len(set(trials)) == 2  # seeds differ
-    summary = results(tmp_path, "kind,count")["summary"]["kind"]["dev"]["loss"]
+    summary = results(folder, "kind,count")["summary"]["kind"]["dev"]["loss"]
     assert summary["mean"] == pytest.approx(np.mean(trials), rel=1e-3)
     assert summary["std"] == pytest.approx(np.std(trials, ddof=1), rel=1e-2)
-    models = tmp_path / "finetuning_models"
+    models = folder / "finetuning_models"
     kept = [len(list((models / f"kind,count_model_{i}").glob("model.ckpt-*"))) for i in (1, 2)]
     assert kept[0] == 0 and kept[1] > 0
-    run(data_dir, tmp_path, "--task-names", "kind,count", **settings)
+    run(folder, folder, **settings)
     assert file.read_text() == table  # of trials that were done before
-    assert "trial 2/2" in output
-    refused = run(data_dir, tmp_path, "--task-names", "kind,count", "--no-do-train", expect=2, **settings)
-    assert "model_1 holds scores alone: its weights were not kept (keep_all_models)" in " ".join(refused.split())
+    refused = run(folder, folder, "--no-do-train", expect=2, **settings)
+    assert "model_1 holds scores alone: its weights were not kept (keep_all_models)" in line_of(refused)
+    write_lines(folder / "finetuning_data" / "count" / "train.tsv", "text\tlabel", "a\t2", "b\t1")
+    refused = run(folder, folder, expect=2, **settings)
+    assert "kind,count_model_1 was trained with other count train" in line_of(refused)
 
 
-def test_a_killed_trial_goes_on_to_the_same_scores(data_dir, tmp_path):
-    settings: dict = {"num_train_epochs": 1.0, "save_checkpoints_steps": 7, "iterations_per_loop": 1}
-    dropout = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
-    settings["model_hparam_overrides"] = dropout
-    run(data_dir, tmp_path / "whole", **settings)
-    words = command(data_dir, tmp_path / "killed", **settings)[1:]
+def test_a_killed_trial_goes_on_to_the_same_scores(trained, data_dir, tmp_path):
+    out, _, settings = trained
+    settings = settings | {"save_checkpoints_steps": 7, "iterations_per_loop": 1, "num_trials": 1}
+    words = command(data_dir, tmp_path, **settings)[1:]
     assert run_forked(words, tmp_path / "output", 19, signal.SIGKILL)[0] == -signal.SIGKILL
-    output = run(data_dir, tmp_path / "killed", **settings)
-    assert "resuming at step 14 of 40" in output
-    whole, killed = (results(tmp_path / name)["trials"][0]["scores"] for name in ("whole", "killed"))
-    assert whole == killed
-
-
-def test_the_best_checkpoint_is_scored(data_dir, tmp_path):
-    settings = {"eval_every_steps": 15, "keep_best": True, "num_train_epochs": 1.0}
-    run(data_dir, tmp_path, **settings)
-    folder = tmp_path / "finetuning_models" / "kind_model_1"
-    history = {
-        int(path.stem.split("-")[1]): json.loads(path.read_text())["score"] for path in (folder / "eval").glob("*.json")
-    }
-    best = max(history.values())
-    result = results(tmp_path)["trials"][0]
-    assert result["scores"]["kind"]["dev"]["accuracy"] == best == history[result["training"]["best_step"]]
-    assert 40 in history
+    assert "resuming at step 14 of 160" in run(data_dir, tmp_path, **settings)
+    assert results(tmp_path)["trials"][0]["scores"] == first_scores(out)
 
 
 def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     settings = {"optimizer": "muon", "ema_decay": 0.9, "num_train_epochs": 1.0}
     run(data_dir, tmp_path, **settings)
-    run(data_dir, tmp_path, "--no-do-train", **settings | {"results_dir": str(tmp_path / "again")})
-    first, again = (
-        json.loads((tmp_path / folder / "kind_results.json").read_text())["trials"][0]["scores"]
-        for folder in ("results", "again")
-    )
-    assert first == again
+    first = results(tmp_path)["trials"][0]["scores"]
+    run(data_dir, tmp_path, "--no-do-train", **settings)
+    assert results(tmp_path)["trials"][0]["scores"] == first
     checkpoint = TensorFlowCheckpoint(str(tmp_path / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
     name = "electra/encoder/layer_0/output/dense/kernel"
-    weights, average = checkpoint[name], checkpoint[f"{name}/average"]
-    assert (weights != average).any()
-    run(data_dir, tmp_path / "last", **settings | {"ema_decay": 0.0})
-    last = TensorFlowCheckpoint(str(tmp_path / "last" / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
-    np.testing.assert_array_equal(last[name], weights)  # averaging changes nothing of what is averaged
-    assert results(tmp_path / "last")["trials"][0]["scores"] != first
+    assert (checkpoint[name] != checkpoint[f"{name}/average"]).any()
 
 
-def test_fixed_padding_and_buckets_agree(trained, data_dir):
+def test_the_best_checkpoint_is_scored_and_an_interrupted_evaluation_changes_no_score(data_dir, tmp_path, monkeypatch):
+    settings = {"eval_every_steps": 5, "save_checkpoints_steps": 5, "keep_best": True, "num_train_epochs": 0.5}
+    run(data_dir, tmp_path / "whole", **settings)
+    selecting, calls = Evaluation.selecting, []
+
+    def interrupted(self, model):
+        calls.append(model)
+        if len(calls) in (2, 5):  # after the checkpoint of step 10 was saved, and after the last one
+            raise RuntimeError("killed")
+        return selecting(self, model)
+
+    monkeypatch.setattr(Evaluation, "selecting", interrupted)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="killed"):
+            run(data_dir, tmp_path / "killed", **settings)
+    run(data_dir, tmp_path / "killed", **settings)
+    whole, killed = (results(tmp_path / name)["trials"][0] for name in ("whole", "killed"))
+    assert whole["scores"] == killed["scores"]
+    assert whole["training"]["best_step"] == killed["training"]["best_step"]
+    evaluations, of_killed = (
+        {path.stem: json.loads(path.read_text()) for path in (tmp_path / name).rglob("eval/step-*.json")}
+        for name in ("whole", "killed")
+    )
+    assert evaluations == of_killed and evaluations.keys() == {f"step-{step}" for step in (5, 10, 15, 20)}
+    best = max(metrics["score"] for metrics in evaluations.values())
+    assert whole["scores"]["kind"]["dev"]["accuracy"] == best
+    assert evaluations[f"step-{whole['training']['best_step']}"]["score"] == best
+
+
+@pytest.mark.parametrize("padding", [{}, {"fixed_padding": True}])
+def test_evaluation_alone_gives_the_same_scores(trained, data_dir, tmp_path, padding):
     out, _, settings = trained
-    before = results(out)["trials"][0]["scores"]["kind"]["dev"]
-    run(data_dir, out, "--no-do-train", **settings | {"fixed_padding": True, "results_dir": str(out / "fixed")})
-    after = json.loads((out / "fixed" / "kind_results.json").read_text())["trials"][0]["scores"]["kind"]["dev"]
-    assert after["accuracy"] == before["accuracy"] and after["loss"] == pytest.approx(before["loss"], rel=1e-4)
+    before = first_scores(out)["kind"]["dev"]
+    again = settings | {"num_trials": 1, "results_dir": str(tmp_path)} | padding
+    run(data_dir, out, "--no-do-train", **again)
+    after = json.loads((tmp_path / "kind_results.json").read_text())["trials"][0]["scores"]["kind"]["dev"]
+    assert after == before if not padding else after == pytest.approx(before, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +199,13 @@ def test_bad_files_are_named_with_their_line(tmp_path, lines, message):
         write_lines(tmp_path / "finetuning_data" / "bad" / "train.tsv", *lines)
     tasks = {"bad": {"type": "classification"}}
     output = run(tmp_path, tmp_path / "out", tasks=tasks, task_names=["bad"], expect=2)
-    assert message in " ".join(output.split())
+    assert message in line_of(output)
 
 
 def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):
     tasks = {"kind": TASKS["kind"] | {"labels": ["none", "sone"]}}
     output = run(data_dir, tmp_path, tasks=tasks, expect=2)
-    assert "unknown label 'some'; did you mean 'sone'?" in " ".join(output.split())
+    assert "unknown label 'some'; did you mean 'sone'?" in line_of(output)
     assert "nowhere.txt" in run(data_dir, tmp_path, vocab_file="nowhere.txt", expect=2)
 
 

@@ -162,12 +162,6 @@ def test_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
     assert config["init_checkpoint"] == str(tmp_path / "finetuning_models" / "count_model_1")
 
 
-def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):
-    out, _, settings = trained
-    output = run(data_dir, out, "--average-orders", expect=2, **settings)
-    assert "was made with other average_orders: --no-do-train scores the model anew" in " ".join(output.split())
-
-
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
