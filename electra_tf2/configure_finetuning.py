@@ -6,7 +6,7 @@ recipes, --hparams and flags all arrive there (util.flags).
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf2.settings.built_in import EMBEDDING, TEXT
@@ -188,12 +188,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
         UserError: names every problem."""
         given = with_named(checked(cls, hparams))
+        layers = default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-        layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)
         config = cls(**checked(cls, layered(cls, *layers, by_entry=True)))
         config = dataclasses.replace(config, **config._derived())
-        problems = config._problems()
-        if problems:
+        if problems := [*config._problems()]:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
@@ -220,62 +219,50 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             "test_predictions": self.test_predictions or os.path.join(pretrained, "test_predictions"),
         }
 
-    def _problems(self) -> list[str]:
+    def _problems(self) -> Iterator[str]:
         """Problems of the combination."""
         architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
         ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
         others = ", ".join(name for name, settings in ours.items() if settings.cls != TEXT)
         no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
-        first = self.intermediate_task
+        first, upper = self.intermediate_task, self.reinit_layers
+        yield from self.device_problems() + self.batch_problems(self.train_batch_size)
+        yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
         if first:
             check_names([first], self.tasks)
-        upper, layers, shared = self.reinit_layers, architecture.num_hidden_layers, architecture.share_layers
-        wrong = [
-            (
-                others and (self.prompt or self.few_shot),
-                f"prompt and few_shot are for classes of texts, not for {others}",
-            ),
-            (
-                self.prompt and first,
-                "prompt asks the pre-trained language model, which an intermediate_task does not keep",
-            ),
-            (self.prompt and self.random_init, "prompt needs a pre-trained language model: not random_init"),
-            (self.average_orders and self.prompt, "average_orders is for heads, not for prompts, which have one order"),
-            (self.few_shot and self.train_share < 1, "few_shot and train_share are both set: choose one"),
-            (self.distill_from and others, f"distill_from is for classification and regression, not for {others}"),
-            (self.distill_from and self.prompt, "distill_from is for heads, not for prompts"),
-            (first in self.task_names, f"intermediate_task {first} is one of task_names"),
-            (
-                not self.prompt and (self.prompt_template or self.prompt_words),
-                "prompt_template and prompt_words need prompt to be true",
-            ),
-            (
-                not self.prompt and self.prompt_mask_mode != "mask",
-                f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true",
-            ),
-            (
-                self.classifier != "linear" and architecture.head_style == "modernbert",
-                f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one",
-            ),
-            (upper > layers, f"reinit_layers {upper} exceeds the {layers} layers"),
-            (upper and shared != "none", f"reinit_layers with share_layers {shared} would start the lower layers anew"),
-            (
-                self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()),
-                "write_distill_outputs: vectors of texts have no labels that another model could learn",
-            ),
-            (not self.do_eval and self.write_test_outputs, "write_test_outputs needs do_eval, after which it comes"),
-            (
-                not self.do_eval and self.write_distill_outputs,
-                "write_distill_outputs needs do_eval, after which it comes",
-            ),
-            (
-                self.class_weights != "none" and (self.prompt or no_classes),
-                f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}",
-            ),
-        ]
-        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
-        problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
-        return problems + [problem for is_there, problem in wrong if is_there]
+        if others and (self.prompt or self.few_shot):
+            yield f"prompt and few_shot are for classes of texts, not for {others}"
+        if self.prompt and first:
+            yield "prompt asks the pre-trained language model, which an intermediate_task does not keep"
+        if self.prompt and self.random_init:
+            yield "prompt needs a pre-trained language model: not random_init"
+        if self.average_orders and self.prompt:
+            yield "average_orders is for heads, not for prompts, which have one order"
+        if self.few_shot and self.train_share < 1:
+            yield "few_shot and train_share are both set: choose one"
+        if self.distill_from and others:
+            yield f"distill_from is for classification and regression, not for {others}"
+        if self.distill_from and self.prompt:
+            yield "distill_from is for heads, not for prompts"
+        if first in self.task_names:
+            yield f"intermediate_task {first} is one of task_names"
+        if not self.prompt and (self.prompt_template or self.prompt_words):
+            yield "prompt_template and prompt_words need prompt to be true"
+        if not self.prompt and self.prompt_mask_mode != "mask":
+            yield f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true"
+        if self.classifier != "linear" and architecture.head_style == "modernbert":
+            yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
+        if upper > architecture.num_hidden_layers:
+            yield f"reinit_layers {upper} exceeds the {architecture.num_hidden_layers} layers"
+        if upper and architecture.share_layers != "none":
+            yield f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew"
+        if self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()):
+            yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
+        for name in ("write_test_outputs", "write_distill_outputs"):
+            if getattr(self, name) and not self.do_eval:
+                yield f"{name} needs do_eval, after which it comes"
+        if self.class_weights != "none" and (self.prompt or no_classes):
+            yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""

@@ -17,7 +17,8 @@ train_metrics.jsonl and eval/step-N.json of a run.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,13 +37,13 @@ from electra_tf2.util.reading import is_file, read_json, read_json_lines
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Line = dict[str, list[Any]]  # {"steps": [...], "values": [...]}
 _NO_METRICS = ("step", "examples_per_second", "gradient_norm")
 _AXES = {"steps": "training steps", "examples": "training sequences", "flops": "training FLOPs"}
 _COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original"))
 _CONTRAST = ("positive_cosine", "negative_cosine")
 _USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
 _COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]  # Okabe and Ito 2008
+_MOST_PAIRS = 1000
 _STYLE: Any = {"font.size": 8.5, "axes.titlesize": 9, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}
 
 
@@ -51,11 +52,9 @@ class Request(NamedTuple):
 
     data_dir: Path
     names: tuple[str, ...]
-    num_pairs: int = 1000
-    perplexity: float = 30.0
-    seed: int = 0
     metrics: tuple[str, ...] = ()
     over: str = "steps"
+    seed: int = 0
 
     def folder(self, name: str) -> Path:
         """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
@@ -63,27 +62,53 @@ class Request(NamedTuple):
         return own if own.is_dir() else Path(released(name) or own)
 
 
-def curves(request: Request, figure: Path) -> dict[str, Any]:
-    """Draws losses and metrics of several runs over steps, examples or FLOPs."""
-    runs = read_runs(request)
-    logged = [metric for run in runs.values() for metric in (*run["training"], *run["held_out"])]
-    for metric in {*request.metrics} - {*logged}:
-        raise UserError(
-            f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
-            f"(there: {', '.join(sorted({*logged}))})"
-        )
-    usual = [metric for metric in dict.fromkeys(logged) if metric.endswith(_USUAL)]
-    return _draw_runs(runs, request.metrics or usual or sorted({*logged}), request.over, figure)
+def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[str, Any]:
+    """Draws losses and metrics of several runs over steps, examples or FLOPs: a panel for each, training as lines and
+    held-out records as dots.
 
+    Args:
+      metrics: those of an analysis; () for those that are asked for, or the usual ones.
 
-def copying(request: Request, figure: Path) -> dict[str, Any]:
-    """Draws the accuracy of copying and of the language model, on replaced and original tokens (COCO-LM, Figure 8)."""
-    return _draw_runs(read_runs(request), _COPYING, request.over, figure)
-
-
-def contrast(request: Request, figure: Path) -> dict[str, Any]:
-    """Draws the cosines of a sequence and its crop, and of different sequences (COCO-LM, Figure 7)."""
-    return _draw_runs(read_runs(request), _CONTRAST, request.over, figure)
+    Returns:
+      Name -> {"scale": length of a step on the axis, "training" and "held_out": metric -> {"steps", "values"}}, of the
+      runs that have logged some of the metrics.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    for name in request.names:
+        folder = request.folder(name)
+        training, held_out = _lines(_training_rows(folder)), _lines(_held_out_rows(folder))
+        if not training and not held_out:
+            raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
+        runs[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
+    logged = {name: run["held_out"] | run["training"] for name, run in runs.items()}
+    there = list(dict.fromkeys(metric for run in runs.values() for metric in (*run["training"], *run["held_out"])))
+    if not metrics:
+        for metric in {*request.metrics}.difference(there):
+            listed = f"{closest(metric, there)} (there: {', '.join(sorted(there))})"
+            raise UserError(f"--metrics: {', '.join(runs)} has logged no {metric!r}{listed}")
+        metrics = request.metrics or [one for one in there if one.endswith(_USUAL)] or sorted(there)
+    for name, run in logged.items():
+        last = ", ".join(f"{metric} {run[metric]['values'][-1]:.4g}" for metric in metrics if metric in run)
+        print(f"{name}: {last or 'left out, it has logged nothing of ' + ', '.join(metrics)}")
+    having = {name: run for name, run in runs.items() if {*metrics} & logged[name].keys()}
+    if not having:
+        raise UserError(f"none of {', '.join(runs)} has logged {', '.join(metrics)}, as its objective would")
+    metrics = [metric for metric in metrics if metric in there]
+    with _panels(figure, metrics) as axes:
+        for metric, axis in zip(metrics, axes, strict=True):
+            late: list[float] = []
+            for number, (name, run) in enumerate(having.items()):
+                for kind, marker in (("training", None), ("held_out", "o")):
+                    if line := run[kind].get(metric):
+                        x, y = [step * run["scale"] for step in line["steps"]], line["values"]
+                        color = _COLORS[number % len(_COLORS)]
+                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=color)
+                        late += y[len(y) // 20 :]
+            low, high = min(late), max(late)
+            if metric.endswith("loss") and high > low:  # which starts far above where it stays
+                axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+            axis.set_xlabel(_AXES[request.over])
+    return having
 
 
 def cosine(request: Request, figure: Path) -> dict[str, Any]:
@@ -98,7 +123,7 @@ def cosine(request: Request, figure: Path) -> dict[str, Any]:
         report[name] = {"pairs": len(first), **means, "auc": auc}
         drawn[f"{name} (AUC {auc:.2f})"] = {"similar sentences": similar, "random sentences": random}
         print(f"{name}: similar {similar.mean():.3f}, random {random.mean():.3f}, AUC {auc:.3f}")
-    with panels(figure, list(drawn)) as axes:
+    with _panels(figure, list(drawn)) as axes:
         for values, axis in zip(drawn.values(), axes, strict=True):
             edges = np.linspace(np.min([*values.values()]), np.max([*values.values()]) + 1e-3, 41).tolist()
             for color, (label, numbers) in zip(_COLORS, values.items(), strict=False):
@@ -110,30 +135,30 @@ def cosine(request: Request, figure: Path) -> dict[str, Any]:
 
 def tsne(request: Request, figure: Path) -> dict[str, Any]:
     """Draws similar sentences on a plane, a line between the two of a pair (COCO-LM, Figure 6)."""
-    from matplotlib.collections import LineCollection
     from sklearn.manifold import TSNE
 
     report: dict[str, Any] = {}
     for name in request.names:
         pair = similar_vectors(request, name)
         both = np.concatenate(pair)
-        perplexity = min(request.perplexity, (len(both) - 1) / 3)
+        perplexity = min(30, (len(both) - 1) / 3)
         flat = TSNE(perplexity=perplexity, init="pca", random_state=request.seed).fit_transform(both)
         first, second = np.split(flat, 2)
         mean = float(np.sum(pair[0] * pair[1], -1).mean())
         report[name] = {"mean_cosine": mean, "first": first.tolist(), "second": second.tolist()}
         print(f"{name}: {len(first)} similar pairs, mean cosine {mean:.3f}")
-    with panels(figure, [f"{name} (mean cosine {found['mean_cosine']:.2f})" for name, found in report.items()]) as axes:
+    titles = [f"{name} (mean cosine {found['mean_cosine']:.2f})" for name, found in report.items()]
+    with _panels(figure, titles) as axes:
         for found, axis in zip(report.values(), axes, strict=True):
             places = {"a sentence": np.array(found["first"]), "its paraphrase": np.array(found["second"])}
-            axis.add_collection(LineCollection(list(np.stack(list(places.values()), 1)), colors="0.75", linewidths=0.6))
+            axis.plot(*np.stack(list(places.values())).transpose(2, 0, 1), color="0.75", linewidth=0.6)
             for color, (label, points) in zip(_COLORS, places.items(), strict=False):
                 axis.scatter(points[:, 0], points[:, 1], s=7, color=color, label=label)
             axis.set(xticks=[], yticks=[])
     return report
 
 
-def training_rows(folder: Path) -> Iterator[dict[str, Any]]:
+def _training_rows(folder: Path) -> Iterator[dict[str, Any]]:
     """Reads the metrics of training, without their prefix."""
     path = folder / "train_metrics.jsonl"
     for number, line in read_json_lines(path, "metrics", cut=True) if is_file(path) else ():
@@ -142,7 +167,7 @@ def training_rows(folder: Path) -> Iterator[dict[str, Any]]:
         yield {name.removeprefix("train_"): value for name, value in line.items()}
 
 
-def held_out_rows(folder: Path) -> Iterator[dict[str, Any]]:
+def _held_out_rows(folder: Path) -> Iterator[dict[str, Any]]:
     """Reads the evaluations during training."""
     for path in folder.glob("eval/step-*.json"):
         if not path.stem[5:].isdecimal():
@@ -150,9 +175,9 @@ def held_out_rows(folder: Path) -> Iterator[dict[str, Any]]:
         yield {"step": int(path.stem[5:])} | read_json(path, "evaluation")
 
 
-def lines(unordered: Iterator[dict[str, Any]]) -> dict[str, Line]:
-    """Steps and values of every number that the rows hold, in the order of the steps."""
-    found: dict[str, Line] = {}
+def _lines(unordered: Iterator[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+    """Metric -> {"steps", "values"} of every number that the rows hold, in the order of the steps."""
+    found: dict[str, dict[str, list[Any]]] = {}
     for row in sorted(unordered, key=lambda row: row["step"]):
         for metric, value in row.items():
             if metric not in _NO_METRICS and type(value) in (int, float):
@@ -160,18 +185,6 @@ def lines(unordered: Iterator[dict[str, Any]]) -> dict[str, Line]:
                 line["steps"].append(row["step"])
                 line["values"].append(value)
     return found
-
-
-def read_runs(request: Request) -> dict[str, Any]:
-    """Logs of runs: name -> length of a step on the axis, and lines of training and of held-out records."""
-    runs = {}
-    for name in request.names:
-        folder = request.folder(name)
-        training, held_out = lines(training_rows(folder)), lines(held_out_rows(folder))
-        if not training and not held_out:
-            raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
-        runs[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
-    return runs
 
 
 def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +204,7 @@ def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray
     folder, vocab = request.folder(name), request.data_dir / VOCABULARY
     own = (folder / VOCABULARY).is_file() or not vocab.is_file()
     model = load(folder, vocab_file=None if own else str(vocab))
-    first, second = zip(*pairs[: request.num_pairs], strict=True)
+    first, second = zip(*pairs[:_MOST_PAIRS], strict=True)
     return model.embed(first, pooling="cls"), model.embed(second, pooling="cls")
 
 
@@ -211,41 +224,8 @@ def _scale(over: str, folder: Path) -> float:
     return (batch or 1) * (training_flops_per_example(PretrainingConfig.from_dict(hparams)) if over == "flops" else 1)
 
 
-def _draw_runs(runs: dict[str, Any], metrics: Sequence[str], over: str, figure: Path) -> dict[str, Any]:
-    """Draws a panel for each metric that some run has: lines in training, dots on held-out records.
-
-    Returns the runs that have logged some of the metrics, and names the others.
-    """
-    having = {}
-    for name, run in runs.items():
-        last = {metric: line["values"][-1] for metric, line in (run["held_out"] | run["training"]).items()}
-        if {*metrics} & {*last}:
-            having[name] = run
-            print(f"{name}: " + ", ".join(f"{metric} {last[metric]:.4g}" for metric in metrics if metric in last))
-        else:
-            print(f"{name}: left out, it has logged nothing of {', '.join(metrics)}")
-    if not having:
-        raise UserError(f"none of {', '.join(runs)} has logged {', '.join(metrics)}, as its objective would")
-    metrics = [one for one in metrics if any(one in run["training"] | run["held_out"] for run in having.values())]
-    with panels(figure, metrics) as axes:
-        for metric, axis in zip(metrics, axes, strict=True):
-            late: list[float] = []
-            for number, (name, run) in enumerate(having.items()):
-                for kind, marker in (("training", None), ("held_out", "o")):
-                    if line := run[kind].get(metric):
-                        x, y = [step * run["scale"] for step in line["steps"]], line["values"]
-                        color = _COLORS[number % len(_COLORS)]
-                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=color)
-                        late += y[len(y) // 20 :]
-            low, high = min(late), max(late)
-            if metric.endswith("loss") and high > low:  # which starts far above where it stays
-                axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
-            axis.set_xlabel(_AXES[over])
-    return having
-
-
 @contextlib.contextmanager
-def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
+def _panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
     """Yields a panel for each title, to draw into, under one legend; writes `path`.png and `path`.pdf at the end."""
     import matplotlib
 
@@ -257,12 +237,12 @@ def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
     with pyplot.rc_context(_STYLE):
         size = (max(3.4 * columns, 4.2), 2.6 * rows + 0.3)
         figure, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-        axes, spare = grid.flat[: len(titles)], grid.flat[len(titles) :]
-        for axis in spare:
+        for axis in grid.flat[len(titles) :]:
             axis.set_axis_off()
+        axes = list(grid.flat[: len(titles)])
         for axis, title in zip(axes, titles, strict=True):
             axis.set_title(title.replace("_", " "))
-        yield list(axes)
+        yield axes
         labels: dict[str, Any] = {}
         for handles, names in (axis.get_legend_handles_labels() for axis in axes):
             labels |= zip(names, handles, strict=True)
@@ -273,7 +253,13 @@ def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
         pyplot.close(figure)
 
 
-ANALYSES = {analysis.__name__: analysis for analysis in (curves, copying, contrast, cosine, tsne)}
+ANALYSES: dict[str, Callable[[Request, Path], dict[str, Any]]] = {
+    "curves": curves,
+    "copying": functools.partial(curves, metrics=_COPYING),
+    "contrast": functools.partial(curves, metrics=_CONTRAST),
+    "cosine": cosine,
+    "tsne": tsne,
+}
 
 
 def main() -> int:
@@ -303,8 +289,6 @@ def command() -> None:
     flags.DEFINE_list("metrics", [], "metrics that learning curves show; default: losses and the usual metrics")
     flags.DEFINE_enum("over", "steps", ["steps", "examples", "flops"], "what learning curves are drawn over")
     flags.DEFINE_string("output_dir", None, "folder of the results; default <data-dir>/analysis")
-    flags.DEFINE_integer("num_pairs", 1000, "pairs of sentences at most", lower_bound=2)
-    flags.DEFINE_float("perplexity", 30.0, "perplexity of t-SNE", lower_bound=1.0)
     flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound=0)
     util_flags.run(main, __doc__)
 

@@ -77,7 +77,7 @@ def main() -> int:
     from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
 
     strategy = make_strategy(config)
-    for run in [first, config] if first else [config]:
+    for run in (first, config) if first else (config,):
         check_batch("train_batch_size", run.train_batch_size, strategy, run.gradient_accumulation_steps)
         check_batch("eval_batch_size", run.eval_batch_size, strategy)
     if first is not None:
@@ -138,25 +138,23 @@ def label(given: dict[str, Any], source: str) -> int:
     return 0
 
 
-_SUMMED_UP = {  # hparams of the summary's last line
-    *("optimizer", "learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
-    *("num_train_epochs", "train_batch_size", "max_seq_length"),
-}
+_RATES = ("learning_rate", "layerwise_lr_decay", "weight_decay_rate")
+_SUMMED_UP = {"optimizer", *_RATES, "num_train_epochs", "train_batch_size", "max_seq_length"}
 
 
 def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
     """Prints the model, the settings and whose they are, and what is wrong with the model."""
     sizes, recipe = config.architecture, recipe_of(given)
-    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
+    shown = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
     start = Path(config.init_checkpoint or "random weights")
-    optimizer = "" if config.optimizer == "adamw" else f"optimizer {config.optimizer}, "
+    settings = [f"those of recipe {recipe} for fine-tuning" if recipe else "defaults"]
+    settings += [f"{name} {given[name]}" for name in sorted(shown)]
+    rates = ", ".join(f"{name} {getattr(config, name):g}" for name in _RATES)
     lines = [
         f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "
         f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
-        f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
-        + "".join(f", {name} {given[name]}" for name in sorted(of_run)),
-        f"               {optimizer}learning_rate {config.learning_rate:g}, "
-        f"layerwise_lr_decay {config.layerwise_lr_decay:g}, weight_decay_rate {config.weight_decay_rate:g}, "
+        f"settings       {', '.join(settings)}",
+        f"               {'' if config.optimizer == 'adamw' else f'optimizer {config.optimizer}, '}{rates}, "
         f"{config.num_train_epochs:g} epochs in batches of {config.train_batch_size}, "
         f"max_seq_length {config.max_seq_length}",
     ]
@@ -191,11 +189,8 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     say(f"wrote {config.results_json}")
 
 
-flags.DEFINE_string(
-    "predict",
-    None,
-    "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
-)
+_FILES = ".jsonl or .json (lines), .csv, .tsv, text; - is standard input"
+flags.DEFINE_string("predict", None, f"file to label with a fine-tuned model: {_FILES}")
 flags.DEFINE_string(
     "predict_output",
     None,

@@ -1,8 +1,9 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
+import functools
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,36 +43,36 @@ class Evaluation:
         self.config, self.tasks = config, list(tasks)
         self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> results.errors_of the last evaluation
         self._splits: dict[tuple[str, str], Split] = {}
-        self._tables: dict[tuple[str, str], FeatureTable] = {}
-        self._tests: dict[str, list[str]] = {}
-        self._train: FeatureTable | None = None
-        self._shown = False  # whether the data were
+        self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end
 
     def prepare(self) -> FeatureTable | None:
-        """Reads everything that the run will need, what is scored first. Returns the training features of all tasks.
-        Raises UserError: what is missing or wrong in the files."""
+        """Reads and shows everything that the run will need, once. Returns the training features of all tasks, None if
+        nothing is trained. Raises UserError: what is missing or wrong in the files."""
+        return self._training_table
+
+    @functools.cached_property
+    def _training_table(self) -> FeatureTable | None:
         config = self.config
         for task in self.tasks:
             if config.do_eval or config.eval_every_steps or config.keep_best:
                 for split in task.evaluation_splits:
                     self.load(task, split)
             if config.do_eval:
-                self._tests[task.name] = list(self._test_splits(task))
-        trained = self.tasks if config.do_train and self._train is None else []
+                self._scored[task.name] = [*task.evaluation_splits, *self._test_splits(task)]
+        trained = self.tasks if config.do_train else []
         parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in trained]
-        for task in self.tasks if not self._shown else ():  # all that was read, what is trained on first
+        for task in self.tasks:  # all that was read, what is trained on first
             names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
             splits = {name: self._splits[task.name, name] for name in names}
             print(data_table(task, splits), end="", flush=True)
             for problem in filter(None, [unknown_of(task, splits.values()), trained_on(task, splits)]):
                 say(f"WARNING: {task.name}: {problem}")
-        self._shown = True
         for task, part in zip(trained, parts, strict=True) if config.log_examples else ():
             for feature in part.features[:3]:
                 print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
-        if trained:
-            self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
-        return self._train
+        if not trained:
+            return None
+        return FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
 
     def _test_splits(self, task: Task) -> Iterator[str]:
         """The test splits that are scored because they have labels, or predicted because that was asked for."""
@@ -100,15 +101,12 @@ class Evaluation:
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """A model's predictions on a split of the task of this number."""
-        task = self.tasks[number]
-        split, key = self.load(task, name), (task.name, name)
-        if key not in self._tables:
-            features = TaskFeatures(task.name, split.features, task.labels)
-            shape = self.config.max_seq_length, self.config.fixed_padding, task.predicted_choices
-            self._tables[key] = FeatureTable([features], *shape)
-        table = self._tables[key]
+        task, config = self.tasks[number], self.config
+        split = self.load(task, name)
+        features = TaskFeatures(task.name, split.features, task.labels)
+        table = FeatureTable([features], config.max_seq_length, config.fixed_padding, task.predicted_choices)
         with Progress(f"evaluating {task.name} {name}: input", len(table), unit="inputs") as progress:
-            return Predicted(split, *model.predict(number, table, self.config.eval_batch_size, progress.update))
+            return Predicted(split, *model.predict(number, table, config.eval_batch_size, progress.update))
 
     def selecting(self, model: FinetuningTask) -> dict[str, float]:
         """Flat metrics of the splits that choose the best checkpoint; "score" is what it is chosen by."""
@@ -128,10 +126,10 @@ class Evaluation:
           folder: of the trial, for its predictions; None writes nothing.
         """
         scores: Scores = {}
-        self.errors = {}
-        rows = 0
+        self.errors, rows = {}, 0
+        files = self.files(trial, folder) if folder is not None else {}
         for number, task in enumerate(self.tasks):
-            for name in [*task.evaluation_splits, *self._tests[task.name]]:
+            for name in self._scored[task.name]:
                 predicted = self.predicted(model, number, name)
                 rows += len(predicted.predictions)
                 if predicted.split.labelled:
@@ -140,9 +138,9 @@ class Evaluation:
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "--write-test-outputs" in self.asked_for(trial):
+                    if name in task.test_splits and "--write-test-outputs" in files:
                         self._submit(task, name, predicted, trial)
-            if folder is not None and self.config.write_distill_outputs:
+            if "--write-distill-outputs" in files and folder is not None:
                 self._write(task, "train", self.predicted(model, number, "train"), folder)
         return scores, rows
 
@@ -166,29 +164,23 @@ class Evaluation:
     def _test_file(self, task: Task, name: str, trial: int) -> Path:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
-    def asked_for(self, trial: int) -> list[str]:
-        """The flags that ask a trial for files beside its scores."""
-        config = self.config
-        asked = ["--write-test-outputs"] if config.write_test_outputs and trial <= config.n_writes_test else []
-        return asked + (["--write-distill-outputs"] if config.write_distill_outputs else [])
-
-    def not_written(self, trial: int, folder: Path, result: Mapping[str, Any]) -> list[str]:
-        """The flags that ask a trial for files which it has not, by what its scores.json says (`result`)."""
-        asked, tests = self.asked_for(trial), ((task, name) for task in self.tasks for name in task.test_splits)
-        files = {
-            "--write-test-outputs": [self._test_file(task, name, trial) for task, name in tests],
-            "--write-distill-outputs": [predictions_file(folder, task.name, "train") for task in self.tasks],
-        }
-        wrote = result.get("wrote", asked)
-        return [flag for flag in asked if flag not in wrote or not all(path.is_file() for path in files[flag])]
+    def files(self, trial: int, folder: Path) -> dict[str, list[Path]]:
+        """The files that a trial is to write beside its scores, by the flag that asks for them."""
+        config, files = self.config, {}
+        if config.write_test_outputs and trial <= config.n_writes_test:
+            tests = ((task, name) for task in self.tasks for name in task.test_splits)
+            files["--write-test-outputs"] = [self._test_file(task, name, trial) for task, name in tests]
+        if config.write_distill_outputs:
+            files["--write-distill-outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
+        return files
 
     def majority(self) -> Scores:
         """Scores of always predicting the commonest label of a split."""
         found: Scores = {}
-        for (task_name, name), split in self._splits.items():
-            task = next(task for task in self.tasks if task.name == task_name)
-            if name != "train" and split.labelled and (scores := task.majority(split)):
-                found.setdefault(task_name, {})[name] = scores
+        for task in self.tasks:
+            for (name, split_name), split in self._splits.items():
+                if name == task.name and split_name != "train" and split.labelled and (scores := task.majority(split)):
+                    found.setdefault(name, {})[split_name] = scores
         return found
 
 

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import itertools
 import json
+import re
 import statistics
 import textwrap
 from collections import Counter
@@ -25,17 +27,19 @@ def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
     """
     summary: dict[str, Any] = {}
     for task, splits in trials[0].items():
-        for split, metric in ((split, metric) for split, metrics in splits.items() for metric in metrics):
-            values = [trial[task][split][metric] for trial in trials if split in trial[task]]
-            if len(values) < len(trials):
-                continue
-            summary.setdefault(task, {}).setdefault(split, {})[metric] = {
-                "median": statistics.median(values),
-                "mean": statistics.fmean(values),
-                "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-                "min": min(values),
-                "max": max(values),
-            }
+        for split, metrics in splits.items():
+            if all(split in trial[task] for trial in trials):
+                of_metric = {metric: [trial[task][split][metric] for trial in trials] for metric in metrics}
+                summary.setdefault(task, {})[split] = {
+                    metric: {
+                        "median": statistics.median(values),
+                        "mean": statistics.fmean(values),
+                        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+                        "min": min(values),
+                        "max": max(values),
+                    }
+                    for metric, values in of_metric.items()
+                }
     return summary
 
 
@@ -45,25 +49,18 @@ def table(trials: list[Scores], majority: Scores) -> str:
     Args:
       majority: scores of always predicting the commonest label; they have rows of their own.
     """
-    several = len(trials) > 1
-    header = ["task", "split", "metric", *(f"trial {i + 1}" for i in range(len(trials)))]
-    rows = [header + (["median", "mean", "std"] if several else [])]
+    statistic = ["median", "mean", "std"] if len(trials) > 1 else []
+    rows = [["task", "split", "metric", *(f"trial {i + 1}" for i in range(len(trials))), *statistic]]
     for task, splits in summarise_trials(trials).items():
         for split, metrics in splits.items():
             for metric, values in metrics.items():
-                cells = [_number(trial[task][split][metric]) for trial in trials]
-                over_all = [_number(values[name]) for name in ("median", "mean", "std")] if several else []
-                rows.append([task, split, metric, *cells, *over_all])
+                numbers = [trial[task][split][metric] for trial in trials] + [values[name] for name in statistic]
+                # Four figures of a number, all of a whole one.
+                rows.append([task, split, metric, *(f"{x:.0f}" if abs(x) >= 1000 else f"{x:.4g}" for x in numbers)])
             for metric, value in majority.get(task, {}).get(split, {}).items():
-                rows.append(
-                    [task, split, f"{metric} of the commonest label", f"{value:.4g}", *[""] * (len(rows[0]) - 4)]
-                )
+                empty = [""] * (len(trials) - 1 + len(statistic))
+                rows.append([task, split, f"{metric} of the commonest label", f"{value:.4g}", *empty])
     return aligned(rows, 3)
-
-
-def _number(value: float) -> str:
-    """Four figures of a number, all of a whole one."""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
@@ -96,48 +93,40 @@ def labelled_table(rows: Labelled, delimiter: str) -> str:
 
 def _beside(rows: Labelled) -> list[dict[str, Any]]:
     """Rows with their answers. Nothing that was read is lost, however often a file is labelled."""
-    answered = dict.fromkeys(name for _, answer in rows for name in answer if name not in ("id", "words"))
-    taken = {name for row, _ in rows for name in row} | answered.keys()
+    answered = {name for _, answer in rows for name in answer} - {"id", "words"}
+    taken = answered.union(*(row for row, _ in rows))
     renamed: dict[str, str] = {}
     for name in dict.fromkeys(name for row, _ in rows for name in row if name in answered):
-        new = f"given_{name}"
-        while new in taken:
-            new = f"given_{new}"
-        renamed[name] = new
-        taken.add(new)
+        renamed[name] = f"given_{name}"
+        while renamed[name] in taken:
+            renamed[name] = f"given_{renamed[name]}"
+        taken.add(renamed[name])
     kept = [{renamed.get(name, name): value for name, value in row.items()} for row, _ in rows]
-    return [
-        row | {name: value for name, value in answer.items() if name not in row}
-        for row, (_, answer) in zip(kept, rows, strict=True)
-    ]
+    return [row | answer | row for row, (_, answer) in zip(kept, rows, strict=True)]
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Columns of a table, the cells of which are texts or numbers."""
+    cells: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, dict):
-            single = "probability" if name == "probabilities" else name
-            found |= {f"{single}_{key}": _cell_of(inner) for key, inner in value.items()}
-        else:
-            found[name] = _cell_of(value)
-    return found
-
-
-def _cell_of(value: Any) -> Any:
-    if isinstance(value, list) and all(isinstance(one, (int, float)) or _is_word(one) for one in value):
-        return " ".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (dict, list)) else value
+        single = "probability" if name == "probabilities" else name
+        inner = {f"{single}_{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+        for column, one in inner.items():
+            if isinstance(one, list) and all(isinstance(x, (int, float)) or _is_word(x) for x in one):
+                cells[column] = " ".join(map(str, one))
+            else:
+                is_json = isinstance(one, (dict, list))
+                cells[column] = json.dumps(one, ensure_ascii=False, default=str) if is_json else one
+    return cells
 
 
 def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and not any(character in " \t\n\r" for character in value)
+    return isinstance(value, str) and re.fullmatch(r"[^ \t\n\r]+", value) is not None
 
 
 _LABELS = 8  # of a table; those that are rarer are counted together
-_NAME = 20  # characters of a label's name
 _MISTAKES = 5
 _MOST = 0.5  # share of examples that are trained on, too, that is worth a warning
-_WIDTH = 80
 
 
 def data_table(task: Task, splits: Mapping[str, Split]) -> str:
@@ -179,25 +168,24 @@ def trained_on(task: Task, splits: Mapping[str, Split]) -> str:
 
 
 def _label_rows(balances: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
-    """A row for each label, the commonest of all splits first; "" in splits without labels."""
+    """A row for each label, the commonest of all splits first, with its number and share in a split or a value that
+    says how numbers lie; "" in splits without labels."""
     together: Counter[str] = Counter()
-    for found in balances.values():
-        together.update(found)
+    for balance in balances.values():
+        together.update(balance)
     names = [name for name, _ in together.most_common(_LABELS)]
+    of_row = {f"label {_short(name)}": {name} for name in names}
+    if others := together.keys() - {*names}:
+        of_row[f"{len(others):,} other labels"] = others
     counts = all(isinstance(value, int) for value in together.values())
-    rows = [[f"label {_short(name)}", *(_cell(found, [name], counts) for found in balances.values())] for name in names]
-    if others := len(together) - len(names):
-        cells = [_cell(found, found.keys() - {*names}, counts) for found in balances.values()]
-        rows.append([f"{others:,} other labels", *cells])
-    return rows
 
+    def cell(balance: Mapping[str, float], labels: Collection[str]) -> str:
+        value = sum(balance.get(name, 0) for name in labels)
+        if not balance:
+            return ""
+        return f"{value:,} ({100 * value / sum(balance.values()):.0f} %)" if counts else f"{value:g}"
 
-def _cell(found: Mapping[str, float], names: Collection[str], counts: bool) -> str:
-    """The number of these labels with their share, or a value that says how numbers lie."""
-    if not found:
-        return ""
-    value = sum(found.get(name, 0) for name in names)
-    return f"{value:,} ({100 * value / sum(found.values()):.0f} %)" if counts else f"{value:g}"
+    return [[title, *(cell(balance, labels) for balance in balances.values())] for title, labels in of_row.items()]
 
 
 def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -233,28 +221,22 @@ def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
         rows = [[name, *short], *([label, *map(str, row)] for label, row in zip(short, confusion, strict=True))]
         lines += ["", *aligned(rows, 1).splitlines(), "rows: the right label, columns: the predicted one"]
     elif labels:
-        pairs = [
-            (count, f"{labels[i]} taken for {labels[j]}")
-            for i, row in enumerate(confusion)
-            for j, count in enumerate(row)
-            if i != j and count
-        ]
-        lines += ["", f"{name}: most often", *(f"  {what}: {count}" for count, what in sorted(pairs)[::-1][:_LABELS])]
+        pairs = itertools.product(enumerate(labels), repeat=2)
+        taken = [(confusion[i][j], f"{right} taken for {wrong}") for (i, right), (j, wrong) in pairs if i != j]
+        often = [f"  {what}: {count}" for count, what in sorted(taken)[::-1][:_LABELS] if count]
+        lines += ["", f"{name}: most often", *often]
     if mistakes := errors.get("mistakes", []):
         lines += ["", f"{name}: the worst mistakes"]
     for row in mistakes:
-        text = " | ".join(str(value) for key, value in row.items() if key.startswith("text"))
-        of = f"{row['probabilities'][row['label']]:.2f}" if "probabilities" in row else f"{row['label']:.2f}"
-        said = f"{_short(str(row['label']))} {of}" if "probabilities" in row else of
-        lines += textwrap.wrap(
-            f"  {_short(str(row['gold']))}, predicted {said}: {' '.join(text.split())}",
-            _WIDTH,
-            subsequent_indent="      ",
-            max_lines=2,
-            placeholder=" …",
-        )
+        text = " ".join(" | ".join(str(value) for key, value in row.items() if key.startswith("text")).split())
+        if "probabilities" in row:
+            predicted = f"{_short(row['label'])} {row['probabilities'][row['label']]:.2f}"
+        else:
+            predicted = f"{row['label']:.2f}"
+        line = f"  {_short(str(row['gold']))}, predicted {predicted}: {text}"
+        lines += textwrap.wrap(line, 80, subsequent_indent="      ", max_lines=2, placeholder=" …")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    return name if len(name) <= 20 else f"{name[:19]}…"

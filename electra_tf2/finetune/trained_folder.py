@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from electra_tf2.finetune.tasks.task import Task
 
 TASKS, SCORES, MADE_OF = "tasks.json", "scores.json", "made_of.json"
-_OF_SCORING = (
+_OF_SCORING = (  # settings of the evaluation
     *("average_orders", "beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
 )
 
@@ -88,11 +88,9 @@ def without_files(name: str, value: Any) -> Any:
     """The value of a hparam, of `tasks` without the paths of files: what they hold counts, not where."""
     if name != "tasks" or not isinstance(value, dict):
         return value
-    return {
-        task: {key: own for key, own in described.items() if key != "files"}
-        if isinstance(described, dict)
-        else described
-        for task, described in value.items()
+    own = {task: described for task, described in value.items() if isinstance(described, dict)}
+    return value | {
+        task: {key: described[key] for key in described if key != "files"} for task, described in own.items()
     }
 
 
@@ -110,15 +108,13 @@ def digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
-def weights_digest(checkpoint: str) -> str | None:
-    """SHA-256 of the weights that training starts from at a path; None where there is nothing."""
-    prefix = find_prefix(checkpoint)
+def _weights(checkpoint: str) -> list[Path]:
+    """The files of the weights that training starts from at a path; [] where there is nothing."""
+    prefix, path = find_prefix(checkpoint), Path(checkpoint)
     if prefix is not None:
-        parts = [path for path in Path(prefix).parent.iterdir() if path.name.startswith(f"{Path(prefix).name}.")]
-        return digest(sorted(path for path in parts if path.suffix == ".index" or ".data-" in path.name))
-    path = Path(checkpoint)
-    parts = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-    return digest(parts) if parts else None
+        parts = [one for one in Path(prefix).parent.iterdir() if one.name.startswith(f"{Path(prefix).name}.")]
+        return sorted(one for one in parts if one.suffix == ".index" or ".data-" in one.name)
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
 
 
 def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
@@ -127,8 +123,7 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
     The development data are among the former if they choose the checkpoint (`keep_best`), settings of the evaluation
     among the latter, as they are. Files that are not there are left out.
     """
-    start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
-    found = {} if scores else {"weights to start from": weights_digest(start) if start else "random"}
+    digests: dict[str, Any] = {}
     for task in tasks:
         if scores:
             tests = [split for split in task.test_splits if config.write_test_outputs or task.has_labels(split)]
@@ -138,8 +133,12 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
         for split in splits:
             with contextlib.suppress(UserError):  # which loading says, if the files are needed
                 files = [path for path in task.files(split) if path.is_file()]
-                found |= {f"{task.name} {split}": digest(files)} if files else {}
-    return found | ({name: getattr(config, name) for name in _OF_SCORING} if scores else {})
+                digests |= {f"{task.name} {split}": digest(files)} if files else {}
+    if scores:
+        return digests | {name: getattr(config, name) for name in _OF_SCORING}
+    start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
+    weights = _weights(start) if start else []
+    return {"weights to start from": (digest(weights) if weights else None) if start else "random"} | digests
 
 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
@@ -152,20 +151,17 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
     """
     if not holds_work(folder):
         return
-    before = read_made_of(folder)
+    path, before = folder / SCORES, read_made_of(folder)
+    scored = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
     if not before:
         say(f"WARNING: {folder} does not say what it was made of: make sure that neither data nor weights changed")
-    if changed := _changed(before, fingerprint_of(False)):
-        raise UserError(f"{folder} was trained with other {changed}. {advice}")
-    path = folder / SCORES
-    before = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
-    if changed := _changed(before, fingerprint_of(True)):
-        raise UserError(f"{path} was made with other {changed}: --no-do-train scores the model anew. {advice}")
-
-
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The names of what is there before and now, but differs."""
-    return ", ".join(name for name, value in now.items() if before.get(name, value) != value)
+    for what, then, now in (
+        (f"{folder} was trained", before, fingerprint_of(False)),
+        (f"{path} was made", scored, fingerprint_of(True)),
+    ):
+        if changed := [name for name, value in now.items() if then.get(name, value) != value]:
+            remedy = "" if then is before else ": --no-do-train scores the model anew"
+            raise UserError(f"{what} with other {', '.join(changed)}{remedy}. {advice}")
 
 
 def read_made_of(folder: Path) -> dict[str, Any]:

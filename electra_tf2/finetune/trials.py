@@ -58,6 +58,7 @@ class Trials:
         self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
+        self.folders = [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
         self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
@@ -72,17 +73,14 @@ class Trials:
             for path in (config.results_txt, config.results_json):
                 check_writable(path)
         if not config.do_train:
-            folders = self._trained_folders()
-            return 0, [self._evaluate_trained(trial, folder) for trial, folder in enumerate(folders, start=1)]
+            return 0, [
+                self._evaluate_trained(trial + 1, folder) for trial, folder in enumerate(self._trained_folders())
+            ]
         self._check()
-        for trial, folder in enumerate(trial_folders(config), start=1):
+        for trial, folder in enumerate(self.folders, start=1):
             with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
-                done = folder / SCORES
-                if done.exists() and not held.overwrite:
-                    say(f"trial {trial}/{config.num_trials}: done before, see {done}")
-                    code, result = 0, read_json(done, "scores")
-                    for flag in self.evaluation.not_written(trial, folder, result):
-                        say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
+                if (folder / SCORES).exists() and not held.overwrite:
+                    code, result = self._done_before(trial, folder)
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
                     code, result = self._run_trial(trial, held)
@@ -90,17 +88,27 @@ class Trials:
                 return code, finished
             finished += [] if result is None else [result]
             if not config.keep_all_models and trial > 1:
-                delete_weights(Path(f"{config.model_dir}_{trial - 1}"))
+                delete_weights(self.folders[trial - 2])
             tf_keras.backend.clear_session()
         return 0, finished
 
     def _check(self) -> None:
         """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
-        for folder in trial_folders(self.config):
+        for folder in self.folders:
             with RunFolder(folder, self.chief, self.config.overwrite, self.advice) as held:
                 if not held.overwrite:
                     held.check(self.config.to_json(), free_on_resume(FinetuningConfig), without_files)
                     check_made_of(folder, self._fingerprint, self.advice)
+
+    def _done_before(self, trial: int, folder: Path) -> tuple[int, dict[str, Any] | None]:
+        """0 and what a trial's scores.json says; warns if the trial lacks files that are asked for now."""
+        done = folder / SCORES
+        say(f"trial {trial}/{self.config.num_trials}: done before, see {done}")
+        result, files = read_json(done, "scores"), self.evaluation.files(trial, folder)
+        for flag, paths in files.items():
+            if flag not in result.get("wrote", files) or not all(path.is_file() for path in paths):
+                say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
+        return 0, result
 
     def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
         config, folder = self.config, held.path
@@ -132,9 +140,9 @@ class Trials:
         trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric, config.early_stopping)
         step = 0 if held.overwrite else trainer.restore()
         say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
-        others = trial_folders(config)[1:] if self.chief and config.overwrite and trial == 1 else []
-        for other in filter(holds_work, others):  # so that a stopped command goes on with none of them, either
-            set_aside(other)
+        if self.chief and config.overwrite and trial == 1:
+            for other in filter(holds_work, self.folders[1:]):  # a stopped command goes on with none of them, either
+                set_aside(other)
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
             if not step:
@@ -193,7 +201,7 @@ class Trials:
             "majority": self.evaluation.majority(),
             "errors": self.evaluation.errors,
             "made_of": read_made_of(folder) | self._fingerprint(True),
-            "wrote": self.evaluation.asked_for(trial),
+            "wrote": [*self.evaluation.files(trial, folder)],
             "training": training,
             "evaluation": {"features": rows, "seconds": seconds, "examples_per_second": rows / seconds},
             "peak_memory": peak_memory(),
@@ -201,10 +209,6 @@ class Trials:
         if self.chief and keep:
             write_json(folder / SCORES, result, sort_keys=False)  # read again, it makes the same table
         return result
-
-
-def trial_folders(config: FinetuningConfig) -> list[Path]:
-    return [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
 
 
 def delete_weights(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,8 @@ def data_dir(tmp_path_factory):
 def trained(data_dir, tmp_path_factory):
     """The folder of two trials on one task, what their run said, and the hparams that it was given."""
     out = tmp_path_factory.mktemp("out")
-    settings = {"num_train_epochs": 4.0, "num_trials": 2, "write_test_outputs": True, "write_distill_outputs": True}
+    settings: dict[str, Any] = {"num_train_epochs": 4.0, "num_trials": 2}
+    settings |= {"write_test_outputs": True, "write_distill_outputs": True}
     settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
     settings["init_checkpoint"] = str(data_dir / "start")
     return out, run(data_dir, out, **settings), settings
