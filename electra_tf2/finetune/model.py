@@ -33,29 +33,17 @@ class FinetuningModel(Layer):
         self.encoder = Encoder("electra", config.architecture, **settings)
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
 
-    def call(self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False) -> list[HeadOutput]:
-        """Every head's output on every row (finetune.batching describes the batch).
+    def call(
+        self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False, numbers: Sequence[int] | None = None
+    ) -> list[HeadOutput]:
+        """Heads' outputs on every row (finetune.batching describes the batch).
 
         Args:
           seed: int32 [2] of the dropout; None switches it off.
+          numbers: of the tasks whose heads are asked; None: all.
         """
         seeds = None if seed is None else SeedStream(seed)
-        return self._apply(range(len(self.tasks)), batch, seeds, training)
-
-    def predict(self, batch: Batch, number: int) -> HeadOutput:
-        """The output of one task's head, without dropout."""
-        return self._apply([number], batch, None, training=False)[0]
-
-    @property
-    def trained_variables(self) -> list[tf.Variable]:
-        """The trainable variables, without those that a head only reads."""
-        frozen = {id(variable) for head in self.heads for variable in head.frozen}
-        return [variable for variable in self.trainable_variables if id(variable) not in frozen]
-
-    def _apply(
-        self, numbers: Sequence[int], batch: Batch, seeds: SeedStream | None, training: bool
-    ) -> list[HeadOutput]:
-        """The outputs of the heads of these numbers."""
+        numbers = range(len(self.tasks)) if numbers is None else numbers
         input_ids, input_mask, segment_ids = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
         tasks = [self.tasks[number] for number in numbers]
         labels = [{name: batch[f"{task.name}/{name}"] for name in task.labels} for task in tasks]
@@ -67,6 +55,16 @@ class FinetuningModel(Layer):
             self.heads[number](HeadInput(sequence, input_mask, segment_ids, of_task, input_ids), seeds, training)
             for number, of_task in zip(numbers, labels, strict=True)
         ]
+
+    def predict(self, batch: Batch, number: int) -> HeadOutput:
+        """The output of one task's head, without dropout."""
+        return self.call(batch, numbers=[number])[0]
+
+    @property
+    def trained_variables(self) -> list[tf.Variable]:
+        """The trainable variables, without those that a head only reads."""
+        frozen = {id(variable) for head in self.heads for variable in head.frozen}
+        return [variable for variable in self.trainable_variables if id(variable) not in frozen]
 
 
 def layer_of(name: str, num_layers: int) -> int | None:

@@ -20,9 +20,6 @@ from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
 
-_DETECTOR = "discriminator_predictions"
-_HEAD = re.compile(r"task_specific/[^/]+/head/(.+)")
-
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     """Loads the pre-trained weights, but for the `reinit_layers` uppermost layers. Returns what to tell the user. Of a
@@ -45,7 +42,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
 
     report = warm_start(model, stored, names)
     again = [name for name in report.missing if not names(name)]
-    lines = [_short(report._replace(missing=[name for name in report.missing if name not in again]))]
+    lines = _told(report._replace(missing=[name for name in report.missing if name not in again]))
     if heads:
         lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
     if again:
@@ -62,29 +59,28 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
       than one state.
     """
     found: dict[str, list[str]] = {}
-    scopes = [scope for scope in (_DETECTOR, stored.language_model) if scope]
+    scopes = [scope for scope in ("discriminator_predictions", stored.language_model) if scope]
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
-        head = _HEAD.fullmatch(name)
-        places = [f"{scope}/{head[1]}" for scope in scopes] if head is not None else []
-        values = {place: stored.weights.get(place) for place in places}
-        fitting = [place for place, value in values.items() if value is not None and value.shape == variable.shape]
-        if fitting:
-            found[name] = fitting
-    return {name: there for name, there in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
+        head = re.fullmatch(r"task_specific/[^/]+/head/(.+)", name)
+        for place in [f"{scope}/{head[1]}" for scope in scopes] if head else []:
+            value = stored.weights.get(place)
+            if value is not None and value.shape == variable.shape:
+                found.setdefault(name, []).append(place)
+    return {name: places for name, places in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
 
 
-def _short(report: LoadReport) -> str:
+def _told(report: LoadReport) -> list[str]:
     """A report of loaded weights without the names of everything that pre-training leaves behind."""
-    heads = [name for name in report.missing if name.startswith("task_specific/")]
-    missing = [name for name in report.missing if name not in heads]
+    missing = [name for name in report.missing if not name.startswith("task_specific/")]
     unused = Counter(name.split("/")[0] for name in report.unused)
-    lines = [f"loaded {len(report.loaded)} variables; {len(heads)} of new heads start from random values"]
+    new = len(report.missing) - len(missing)
+    lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
     if missing:
         lines.append(f"WARNING: missing from the checkpoint, random: {', '.join(missing)}")
     if unused:
         lines.append("unused: " + ", ".join(f"{count} of {scope}" for scope, count in sorted(unused.items())))
-    return "\n".join(lines)
+    return lines
 
 
 def check_states(folder: Path, tasks: Sequence[Task]) -> None:
