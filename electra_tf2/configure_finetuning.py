@@ -50,7 +50,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")
     layerwise_lr_decay: float = hparam(
         0.8,
-        "factor of the learning rate from a layer to the one below; 0 or 1: none [large: 0.9]",
+        "factor of learning_rate from a layer to the next below; 0, 1: none [large: 0.9]",
         at_least=0,
         at_most=1,
     )
@@ -106,7 +106,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     contrast_temperature: float = hparam(
         0.05,
-        "temperature of the softmax over the sentences of a batch, of embedding tasks (SimCSE, section 6)",
+        "temperature of the softmax over a batch, of embedding tasks (SimCSE, section 6)",
         above=0,
     )
     embedding_projection: int = model_hparam(0, "width of a linear map of a text's state; 0: none", at_least=0)

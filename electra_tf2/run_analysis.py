@@ -42,9 +42,8 @@ _AXES = {"steps": "training steps", "examples": "training sequences", "flops": "
 _COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original"))
 _CONTRAST = ("positive_cosine", "negative_cosine")
 _USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
-_COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]  # Okabe and Ito 2008
 _MOST_PAIRS = 1000
-_STYLE: Any = {"font.size": 8.5, "axes.titlesize": 9, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}
+_STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "grid.color": "0.9"}]
 
 
 class Request(NamedTuple):
@@ -76,7 +75,7 @@ def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[
     runs: dict[str, dict[str, Any]] = {}
     for name in request.names:
         folder = request.folder(name)
-        training, held_out = _lines(_training_rows(folder)), _lines(_held_out_rows(folder))
+        training, held_out = map(_lines, _rows(folder))
         if not training and not held_out:
             raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
         runs[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
@@ -101,8 +100,7 @@ def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[
                 for kind, marker in (("training", None), ("held_out", "o")):
                     if line := run[kind].get(metric):
                         x, y = [step * run["scale"] for step in line["steps"]], line["values"]
-                        color = _COLORS[number % len(_COLORS)]
-                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=color)
+                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=f"C{number}")
                         late += y[len(y) // 20 :]
             low, high = min(late), max(late)
             if metric.endswith("loss") and high > low:  # which starts far above where it stays
@@ -119,16 +117,20 @@ def cosine(request: Request, figure: Path) -> dict[str, Any]:
         others = (np.arange(len(first)) + np.random.default_rng(request.seed).integers(1, len(first))) % len(first)
         similar, random = np.sum(first * second, -1), np.sum(first * second[others], -1)
         auc = float(np.mean(similar[:, None] > random))  # probability that a similar pair has the greater cosine
-        means = {"similar": float(similar.mean()), "random": float(random.mean())}
-        report[name] = {"pairs": len(first), **means, "auc": auc}
+        report[name] = {
+            "pairs": len(first),
+            "similar": float(similar.mean()),
+            "random": float(random.mean()),
+            "auc": auc,
+        }
         drawn[f"{name} (AUC {auc:.2f})"] = {"similar sentences": similar, "random sentences": random}
         print(f"{name}: similar {similar.mean():.3f}, random {random.mean():.3f}, AUC {auc:.3f}")
     with _panels(figure, list(drawn)) as axes:
         for values, axis in zip(drawn.values(), axes, strict=True):
             edges = np.linspace(np.min([*values.values()]), np.max([*values.values()]) + 1e-3, 41).tolist()
-            for color, (label, numbers) in zip(_COLORS, values.items(), strict=False):
-                axis.hist(numbers, edges, density=True, alpha=0.5, color=color, label=label)
-                axis.axvline(float(numbers.mean()), color=color, linestyle=":")
+            for number, (label, numbers) in enumerate(values.items()):
+                axis.hist(numbers, edges, density=True, alpha=0.5, color=f"C{number}", label=label)
+                axis.axvline(float(numbers.mean()), color=f"C{number}", linestyle=":")
             axis.set(xlabel="cosine of [CLS]", yticks=[])
     return report
 
@@ -152,33 +154,30 @@ def tsne(request: Request, figure: Path) -> dict[str, Any]:
         for found, axis in zip(report.values(), axes, strict=True):
             places = {"a sentence": np.array(found["first"]), "its paraphrase": np.array(found["second"])}
             axis.plot(*np.stack(list(places.values())).transpose(2, 0, 1), color="0.75", linewidth=0.6)
-            for color, (label, points) in zip(_COLORS, places.items(), strict=False):
-                axis.scatter(points[:, 0], points[:, 1], s=7, color=color, label=label)
+            for label, points in places.items():
+                axis.scatter(points[:, 0], points[:, 1], s=7, label=label)
             axis.set(xticks=[], yticks=[])
     return report
 
 
-def _training_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Reads the metrics of training, without their prefix."""
-    path = folder / "train_metrics.jsonl"
+def _rows(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The metrics of training, without their prefix, and the evaluations on held-out records of a run."""
+    path, training, held_out = folder / "train_metrics.jsonl", [], []
     for number, line in read_json_lines(path, "metrics", cut=True) if is_file(path) else ():
         if type(line.get("step")) is not int:
             raise UserError(f"metrics {path}, line {number}: no step")
-        yield {name.removeprefix("train_"): value for name, value in line.items()}
-
-
-def _held_out_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Reads the evaluations during training."""
+        training.append({name.removeprefix("train_"): value for name, value in line.items()})
     for path in folder.glob("eval/step-*.json"):
         if not path.stem[5:].isdecimal():
             raise UserError(f"{path} is no evaluation: its name holds no step")
-        yield {"step": int(path.stem[5:])} | read_json(path, "evaluation")
+        held_out.append({"step": int(path.stem[5:])} | read_json(path, "evaluation"))
+    return training, held_out
 
 
-def _lines(unordered: Iterator[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+def _lines(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
     """Metric -> {"steps", "values"} of every number that the rows hold, in the order of the steps."""
     found: dict[str, dict[str, list[Any]]] = {}
-    for row in sorted(unordered, key=lambda row: row["step"]):
+    for row in sorted(rows, key=lambda row: row["step"]):
         for metric, value in row.items():
             if metric not in _NO_METRICS and type(value) in (int, float):
                 line = found.setdefault(metric, {"steps": [], "values": []})
@@ -234,7 +233,7 @@ def _panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
 
     columns = min(len(titles), 3)
     rows = -(-len(titles) // columns)
-    with pyplot.rc_context(_STYLE):
+    with pyplot.style.context(_STYLE):
         size = (max(3.4 * columns, 4.2), 2.6 * rows + 0.3)
         figure, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
         for axis in grid.flat[len(titles) :]:

@@ -42,7 +42,7 @@ class Evaluation:
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
         self.config, self.tasks = config, list(tasks)
         self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> results.errors_of the last evaluation
-        self._splits: dict[tuple[str, str], Split] = {}
+        self._splits: dict[str, dict[str, Split]] = {task.name: {} for task in tasks}  # those that were read
         self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end
 
     def prepare(self) -> FeatureTable | None:
@@ -62,8 +62,7 @@ class Evaluation:
         trained = self.tasks if config.do_train else []
         parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in trained]
         for task in self.tasks:  # all that was read, what is trained on first
-            names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
-            splits = {name: self._splits[task.name, name] for name in names}
+            splits = dict(sorted(self._splits[task.name].items(), key=lambda item: item[0] != "train"))
             print(data_table(task, splits), end="", flush=True)
             for problem in filter(None, [unknown_of(task, splits.values()), trained_on(task, splits)]):
                 say(f"WARNING: {task.name}: {problem}")
@@ -89,15 +88,15 @@ class Evaluation:
 
     def load(self, task: Task, name: str) -> Split:
         """A split of a task, read once."""
-        key = (task.name, name)
-        if key not in self._splits:
+        splits = self._splits[task.name]
+        if name not in splits:
             split = task.load(name)
             if name == "train" and self.config.train_share < 1 and not task.takes_share:
                 split = split.only(task.share(len(split.examples)))
             if self.config.debug_examples:
                 split = split.only(range(min(self.config.debug_examples, len(split.examples))))
-            self._splits[key] = split
-        return self._splits[key]
+            splits[name] = split
+        return splits[name]
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """A model's predictions on a split of the task of this number."""
@@ -178,9 +177,9 @@ class Evaluation:
         """Scores of always predicting the commonest label of a split."""
         found: Scores = {}
         for task in self.tasks:
-            for (name, split_name), split in self._splits.items():
-                if name == task.name and split_name != "train" and split.labelled and (scores := task.majority(split)):
-                    found.setdefault(name, {})[split_name] = scores
+            for name, split in self._splits[task.name].items():
+                if name != "train" and split.labelled and (scores := task.majority(split)):
+                    found.setdefault(task.name, {})[name] = scores
         return found
 
 
