@@ -186,6 +186,7 @@ def _lines(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
     return found
 
 
+@functools.cache  # of what cosine and tsne both look at
 def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors [N, H] of [CLS] of the two sides of STS-B's pairs with the full score.
 
