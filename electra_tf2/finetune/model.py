@@ -188,17 +188,17 @@ class FinetuningTask(TrainingTask):
         losses = np.zeros(len(table), np.float32)
         dataset = table.evaluation_batches(batch_size)
         alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
-        done = 0
+        local, done = self.strategy.experimental_local_results, 0
         for batch in untuned(dataset) if alone else distribute(self.strategy, dataset):
             result = self._predict_step(batch, number, alone)
-            values = [self.strategy.experimental_local_results(value) for value in tf.nest.flatten(result)]
-            for part in (tf.nest.pack_sequence_as(result, of_replica) for of_replica in zip(*values, strict=True)):
-                rows = part["row"].numpy()
-                found = {name: value.numpy() for name, value in part["predictions"].items()}
-                for i in np.flatnonzero(rows >= 0):
-                    predictions[rows[i]] = {name: value[i] for name, value in found.items()}
-                losses[rows[rows >= 0]] = part["losses"].numpy()[rows >= 0]
-                done += int((rows >= 0).sum())
+            arrays = tf.nest.map_structure(
+                lambda value: np.concatenate([part.numpy() for part in local(value)]), result
+            )
+            for i in np.flatnonzero(arrays["row"] >= 0):
+                row = arrays["row"][i]
+                predictions[row] = {name: values[i] for name, values in arrays["predictions"].items()}
+                losses[row] = arrays["losses"][i]
+                done += 1
             progress(done)
         return predictions, losses
 
