@@ -73,7 +73,7 @@ def finetuning(data: Path, **overrides: Any) -> Words:
         lines = [{"text": f"the {word}", "label": "some"} for word in ("file", "error") for _ in range(size // 2)]
         lines[1::2] = [line | {"label": "none"} for line in lines[1::2]]
         write_lines(data / "finetuning_data" / "kind" / f"{split}.jsonl", *map(json.dumps, lines))
-        rows = (TASKS / "rte" / f"{split}.tsv").read_text().splitlines()
+        rows = [row for row in (TASKS / "rte" / f"{split}.tsv").read_text().splitlines() if all(row.split("\t"))]
         write_lines(data / "finetuning_data" / "rte" / f"{split}.tsv", *rows)
     hparams: dict[str, Any] = {"task_names": ["kind", "rte"], "num_trials": 2, "keep_all_models": False}
     hparams |= {"save_checkpoints_steps": 3, "eval_every_steps": 4, "keep_best": True, "write_test_outputs": True}
