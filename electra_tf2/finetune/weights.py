@@ -42,7 +42,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
 
     report = warm_start(model, stored, names)
     again = [name for name in report.missing if not names(name)]
-    lines = _told(report._replace(missing=[name for name in report.missing if name not in again]))
+    lines = _summary(report._replace(missing=[name for name in report.missing if name not in again]))
     if heads:
         lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
     if again:
@@ -70,7 +70,7 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
     return {name: places for name, places in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
 
 
-def _told(report: LoadReport) -> list[str]:
+def _summary(report: LoadReport) -> list[str]:
     """A report of loaded weights without the names of everything that pre-training leaves behind."""
     missing = [name for name in report.missing if not name.startswith("task_specific/")]
     unused = Counter(name.split("/")[0] for name in report.unused)
