@@ -268,7 +268,7 @@ def main() -> int:
         if analysis not in ANALYSES:
             raise UserError(f"--analysis: no {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})")
     names = tuple(values.runs or values.model_names)
-    request = Request(Path(values.data_dir), names, *(values[name].value for name in Request._fields[2:]))
+    request = Request(Path(values.data_dir), names, tuple(values.metrics), values.over, values.seed)
     for name in names:
         if not request.folder(name).is_dir():
             flag = "--runs" if values.runs else "--model-names"
