@@ -45,7 +45,8 @@ def trained(data_dir, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     settings: dict[str, Any] = {"num_train_epochs": 4.0, "num_trials": 2}
     settings |= {"write_test_outputs": True, "write_distill_outputs": True}
-    settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
+    sizes = {"num_hidden_layers": 2, "hidden_dropout_prob": 0.1}
+    settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | sizes
     settings["init_checkpoint"] = str(data_dir / "start")
     return out, run(data_dir, out, **settings), settings
 
