@@ -48,7 +48,9 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         start = open_model(config.init_checkpoint)
         names = main_network_names(model, start)
         if config.stack_layers:
-            names = from_other_depth(model, start, names, _stacked)
+            # Layers of two are used 0, 1, 0, 1, ... (Gong et al. 2019, "Efficient Training of BERT by Progressively
+            # Stacking", section 4).
+            names = from_other_depth(model, start, names, lambda number, here, there: number % there)
         if config.init_generator_checkpoint:  # this one's generator is not needed, so it may be of another size
             names = _but_other_shapes(names, start, model.generator)
         report = warm_start(model, start, names)
@@ -144,12 +146,6 @@ def main_network_names(model: PretrainingModel, start: StoredModel) -> Callable[
         return [] if scope == MASKED_LM and of_other_states else [name]
 
     return names
-
-
-def _stacked(number: int, here: int, there: int) -> int:
-    """Layer of a shallower network for one of a deeper: 0, 1, 0, 1, ... of two (Gong et al. 2019, "Efficient Training
-    of BERT by Progressively Stacking", section 4)."""
-    return number % there
 
 
 def from_other_depth(

@@ -63,17 +63,9 @@ def test_a_recipe_is_legal_and_says_where_it_comes_from(name: str) -> None:
 )
 def test_the_papers_hyperparameters(name: str, expected: tuple[Any, ...]) -> None:
     c = recipe(name)
-    assert (
-        c.architecture.num_hidden_layers,
-        c.architecture.hidden_size,
-        c.architecture.embedding_size,
-        c.generator_architecture.hidden_size,
-        c.mask_prob,
-        c.max_seq_length,
-        c.train_batch_size,
-        c.num_train_steps,
-        c.learning_rate,
-    ) == expected
+    main, generator = c.architecture, c.generator_architecture
+    assert (main.num_hidden_layers, main.hidden_size, main.embedding_size, generator.hidden_size) == expected[:4]
+    assert (c.mask_prob, c.max_seq_length, c.train_batch_size, c.num_train_steps, c.learning_rate) == expected[4:]
     assert (c.gen_weight, c.disc_weight, c.num_warmup_steps, c.weight_decay_rate) == (1.0, 50.0, 10000, 0.01)
     assert (c.adam_beta1, c.adam_beta2, c.adam_epsilon, c.clip_norm) == (0.9, 0.999, 1e-6, 1.0)
 
@@ -129,21 +121,11 @@ def test_a_recipe_without_fine_tuning_says_so() -> None:
 def test_coco_lms_hyperparameters(name: str, expected: tuple[Any, ...]) -> None:
     c = recipe(name)
     main, auxiliary = c.architecture, c.generator_architecture
-    assert (
-        main.num_hidden_layers,
-        main.hidden_size,
-        auxiliary.num_hidden_layers,
-        auxiliary.hidden_size,
-        main.relative_position_buckets,
-        main.relative_position_max_distance,
-        c.train_batch_size,
-        c.num_train_steps,
-        c.learning_rate,
-    ) == expected
-    assert (c.copy_weight, c.adam_beta2, c.clip_norm, c.clm_loss, c.generator_sample_mode) == (
-        *(50, 0.98, 2.0),
-        *("mixture", "eval"),
-    )
+    sizes = [size for a in (main, auxiliary) for size in (a.num_hidden_layers, a.hidden_size)]
+    assert (*sizes, main.relative_position_buckets, main.relative_position_max_distance) == expected[:6]
+    assert (c.train_batch_size, c.num_train_steps, c.learning_rate) == expected[6:]
+    assert (c.copy_weight, c.adam_beta2, c.clip_norm) == (50, 0.98, 2.0)
+    assert (c.clm_loss, c.generator_sample_mode) == ("mixture", "eval")
     assert main.type_vocab_size == 0 and main.embedding_size == main.hidden_size
     per_task = read_recipe(name, "finetuning")["per_task"]
     assert per_task["rte"]["learning_rate"] == 2e-5 and per_task["cola"]["num_train_epochs"] == 10

@@ -136,17 +136,13 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
       UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
     """
     start = open_model(teacher)
-    names = from_other_depth(model, start, main_network_names(model, start), _spread)
+    names = main_network_names(model, start)
+    names = from_other_depth(model, start, names, lambda number, here, there: number * there // here)
     report = warm_start(model, start, names)
     lacking = [name for name in report.missing if name.startswith("electra/")]
     if lacking:
         raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
     return report
-
-
-def _spread(number: int, here: int, there: int) -> int:
-    """Layer of a deeper network for one of a shallower: 0, 2, 4, ... of twice the depth."""
-    return number * there // here
 
 
 # What is learned from it.
