@@ -1,4 +1,4 @@
-"""What accelerators are given to compile, without one: of every recipe the training step and the evaluation's, of every
+"""Programs that accelerators compile, without one: of every recipe the training step and the evaluation's, of every
 kind of fine-tuning task the training step and a batch's predictions, as XLA programs of tiny networks.
 
 Each has static shapes, no array of constants above 1 MB (what depends on shapes alone must not be computed by the

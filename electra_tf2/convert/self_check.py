@@ -37,7 +37,7 @@ class Options(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a conversion wrote, and the largest difference between our network and what it is `compared` with."""
+    """Files of a conversion, and the largest difference between our network and what it is `compared` with."""
 
     what: str
     difference: float

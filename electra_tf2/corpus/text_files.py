@@ -109,7 +109,7 @@ class Corpus(NamedTuple):
         return files
 
     def boundary(self, name: str) -> Boundary | None:
-        """What a file may be divided after, so that no document is; None if it must be read as a whole."""
+        """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":
             return None
         if says_lines(name):

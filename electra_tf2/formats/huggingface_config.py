@@ -123,7 +123,7 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _problem(name: str, ours: str, value: object) -> str:
-    """What is wrong with a value by the limits of our field; "": nothing."""
+    """The problem with a value by the limits of our field; "": nothing."""
     try:
         checked(Architecture, {ours: value})
     except UserError as error:

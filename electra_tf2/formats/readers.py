@@ -281,7 +281,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
-        """What tf_models.read_encoder finds in it; None if there is no such encoder."""
+        """The encoder that tf_models.read_encoder finds in it; None if there is no such encoder."""
         return tf_models.read_encoder(self._stored) if tf_models.is_encoder(self._stored) else None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What may differ from step to step: the temperature of the generator's samples.
+"""Values that may differ from step to step: the temperature of the generator's samples.
 
 Samples may start hot, so that a young main network can tell the replacements (Fast-ELECTRA, Dong et al. 2023).
 """

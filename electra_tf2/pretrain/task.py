@@ -72,7 +72,7 @@ class PretrainingTask(TrainingTask):
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def step_values(self, step: tf.Tensor) -> StepValues:
-        """What differs from step to step, at 0-based `step`."""
+        """The values that differ from step to step, at 0-based `step`."""
         return schedules.values_at(self.config, step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:

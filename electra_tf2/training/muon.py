@@ -88,7 +88,7 @@ class Muon(tf.Module):
         ]
 
     def updates(self, gradients: Sequence[tf.Tensor], factor: tf.Tensor | float) -> list[Update]:
-        """What `AdamW.apply` does to the variables of `places`; in replica context, every replica computes alike.
+        """Updates of the variables of `places`, for `AdamW.apply`; in replica context, every replica computes alike.
 
         Matrices of the same shape, lying or standing, are one stack, so that a step has few and large products.
 

@@ -299,7 +299,7 @@ _DEFAULT = {"tokenizer_class": "ElectraTokenizer"}
     ],
 )
 def test_of_berts_tokenizers_the_configuration_wins(given, said, casing: Casing, tmp_path: Path) -> None:
-    """What transformers 4.57 and 5 do with tokenizer_config.json and tokenizer.json that disagree."""
+    """Follows transformers 4.57 and 5 in tokenizer_config.json and tokenizer.json that disagree."""
     for lower in (True, False):
         normalizer = {"type": "BertNormalizer", "lowercase": lower, "strip_accents": None}
         fast = {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}}

@@ -1,4 +1,4 @@
-"""What an exported model's card says of its training."""
+"""The card of an exported model tells of its training."""
 
 import pytest
 

@@ -127,7 +127,7 @@ def inputs() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the oracle made and loaded."""
+    """Models that the oracle made and loaded."""
     if subprocess.run([PYTHON, "-c", "import transformers, torch"], capture_output=True).returncode:
         pytest.skip(f"{PYTHON} has no transformers and PyTorch (extra `oracle`)")
     path = tmp_path_factory.mktemp("modernbert")

@@ -1,5 +1,5 @@
-"""What we write, loaded by transformers itself. Skipped where transformers and PyTorch (the extra `oracle`) are not
-installed; tests/convert/test_huggingface.py holds numbers of theirs that need neither."""
+"""Folders that we write, loaded by transformers itself. Skipped where transformers and PyTorch (the extra `oracle`) are
+not installed; tests/convert/test_huggingface.py holds numbers of theirs that need neither."""
 
 import importlib.util
 from pathlib import Path

@@ -189,7 +189,7 @@ def test_a_table_without_sicks_columns_is_refused(tmp_path):
 
 @pytest.mark.parametrize("questions", [1, 2])
 def test_the_worst_mistakes_are_not_looked_for_among_candidates(tmp_path, questions):
-    """Of a passage with one question, too, whose answer looks like a label's."""
+    """Also for a passage with one question, whose answer looks like a label's."""
     row = {key: value[:questions] if isinstance(value, list) else value for key, value in race().items()}
     write_lines(tmp_path / "race" / "dev.jsonl", json.dumps(row))
     copa = {"premise": "the file", "question": "cause", "idx": 0, "label": 0, "choice1": "a", "choice2": "b"}

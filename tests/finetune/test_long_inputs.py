@@ -1,4 +1,4 @@
-"""What is cut of the training data of every kind of task, in the table of data."""
+"""The table of data tells what is cut of the training data of every kind of task."""
 
 import json
 import re

@@ -113,7 +113,7 @@ def test_markup_is_no_text(tmp_path, reader, content):
 
 
 def corpus_texts(path):
-    """What `electra build-data` reads of a corpus whose only file it is."""
+    """Texts that `electra build-data` reads of a corpus whose only file it is."""
     corpus = Corpus(str(path.parent))
     return [line.decode() for file in corpus.files() for block in corpus.read(file.name) for line in block.lines]
 

@@ -1,4 +1,4 @@
-"""What a model is scored by, and results over trials: their statistics, and the table that shows them."""
+"""Metrics that a model is scored by, and results over trials: their statistics, and the table that shows them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is done for all weights at once where the whole step is one program."""
+"""Work on all weights at once where the whole step is one program."""
 
 from typing import Any
 

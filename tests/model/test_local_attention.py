@@ -17,7 +17,7 @@ SIZES |= {"local_attention": 40, "global_attn_every_n_layers": 2, "max_position_
 
 @pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("t5", 192)])
 def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions: str, length: int) -> None:
-    """Of a length that blocks of 32 divide and of others; windows at the ends and padding included."""
+    """Lengths that blocks of 32 divide, and others; windows at the ends and padding included."""
     sizes = SIZES | {"relative_positions": positions, "local_rope_theta": 50.0, "initializer_range": 0.3}
     network = Encoder("electra", make_architecture("small", sizes, 50, None))
     cut: list[Blocks | None] = []

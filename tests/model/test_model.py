@@ -1,4 +1,4 @@
-"""What the networks promise beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
+"""Promises of the networks beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
 
 import doctest
 import types

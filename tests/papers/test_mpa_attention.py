@@ -37,7 +37,7 @@ def test_only_observed_heads_are_kept_of_the_last_call() -> None:
 
 
 def test_long_sequences_have_maps_of_whole_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they are part of computes the same states as attention in tiles does, which keeps no map."""
+    """The attention that they are part of computes the same states as attention in tiles does, which keeps no map."""
     sizes, ids = (
         encoder_reference.sizes("coco"),
         tf.constant(np.random.RandomState(0).randint(1, 40, [2, 16]), tf.int32),

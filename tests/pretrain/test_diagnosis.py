@@ -1,4 +1,4 @@
-"""What metrics say about a model's health: the plateau of token frequencies, collapsed states."""
+"""Metrics of a model's health: the plateau of token frequencies, collapsed states."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What trains learns: losses of every objective fall, in graphs and under XLA."""
+"""All that trains learns: losses of every objective fall, in graphs and under XLA."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What objectives do to small models within seconds: one batch is learned by heart, contrast pulls views together, and
+"""Objectives train small models within seconds: one batch is learned by heart, contrast pulls views together, and
 Electric's loss is least where the energies are those of the data."""
 
 import numpy as np

@@ -25,7 +25,7 @@ def config(**changes):
 
 
 def begin(path, overwrite=False, chief=True, **changes):
-    """What a command does that starts a run in a folder."""
+    """Starts a run in a folder as a command does."""
     with RunFolder(path, chief, overwrite) as folder:
         folder.check(config(**changes), set())
         folder.begin(config(**changes), VOCAB)

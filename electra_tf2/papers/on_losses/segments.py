@@ -69,7 +69,7 @@ class SegmentRelation(Classification):
         return Changed(batch, tf.where(possible, label, -1))
 
     def segments(self, draw: Draw, label: tf.Tensor, spans: Sequence[Span]) -> tuple[Span, Span]:
-        """What is shown as first and second segment, of the spans of both segments and of each of `texts`.
+        """The spans that are shown as first and second segment, of the spans of both segments and of each of `texts`.
 
         Args:
           label: int32 [B, 1], the relation.

@@ -1,4 +1,4 @@
-"""What auxiliary tasks have in common: their class, their heads, text that is changed before it is masked."""
+"""Parts that auxiliary tasks have in common: their class, their heads, text that is changed before it is masked."""
 
 import math
 from collections.abc import Sequence
