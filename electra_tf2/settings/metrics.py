@@ -5,6 +5,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +18,24 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """F1 of class 1."""
-    from sklearn.metrics import f1_score
-
-    return 100.0 * float(f1_score(labels, predictions, zero_division=0))
+    return _of_sklearn("f1_score", labels, predictions, zero_division=0)
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None) -> float:
     """The mean over all classes, 0 for one that occurs nowhere; without their number, over those that occur."""
-    from sklearn.metrics import f1_score
-
     classes = None if num_classes is None else range(num_classes)
-    return 100.0 * float(f1_score(labels, predictions, labels=classes, average="macro", zero_division=0))
+    return _of_sklearn("f1_score", labels, predictions, labels=classes, average="macro", zero_division=0)
 
 
 def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Matthews' correlation; 0 for constant predictions."""
-    from sklearn.metrics import matthews_corrcoef
+    return _of_sklearn("matthews_corrcoef", labels, predictions)
 
-    return 100.0 * float(matthews_corrcoef(labels, predictions))
+
+def _of_sklearn(name: str, gold: np.ndarray, found: np.ndarray, **settings: Any) -> float:
+    from sklearn import metrics
+
+    return 100.0 * float(getattr(metrics, name)(gold, found, **settings))
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:

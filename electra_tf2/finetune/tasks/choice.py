@@ -212,9 +212,9 @@ class ChoiceTask(Task):
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[list[Judged]]:
         """The items of every passage with the candidates' probabilities."""
         outputs = {name: np.array([prediction[name] for prediction in predictions]) for name in predictions[0]}
-        judged = iter(self._probabilities(outputs).numpy())
+        shares = iter(self._probabilities(outputs).numpy())
         return [
-            [Judged(item, np.array([next(judged) for _ in item.candidates])) for item in passage.items]
+            [Judged(item, np.array([next(shares) for _ in item.candidates])) for item in passage.items]
             for passage in split.examples
         ]
 

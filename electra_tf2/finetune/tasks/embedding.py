@@ -216,12 +216,10 @@ class EmbeddingTask(Task):
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """`embedding` of a text, `similarity` of two."""
-        vectors = iter(prediction["embedding"] for prediction in predictions)
-        rows: list[dict[str, Any]] = []
-        for example in split.examples:
-            own = [next(vectors) for _ in example.texts]
-            rows.append({"embedding": own[0].tolist()} if len(own) == 1 else {"similarity": float(own[0] @ own[1])})
-        return rows
+        return [
+            {"embedding": own[0].tolist()} if len(own) == 1 else {"similarity": float(own[0] @ own[1])}
+            for own in split.by_example([prediction["embedding"] for prediction in predictions])
+        ]
 
 
 class ContrastHead(Head):

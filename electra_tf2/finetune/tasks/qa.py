@@ -1,6 +1,5 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format."""
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -306,8 +305,7 @@ class QATask(Task):
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Answers of a document's first window, which is all that a SavedModel reads of it."""
-        ends = np.cumsum([0, *(len(example.windows) for example in split.examples)])[:-1]
-        first = [predictions[place] for place in ends]
+        first = [of_windows[0] for of_windows in split.by_example(predictions)]
         spans = qa_answers.spans_of([example.windows[0] for example in split.examples], first, self.config)
         return [
             {"probability": qa_answers.share_of_best(scores), "no_answer_logit": prediction["answerable_logit"]}
@@ -317,13 +315,12 @@ class QATask(Task):
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
         windows = [window for example in split.examples for window in example.windows]
-        rest = iter(zip(predictions, qa_answers.spans_of(windows, predictions, self.config), strict=True))
-        result = []
-        for example in track(split.examples, f"answers of {self.name}", len(split.examples)):
-            predicted, spans = zip(*itertools.islice(rest, len(example.windows)), strict=True)
-            found = qa_answers.decode(example, predicted, spans, self.config, self.tokenizer)
-            result.append((example.question.id, found))
-        return result
+        spans = split.by_example(qa_answers.spans_of(windows, predictions, self.config))
+        rows = zip(split.examples, split.by_example(predictions), spans, strict=True)
+        return [
+            (row[0].question.id, qa_answers.decode(*row, self.config, self.tokenizer))
+            for row in track(rows, f"answers of {self.name}", len(split.examples))
+        ]
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         decoded = dict(self.decoded(split, predictions))

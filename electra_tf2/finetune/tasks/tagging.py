@@ -299,11 +299,11 @@ class TaggingTask(Task):
 
     def _of_words(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
         """A predicted value for every word of every example; `missing` for those that no input answers for."""
-        result, rest = [], iter(predictions)
-        for example in split.examples:
+        result = []
+        for example, own in zip(split.examples, split.by_example(predictions), strict=True):
             values = [missing] * len(example.words)
-            for inside in example.answered:
-                for word, value in zip(inside, next(rest)[name], strict=False):
+            for inside, prediction in zip(example.answered, own, strict=True):
+                for word, value in zip(inside, prediction[name], strict=False):
                     values[word] = value
             result.append(values)
         return result

@@ -7,9 +7,10 @@ several tasks and trials, result files and exports.
 """
 
 import abc
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # a task needs no tensorflow_text
     from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 SAMPLES = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of exported files' self-check
+T = TypeVar("T")
 Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head's output
 
 
@@ -66,21 +68,23 @@ class Split(NamedTuple):
     counts: Sequence[int] | None = None
     labelled: bool = True
 
+    def by_example(self, of_features: Sequence[T]) -> list[Sequence[T]]:
+        """What there is of each feature, in their order, by the example that it is of."""
+        ends = np.cumsum([0, *(self.counts or [1] * len(self.examples))])
+        return [of_features[start:end] for start, end in itertools.pairwise(ends)]
+
     @property
     def cut(self) -> list[int]:
         """Tokens that were left out of each example: of its inputs', the largest number."""
-        features = iter(self.features)
-        counts = [1] * len(self.examples) if self.counts is None else self.counts
-        return [max(next(features).cut for _ in range(count)) for count in counts]
+        return [max(feature.cut for feature in own) for own in self.by_example(self.features)]
 
     def only(self, chosen: Sequence[int]) -> "Split":
         """The examples of these numbers with their features."""
-        counts = [1] * len(self.examples) if self.counts is None else self.counts
-        ends = np.cumsum(counts)
+        features = self.by_example(self.features)
         return self._replace(
             examples=[self.examples[i] for i in chosen],
-            features=[feature for i in chosen for feature in self.features[ends[i] - counts[i] : ends[i]]],
-            counts=self.counts and [counts[i] for i in chosen],
+            features=[feature for i in chosen for feature in features[i]],
+            counts=self.counts and [self.counts[i] for i in chosen],
         )
 
 

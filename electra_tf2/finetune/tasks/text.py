@@ -355,13 +355,11 @@ class TextTask(Task):
         """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
         if split.counts is None:
             return split, list(predictions)
-        features, rest, averaged = iter(split.features), iter(predictions), []
-        first = []
-        for count in split.counts:
-            own, (one, *_) = [next(rest) for _ in range(count)], [next(features) for _ in range(count)]
-            first.append(one)
+        averaged = []
+        for own in split.by_example(predictions):
             means = {name: np.mean([one[name] for one in own], axis=0) for name in own[0]}
             averaged.append(self.mean_prediction(means))
+        first = [features[0] for features in split.by_example(split.features)]
         return Split(split.examples, first, labelled=split.labelled), averaged
 
     def mean_prediction(self, means: Prediction) -> Prediction:
