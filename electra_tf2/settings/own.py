@@ -62,18 +62,17 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
 def _described(name: str, described: Any) -> TaskSettings:
     """The task of a description, with the settings of the built-in task that is like it. Raises UserError: no or an
     unknown type, unknown keys, values of the wrong type, what does not go together."""
-    where = f"tasks: {name}"
-    kind = described.get("type") if isinstance(described, dict) else None
+    where, options = f"tasks: {name}", dict(described) if isinstance(described, dict) else {}
+    kind = options.pop("type", None)
     if isinstance(kind, str) and re.fullmatch(r"[\w.]+:\w+", kind):
-        return TaskSettings(kind, None, {key: value for key, value in described.items() if key != "type"})
+        return TaskSettings(kind, None, options)
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UserError(f"{where} needs a type, one of {', '.join(_KEYS)}, or module:Class; got {kind!r}")
-    options = {key: value for key, value in described.items() if key != "type"}
+    valid = _KEYS[kind]
     for key, value in options.items():
-        if key not in _KEYS[kind]:
-            valid = _KEYS[kind]
+        if key not in valid:
             raise UserError(f"{where}: unknown key {key!r}{closest(key, valid)} ({kind} has {', '.join(valid)})")
-        _check_type(f"{where}: {key}", value, *_KEYS[kind][key])
+        _check_type(f"{where}: {key}", value, *valid[key])
     for split, path in options.get("files", {}).items():
         if split not in tables.SPLITS:
             raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(tables.SPLITS)})")
@@ -83,13 +82,13 @@ def _described(name: str, described: Any) -> TaskSettings:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
     like = _LIKE.get(kind, "")
     hparams = BUILT_IN[like].hparams if like else {}
-    if "held_out" in _KEYS[kind]:
+    if "held_out" in valid:
         options["held_out"] = held_out
     if (f1_of := options.get("f1_of", F1_OF[0])) not in F1_OF:
         raise UserError(f"{where}: f1_of {f1_of!r}{closest(f1_of, F1_OF)} (one of {', '.join(F1_OF)})")
     if "labels" in options:
         options["labels"] = _labels(where, options["labels"])
-    if "text_columns" not in _KEYS[kind]:
+    if "text_columns" not in valid:
         return TaskSettings(BUILT_IN[like].cls, None, options, hparams, like)
     text = _text_settings(where, kind == "regression", options)
     return TaskSettings(TEXT, text, {key: value for key, value in options.items() if key in _FILES}, hparams, like)
