@@ -137,14 +137,19 @@ def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
 
 
 _CLASSES, _TAGS = "ElectraForSequenceClassification", "ElectraForTokenClassification"
-_GELU = {"inner/kernel": [128, 128], "inner/bias": [128], "dense/kernel": [128, 3], "dense/bias": [3]}
-_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1]}
+_GELU = support.dense(128, "inner") | support.dense(3)
 HEADS = [
-    ("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}, _CLASSES),
-    ("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {}, {}, _CLASSES),
+    ("cola", support.dense(2), {"labels": ["0", "1"]}, {}, _CLASSES),
+    ("sts", support.dense(1), {}, {}, _CLASSES),
     ("mnli", _GELU, {"labels": ["contradiction", "entailment", "neutral"]}, {"classifier": "gelu"}, _CLASSES),
-    ("ner", {"dense/kernel": [128, 9], "dense/bias": [9]}, {"labels": list("abcdefghi")}, {}, _TAGS),
-    ("squad", _SPANS, {}, {"joint_prediction": False, "answerable_classifier": False}, "ElectraForQuestionAnswering"),
+    ("ner", support.dense(9), {"labels": list("abcdefghi")}, {}, _TAGS),
+    (
+        "squad",
+        support.SPANS,
+        {},
+        {"joint_prediction": False, "answerable_classifier": False},
+        "ElectraForQuestionAnswering",
+    ),
 ]
 
 

@@ -23,6 +23,7 @@ from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
 from tests.support.programs import run_program
+from tests.support.stored_models import dense
 
 TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "went of " * 40))
 RUNTIMES = {"onnx": onnx.RUNTIME, "tflite": litert.RUNTIME}
@@ -89,36 +90,30 @@ def test_a_part_that_is_not_there_is_refused() -> None:
             network_file.pretrained(support.with_crc_weights(**hparams), "generator")
 
 
-_CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
-_INNER = _CLASSES | {"inner/kernel": [128, 128], "inner/bias": [128]}
-_ONE = {"dense/kernel": [128, 1], "dense/bias": [1]}
-_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1],
-          "answerable/kernel": [128, 1], "answerable/bias": [1]}  # fmt: skip
-_JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1],
-                   "answerable_hidden/kernel": [256, 512], "answerable_hidden/bias": [512],
-                   "answerable/kernel": [512, 1]}  # fmt: skip
+_INNER = dense(128, "inner") | dense(3)
+_SPANS = support.SPANS | dense(1, "answerable")
+_JOINT = _SPANS | dense(512, "end_hidden", "answerable_hidden", inputs=256) | dense(1, "end", "answerable", inputs=512)
 _LABELS = {"labels": ["contradiction", "entailment", "neutral"]}
-_CHOICE = {"choice/kernel": [128, 1], "choice/bias": [1]}
 # Models: hparams, and for each task the shapes of its head and its state. tests/convert/test_saved_model.py has
 # SavedModels of the heads that predict spans, tags and values.
 HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dict[str, Any]]]]] = {
     "linear, joint": (
         {"joint_prediction": True, "beam_size": 4},
         {
-            "mnli": (_CLASSES, _LABELS),
-            "sts": (_ONE, {}),
-            "pos": (_CLASSES, {"labels": ["DT", "NN", "VB"]}),
+            "mnli": (dense(3), _LABELS),
+            "sts": (dense(1), {}),
+            "pos": (dense(3), {"labels": ["DT", "NN", "VB"]}),
             "squad": (_JOINT, {}),
         },
     ),
     "linear": (
         {},
         {
-            "multirc": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {}),
-            "wic": ({"spans/kernel": [384, 2], "spans/bias": [2]}, {"labels": ["false", "true"]}),
+            "multirc": (dense(2), {}),
+            "wic": (dense(2, "spans", inputs=384), {"labels": ["false", "true"]}),
         },
     ),
-    "choices": ({}, {"race": (_CHOICE, {})}),
+    "choices": ({}, {"race": (dense(1, "choice"), {})}),
     "gelu, independent": (
         {"classifier": "gelu", "joint_prediction": False, "answerable_uses_start_logits": False},
         {"mnli": (_INNER, _LABELS), "squad": (_SPANS, {})},
@@ -127,7 +122,7 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dic
         {"classifier": "tanh", "classifier_pooling": "mean", "embedding_projection": 16},
         {
             "mnli": (_INNER, _LABELS),
-            "sentence_embedding": ({"projection/kernel": [128, 16], "projection/bias": [16]}, {}),
+            "sentence_embedding": (dense(16, "projection"), {}),
         },
     ),
 }

@@ -22,6 +22,7 @@ from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
 from tests.support import stored_models as support
+from tests.support.stored_models import dense
 
 TOKENS = (golden.GOLDEN / "tokenizer_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
 TEXTS = golden.load_json("tokenizer")["texts"]
@@ -109,10 +110,8 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) ->
         np.testing.assert_allclose(found["pair"][0], pair.sentence, atol=1e-5)
 
 
-_CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
-_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1],
-          "answerable/kernel": [128, 1], "answerable/bias": [1]}  # fmt: skip
-_JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1]}
+_SPANS = support.SPANS | dense(1, "answerable")
+_JOINT = _SPANS | dense(512, "end_hidden", inputs=256) | dense(1, "end", inputs=512)
 
 
 def _served(folder: Path, tasks: dict[str, Any], **hparams: Any) -> tuple[Predictor, Callable[..., Any]]:
@@ -133,8 +132,7 @@ def _served(folder: Path, tasks: dict[str, Any], **hparams: Any) -> tuple[Predic
 
 def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     state = {"labels": ["contradiction", "entailment", "neutral"]}
-    one = {"dense/kernel": [128, 1], "dense/bias": [1]}
-    predictor, run = _served(tmp_path, {"mnli": (_CLASSES, state), "sts": (one, {})}, average_orders=True)
+    predictor, run = _served(tmp_path, {"mnli": (dense(3), state), "sts": (dense(1), {})}, average_orders=True)
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
     found = run("mnli", *zip(*pairs, strict=True))
     for row, answer in enumerate(predictor(pairs, "mnli")):
@@ -147,7 +145,7 @@ def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
 
 
 def test_tags_are_those_of_predict(tmp_path: Path) -> None:
-    predictor, run = _served(tmp_path, {"pos": (_CLASSES, {"labels": ["DT", "NN", "VB"]})}, max_seq_length=16)
+    predictor, run = _served(tmp_path, {"pos": (dense(3), {"labels": ["DT", "NN", "VB"]})}, max_seq_length=16)
     texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
     found = run("pos", texts)
     for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):

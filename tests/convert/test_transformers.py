@@ -1,6 +1,7 @@
 """Folders that we write, loaded by transformers itself. Skipped where transformers and PyTorch (the extra `oracle`) are
 not installed; tests/convert/test_huggingface.py holds numbers of theirs that need neither."""
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,8 @@ from tests.support import stored_models as support
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra `oracle`)")
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `oracle`)")
 
-_CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
-_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1]}
 
-
+@functools.cache
 def _models() -> dict[str, tuple[StoredModel, str]]:
     """name -> a model of ours and the part of it that is exported."""
     labels, nli = {"labels": ["a", "b", "c"]}, {"labels": ["contradiction", "entailment", "neutral"]}
@@ -31,12 +30,9 @@ def _models() -> dict[str, tuple[StoredModel, str]]:
         "body": (support.tiny(), "body"),
         "bert": (support.with_crc_weights(electra_objective=False, embedding_size=96), "main"),
         "narrow bert": (support.with_crc_weights(electra_objective=False), "main"),
-        "classes": (support.fine_tuned("mnli", _CLASSES, nli), "main"),
-        "tags": (support.fine_tuned("ner", _CLASSES, labels), "main"),
-        "spans": (
-            support.fine_tuned("squadv1", _SPANS, {}, **independent),
-            "main",
-        ),
+        "classes": (support.fine_tuned("mnli", support.dense(3), nli), "main"),
+        "tags": (support.fine_tuned("ner", support.dense(3), labels), "main"),
+        "spans": (support.fine_tuned("squadv1", support.SPANS, {}, **independent), "main"),
     }
 
 

@@ -260,6 +260,5 @@ def test_scores_of_what_never_read_a_mask_say_so() -> None:
 
 
 def test_a_head_that_judges_candidates_is_no_regression_of_hugging_faces() -> None:
-    heads = {"dense/kernel": [128, 2], "dense/bias": [2]}
-    exported = to_huggingface(support.fine_tuned("multirc", heads, {}))
+    exported = to_huggingface(support.fine_tuned("multirc", support.dense(2), {}))
     assert exported.class_name == "ElectraModel" and exported.left_out == ["task_specific"]

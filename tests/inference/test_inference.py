@@ -260,9 +260,9 @@ def test_coco_lm_fills_a_mask_with_its_auxiliary_network() -> None:
 
 
 HEADS: dict[str, tuple[dict[str, list[int]], dict]] = {
-    "cola": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
-    "sts": ({"dense/kernel": [128, 1], "dense/bias": [1]}, {}),
-    "chunk": ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
+    "cola": (support.dense(2), {"labels": ["0", "1"]}),
+    "sts": (support.dense(1), {}),
+    "chunk": (support.dense(3), {"labels": ["O", "B-NP", "I-NP"]}),
 }
 
 

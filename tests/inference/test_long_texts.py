@@ -76,25 +76,19 @@ def test_replaced_says_where_each_wordpiece_stands(text: str, model: electra.Mod
             assert token.removeprefix("##") in model.tokenizer.normalize([said.encode()])[0].decode()
 
 
-_CLASSES = ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]})
-_SPANS = {f"{end}/{part}": [128, 1][-size:]
-          for end in ("start", "end", "answerable") for part, size in (("kernel", 2), ("bias", 1))}  # fmt: skip
+_CLASSES = (support.dense(2), {"labels": ["0", "1"]})
+_TAGS = (support.dense(3), {"labels": ["O", "B-NP", "I-NP"]})
+_CHOICES: Any = (support.dense(1, "choice"), {})
+_ANSWERS: Any = (support.SPANS | support.dense(1, "answerable"), {})
 _LONG = "of " * 70
+_COPA = {"premise": "the man", "choice1": "of", "question": "cause"}
 # Task -> its head, texts of which the second is long, tokens that are read, tokens that do not fit.
 _HEADS: dict[str, tuple[Any, list[Any], int, int]] = {
     "cola": (_CLASSES, ["the man", _LONG], 64, 8),
     "mrpc": (_CLASSES, [("of", "of"), ("of", _LONG)], 64, 10),
-    "copa": (
-        ({"choice/kernel": [128, 1], "choice/bias": [1]}, {}),
-        [{"premise": "the man", "choice1": "of", "choice2": last, "question": "cause"} for last in ("the", _LONG)],
-        *(64, -1),
-    ),
-    "chunk": (
-        ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
-        ["the man", _LONG],
-        *(64, 0),
-    ),
-    "squadv1": ((_SPANS, {}), [("of ?", _LONG), (_LONG, "the man of the man")], 40, 30),
+    "copa": (_CHOICES, [_COPA | {"choice2": last} for last in ("the", _LONG)], 64, -1),
+    "chunk": (_TAGS, ["the man", _LONG], 64, 0),
+    "squadv1": (_ANSWERS, [("of ?", _LONG), (_LONG, "the man of the man")], 40, 30),
 }
 
 

@@ -43,6 +43,15 @@ def of_network(network: PretrainingModel) -> StoredModel:
     return tiny().changed(path="nowhere", hparams=dataclasses.asdict(network.config), weights=weights, is_run=True)
 
 
+def dense(outputs: int, *names: str, inputs: int = 128) -> dict[str, list[int]]:
+    """Shapes of dense layers of a head; "dense" where none is named."""
+    parts = {"kernel": [inputs, outputs], "bias": [outputs]}
+    return {f"{name}/{part}": shape for name in names or ("dense",) for part, shape in parts.items()}
+
+
+SPANS = dense(1, "start", "end")
+
+
 def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> StoredModel:
     """The tiny encoder with a random head: name below task_specific/<task> -> shape."""
     return fine_tuned_together({task: (heads, state)}, **hparams)
