@@ -93,7 +93,7 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
       UserError: names everything in it that our networks cannot do.
     """
     where, kind = f"{folder}/config.json", config["model_type"]
-    if kind not in FIELDS:
+    if kind not in [*FIELDS]:  # which may be of any type
         raise UserError(f"{where}: model_type is {kind!r}; only {', '.join(FIELDS)} networks can be read")
     config, problems = _in_older_words(config) if kind == "modernbert" else (config, [])
     values = _DEFAULTS[kind] | {name: config[name] for name in FIELDS[kind] if name in config}

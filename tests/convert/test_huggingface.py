@@ -184,6 +184,7 @@ def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
     ("change", "message"),
     [
         ({"model_type": "roberta"}, "roberta"),
+        ({"model_type": ["bert"]}, "model_type is"),
         ({"hidden_act": "gelu_new"}, "gelu_new"),
         ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
