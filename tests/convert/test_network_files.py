@@ -52,7 +52,7 @@ NETWORKS: list[dict[str, Any]] = [
 def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) -> None:
     model = support.with_crc_weights(sizes)
     made = network_file.pretrained(model, "main")
-    for kind in RUNTIMES:
+    for kind in ("onnx",) if sizes in NETWORKS[-2:] else RUNTIMES:  # LiteRT has their operations from the others
         _check(kind, model, made, tmp_path)
 
 
@@ -95,7 +95,7 @@ _SPANS = support.SPANS | dense(1, "answerable")
 _JOINT = _SPANS | dense(512, "end_hidden", "answerable_hidden", inputs=256) | dense(1, "end", "answerable", inputs=512)
 _LABELS = {"labels": ["contradiction", "entailment", "neutral"]}
 # Models: hparams, and for each task the shapes of its head and its state. tests/convert/test_saved_model.py has
-# SavedModels of the heads that predict spans, tags and values.
+# SavedModels of the heads that predict classes, values, spans and tags.
 HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dict[str, Any]]]]] = {
     "linear, joint": (
         {"joint_prediction": True, "beam_size": 4},
@@ -104,33 +104,25 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dic
             "sts": (dense(1), {}),
             "pos": (dense(3), {"labels": ["DT", "NN", "VB"]}),
             "squad": (_JOINT, {}),
-        },
-    ),
-    "linear": (
-        {},
-        {
             "multirc": (dense(2), {}),
-            "wic": (dense(2, "spans", inputs=384), {"labels": ["false", "true"]}),
         },
     ),
-    "choices": ({}, {"race": (dense(1, "choice"), {})}),
     "gelu, independent": (
         {"classifier": "gelu", "joint_prediction": False, "answerable_uses_start_logits": False},
         {"mnli": (_INNER, _LABELS), "squad": (_SPANS, {})},
     ),
-    "tanh, mean, projection": (
-        {"classifier": "tanh", "classifier_pooling": "mean", "embedding_projection": 16},
-        {
-            "mnli": (_INNER, _LABELS),
-            "sentence_embedding": (dense(16, "projection"), {}),
-        },
+    "marked": ({}, {"wic": (dense(2, "spans", inputs=384), {"labels": ["false", "true"]})}),
+    "choices": ({}, {"race": (dense(1, "choice"), {})}),
+    "projection": (
+        {"classifier_pooling": "mean", "embedding_projection": 16},
+        {"sentence_embedding": (dense(16, "projection"), {})},
     ),
 }
 PAIRS = [
     ("the man went to the house", "Some OTHER text, with Café."),
     *(("of", "the man"), ("of it", ""), ("", ""), ("", "of")),
     ("the house of " * 60, "he went"),
-    ("the man " * 90, "went to the other house of the " * 70),
+    ("the man " * 50, "went to the other house of the " * 30),
 ]
 
 
@@ -148,13 +140,11 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, tmp_path: 
         print(f"{kind}: {written.difference:.1e}")
         assert written.difference < 1e-5
         runs[kind] = runtime.load((tmp_path / runtime.file).read_bytes())[0]
-    served = lambda: 1.0  # noqa: E731
-    if "joint" not in name and "independent" not in name:
+    if len(tasks) == 1:
         tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
         signatures = saved_model.task_signatures(predictor, tokenizer)
         folder = saved_model.write_saved_model(tmp_path, signatures, predictor.model.trainable_variables, tokenizer)
-        served = lambda: saved_model.difference_from_strings(predictor, tokenizer, folder, PAIRS)  # noqa: E731
-        assert served() < 1e-5
+        assert saved_model.difference_from_strings(predictor, tokenizer, folder, PAIRS) < 1e-5
     for task in tasks:  # a check that compares nothing would pass, too
         of_head = [one for one in predictor.model.trainable_variables if f"task_specific/{task}/" in one.name]
         kernel = next(one for one in reversed(of_head) if one.shape.rank == 2)
@@ -163,7 +153,6 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, tmp_path: 
     for run in runs.values():
         changed = _of_tasks(ours, made.results(run))
         assert changed.keys() == tasks.keys() and min(changed.values()) > 1e-4, changed
-    assert served() > 1e-4
 
 
 def _of_tasks(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> dict[str, float]:
