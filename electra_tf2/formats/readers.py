@@ -79,7 +79,7 @@ def read_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
       UserError: nothing is there, or nothing that can be read; names what is missing.
     """
     model = open_model(path, given)
-    for name in ("hparams", "tokens", "casing", "task_states", "scores", "left_out", "class_name"):
+    for name in ("network", "hparams", "tokens", "casing", "task_states", "scores", "left_out", "class_name"):
         getattr(model, name)
     return model.changed(weights=dict(model.weights))
 

@@ -112,6 +112,15 @@ def test_a_fine_tuned_model_with_the_name_of_a_shipped_one_keeps_its_own_network
     assert read_model(str(tmp_path / "tuned")).architecture == own.architecture
 
 
+@pytest.mark.parametrize("name", ["vocab_size", "do_lower_case"])
+def test_what_a_configuration_lacks_is_named(name: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if key != name}))
+    with pytest.raises(UserError, match=f"is not the configuration of a model: it lacks {name}"):
+        read_model(tmp_path)
+
+
 def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models" / "run"
     shutil.copytree(run, folder)
