@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
 from tests.support import training as support
@@ -17,6 +18,13 @@ CONTRAST = {
     "clm_head": "transform",
     "sizes": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    """Formulas run themselves: nothing is compiled for seconds."""
+    with kernels.off():
+        yield
 
 
 def task_and_batch(tmp_path, parts, **overrides):
