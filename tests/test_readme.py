@@ -10,6 +10,7 @@ import pytest
 
 from electra_tf2 import __version__
 from electra_tf2.__main__ import COMMANDS, predict_words
+from electra_tf2.build_table import tables
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.hparams import all_hparams, checked
@@ -104,6 +105,7 @@ def test_every_flag_that_is_named_exists():
     scripts += [str(path.relative_to(ROOT)) for path in others if parsers.search(path.read_text())]
     known = frozenset().union(*(flags_of(script) for script in scripts))
     known |= frozenset().union(*(flags_of("run_pretraining.py", "--paper", paper) for paper in paper_names()))
+    known |= frozenset().union(*(flags_of("build_table.py", kind) for kind in tables()))
     for page, text in PAGES.items():
         assert flags_in(text) <= known, page
 
