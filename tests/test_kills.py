@@ -12,11 +12,11 @@ An undisturbed run of each program records the calls that open or change a file 
 
 The same command runs again until it comes to its end. What it leaves must be what the undisturbed run left, but for
 times: metrics, evaluations, scores, weights bit for bit, the names of the files. A process that was not killed must
-have ended with one line of error. Processes are forked from one that has imported TensorFlow, or most kills would hit
-that import.
+have ended with one line of error.
 """
 
 import argparse
+import bisect
 import collections
 import contextlib
 import errno
@@ -156,7 +156,7 @@ def _run_in_child(words: list[str], log: Path, folder: Path, fault: Disturbance 
     """
     counts: collections.Counter[str] = collections.Counter()
     record, process, fsync, now = os.open(log.with_suffix(".calls"), os.O_WRONLY), os.getpid(), os.fsync, time.time
-    broken = 0  # errno of all further writing
+    broken, started = 0, time.monotonic()  # errno of all further writing
 
     def audited_fsync(file: int) -> None:
         sys.audit("os.fsync", file)
@@ -173,7 +173,7 @@ def _run_in_child(words: list[str], log: Path, folder: Path, fault: Disturbance 
         path = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
         if not path.startswith(str(folder)):
             return
-        os.write(record, f"{call}\n".encode())
+        os.write(record, f"{call} {time.monotonic() - started}\n".encode())
         kind = fault.kind if fault is not None and fault[1:3] == (call, counts[call]) else ""
         counts[call] += 1
         if kind == "kill":
@@ -217,13 +217,10 @@ def run(words: list[str], log: Path, folder: Path, disturbance: Disturbance | No
     return code, log.read_text()
 
 
-def _without_clock(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in value.items() if name not in _OF_THE_CLOCK}
-
-
 def left_by(folder: Path) -> dict[str, Any]:
     """Path in the folder of a run -> content, without times. TensorBoard's events are not looked at."""
     left: dict[str, Any] = {}
+    timeless = lambda value: {name: one for name, one in value.items() if name not in _OF_THE_CLOCK}  # noqa: E731
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
         if "events" in path.parts or re.search(r"ckpt-\d+\.(json|data-)", name):
@@ -235,7 +232,7 @@ def left_by(folder: Path) -> dict[str, Any]:
         elif path.suffix in (".json", ".jsonl"):
             texts = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
             texts = [text.replace(str(folder), "<folder>") for text in texts]
-            left[name] = [json.loads(text, object_hook=_without_clock) for text in texts]
+            left[name] = [json.loads(text, object_hook=timeless) for text in texts]
         elif path.suffix == ".zip":  # beside the times
             with zipfile.ZipFile(path) as archive:
                 left[name] = {one.filename: one.CRC for one in archive.infolist()}
@@ -256,7 +253,15 @@ class Campaign:
         code, text = run(self.words(folder), log, folder)
         assert code == 0, text
         self.expected = left_by(folder)
-        self.calls = collections.Counter(log.with_suffix(".calls").read_text().split())
+        calls = [line.split() for line in log.with_suffix(".calls").read_text().splitlines()]
+        self.calls = collections.Counter(name for name, _ in calls)
+        self.times = [0.0, *(float(seconds) for _, seconds in calls)]
+
+    def moment(self, rng: random.Random) -> Disturbance:
+        """A signal between two calls, any two of them or those around any time."""
+        by_time = bisect.bisect(self.times, rng.uniform(0, self.times[-1])) - 1
+        number = rng.choice([by_time, rng.randrange(len(self.times) - 1)])
+        return Disturbance(rng.choice(SIGNALS), "", number, rng.uniform(0, self.times[number + 1] - self.times[number]))
 
     def _prepared(self, name: str) -> tuple[Path, Path]:
         """The folder of a run, and its log beside what a fault may hit."""
@@ -295,11 +300,10 @@ class Campaign:
 
 
 def campaign(name: str, kills: int, faults: int, seed: int, work: Path) -> Campaign:
-    """So many signals, of which one run gets several if they come early, and so many faults, each at another point."""
+    """So many signals, of which one run gets several if they come early, and faults, each at another point."""
     result, rng = Campaign(name, work), random.Random(f"{name} {seed}")
     while (missing := kills - sum(result.counts[kind] for kind in {*SIGNALS})) > 0:
-        moments = [rng.randint(0, result.calls.total()) // rng.choice([1, 3]) for _ in range(min(6, missing))]
-        result.disturb(*(Disturbance(rng.choice(SIGNALS), "", one, rng.expovariate(4)) for one in moments))
+        result.disturb(*(result.moment(rng) for _ in range(min(6, missing))))
         print(result, flush=True)
     points = [
         Disturbance(kind, call, number)
@@ -342,9 +346,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as work:
         for n, name in enumerate(names):
             kills, faults = (of * (n + 1) // len(names) - of * n // len(names) for of in (given.kills, given.faults))
-            result = campaign(name, kills, faults, given.seed, Path(work))
-            print(result, flush=True)
-            problems += len(result.problems)
+            problems += len(campaign(name, kills, faults, given.seed, Path(work)).problems)
     return int(problems > 0)
 
 
