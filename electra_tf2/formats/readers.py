@@ -279,6 +279,11 @@ class _Checkpoint(StoredModel):
             raise UserError(f"{self.path} has no config.json beside it, which says what it is: give a model's folder")
         return _readers().TensorFlowCheckpoint(self.path)
 
+    @property
+    def _is_original(self) -> bool:
+        """Tells whether it is the original's, whose shapes say what it is; a run of ours may have any network."""
+        return original.WORDS in self._stored and not self._stored.is_object_graph
+
     @cached_property
     def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
         """The encoder that tf_models.read_encoder finds in it; None if there is no such encoder."""
@@ -307,7 +312,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def network(self) -> dict[str, Any]:
-        if not (original.WORDS in self._stored or self._encoder):
+        if not (self._is_original or self._encoder):
             return {}
         found = {name: self._sizes[name] for name in NETWORK_HPARAMS if name in self._sizes}
         if (self.folder / VOCABULARY).is_file():
@@ -316,7 +321,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def generator_hparams(self) -> dict[str, Any]:
-        sizes = self._sizes if original.WORDS in self._stored else {}
+        sizes = self._sizes if self._is_original else {}
         return {name: sizes[name] for name in original.GENERATOR_HPARAMS if name in sizes}
 
     @property

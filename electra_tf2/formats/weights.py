@@ -90,8 +90,9 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
         try:
             self._reader = tf.train.load_checkpoint(links.enter_context(no_pattern(prefix)))
             shapes = self._reader.get_variable_to_shape_map()
+            self.is_object_graph = _OBJECT_GRAPH in shapes
             self._keys = (
-                self._keys_by_variable_name(shapes) if _OBJECT_GRAPH in shapes else {name: name for name in shapes}
+                self._keys_by_variable_name(shapes) if self.is_object_graph else {name: name for name in shapes}
             )
             self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
         except (tf.errors.OpError, DecodeError, IndexError, RuntimeError, ValueError) as error:

@@ -233,7 +233,6 @@ def test_a_modern_head_goes_on_from_that_of_pre_training(tmp_path, detects, scop
     for variable in first.trainable_variables:
         variable.assign_add(tf.fill(variable.shape, 0.125))  # so that nothing is as it starts
     path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
-    (tmp_path / "config.json").write_text(first.config.to_json())
     pretrained = {variable.name.split(":")[0]: variable.numpy() for variable in first.trainable_variables}
     start = {"init_checkpoint": path, "model_hparam_overrides": sizes}
     for reinit_layers in (0, 1):
