@@ -48,11 +48,18 @@ NETWORKS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("sizes", NETWORKS, ids=[" ".join(map(str, sizes.values())) for sizes in NETWORKS])
-def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) -> None:
+def _with_runtimes(cases: Sequence[Any], name: str, both: int) -> Any:
+    """Cases with runtimes: the first have both; of the others LiteRT, which has their operations from them, is slow."""
+    quick = [(*case, [*RUNTIMES] if place < both else ["onnx"]) for place, case in enumerate(cases)]
+    slow = [pytest.param(*case, ["tflite"], marks=pytest.mark.slow) for case in cases[both:]]
+    return pytest.mark.parametrize(f"{name},kinds", [*quick, *slow])
+
+
+@_with_runtimes([(sizes,) for sizes in NETWORKS], "sizes", 3)
+def test_every_network_computes_the_same(sizes: dict[str, Any], kinds: list[str], tmp_path: Path) -> None:
     model = support.with_crc_weights(sizes)
     made = network_file.pretrained(model, "main")
-    for kind in ("onnx",) if sizes in NETWORKS[-2:] else RUNTIMES:  # LiteRT has their operations from the others
+    for kind in kinds:
         _check(kind, model, made, tmp_path)
 
 
@@ -68,11 +75,11 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "hparams", "outputs"), PARTS)
-def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], tmp_path: Path) -> None:
+@_with_runtimes(PARTS, "part,hparams,outputs", 3)
+def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], kinds, tmp_path: Path) -> None:
     model = support.with_crc_weights(**hparams)
     made = network_file.pretrained(model, part)
-    for kind in ("onnx",) if hparams else RUNTIMES:
+    for kind in kinds:
         found = _check(kind, model, made, tmp_path)
         assert outputs == found.keys() == set(json.loads((tmp_path / "model.json").read_text())["outputs"])
         real = check.check_inputs(model).input_mask.astype(bool)
@@ -94,15 +101,16 @@ _INNER = dense(128, "inner") | dense(3)
 _SPANS = support.SPANS | dense(1, "answerable")
 _JOINT = _SPANS | dense(512, "end_hidden", "answerable_hidden", inputs=256) | dense(1, "end", "answerable", inputs=512)
 _LABELS = {"labels": ["contradiction", "entailment", "neutral"]}
-# Models: hparams, and for each task the shapes of its head and its state. tests/convert/test_saved_model.py has
-# SavedModels of the heads that predict classes, values, spans and tags.
-HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dict[str, Any]]]]] = {
+_TAGS, _TRUTH = {"labels": ["DT", "NN", "VB"]}, {"labels": ["false", "true"]}
+_Heads = dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dict[str, Any]]]]]
+# Models: hparams, and for each task the shapes of its head and its state.
+HEADS: _Heads = {
     "linear, joint": (
         {"joint_prediction": True, "beam_size": 4},
         {
             "mnli": (dense(3), _LABELS),
             "sts": (dense(1), {}),
-            "pos": (dense(3), {"labels": ["DT", "NN", "VB"]}),
+            "pos": (dense(3), _TAGS),
             "squad": (_JOINT, {}),
             "multirc": (dense(2), {}),
         },
@@ -111,11 +119,26 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, tuple[dict[str, list[int]], dic
         {"classifier": "gelu", "joint_prediction": False, "answerable_uses_start_logits": False},
         {"mnli": (_INNER, _LABELS), "squad": (_SPANS, {})},
     ),
-    "marked": ({}, {"wic": (dense(2, "spans", inputs=384), {"labels": ["false", "true"]})}),
+    "marked": ({}, {"wic": (dense(2, "spans", inputs=384), _TRUTH)}),
     "choices": ({}, {"race": (dense(1, "choice"), {})}),
     "projection": (
         {"classifier_pooling": "mean", "embedding_projection": 16},
         {"sentence_embedding": (dense(16, "projection"), {})},
+    ),
+}
+# The heads above in other tasks and settings.
+FURTHER: _Heads = {
+    "tanh of the mean": ({"classifier": "tanh", "classifier_pooling": "mean"}, {"mnli": (_INNER, _LABELS)}),
+    "short windows": ({"max_seq_length": 16}, {"pos": (dense(3), _TAGS)}),
+    "a mean of orders": ({"average_orders": True}, {"sts": (dense(1), {})}),
+    "plain": (
+        {},
+        {
+            "sst": (dense(2), {"labels": ["0", "1"]}),
+            "copa": (dense(1, "choice"), {}),
+            "wsc": (dense(2, "spans", inputs=384), _TRUTH),
+            "sentence_embedding": ({}, {}),
+        },
     ),
 }
 PAIRS = [
@@ -126,25 +149,36 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, tmp_path: Path, monkeypatch) -> None:
+def _models() -> list[Any]:
+    """Hparams and tasks of HEADS, a few models for all kinds of heads; slow, a model for each head, in all formats."""
+    slow = [
+        pytest.param(hparams, {task: head}, id=f"{task}, {name}", marks=pytest.mark.slow)
+        for name, (hparams, tasks) in (HEADS | FURTHER).items()
+        for task, head in tasks.items()
+        if name in FURTHER or len(tasks) > 1
+    ]
+    return [*(pytest.param(*one, id=name) for name, one in HEADS.items()), *slow]
+
+
+@pytest.mark.parametrize(("hparams", "tasks"), _models())
+def test_every_fine_tuned_head_gives_the_tasks_own_answers(hparams, tasks, tmp_path: Path, monkeypatch) -> None:
     """On texts with padding, pairs, long and empty ones, of which each task answers what it can."""
-    hparams, tasks = HEADS[name]
     model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
     predictor = Predictor(model, model.tokenizer())
     samples = Task.samples
     monkeypatch.setattr(Task, "samples", lambda task, texts: samples(task, _answered(task, texts, samples)))
-    made, runs = network_file.fine_tuned(predictor, PAIRS), {}
+    made, runs, differences = network_file.fine_tuned(predictor, PAIRS), {}, {}
     for kind, runtime in RUNTIMES.items():
-        written = network_file.write_network(tmp_path, model, made, runtime, False)
-        print(f"{kind}: {written.difference:.1e}")
-        assert written.difference < 1e-5
+        differences[kind] = network_file.write_network(tmp_path, model, made, runtime, False).difference
         runs[kind] = runtime.load((tmp_path / runtime.file).read_bytes())[0]
-    if len(tasks) == 1:
+    if len(tasks) == 1:  # Tests of SavedModels have some of several tasks.
         tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
         signatures = saved_model.task_signatures(predictor, tokenizer)
         folder = saved_model.write_saved_model(tmp_path, signatures, predictor.model.trainable_variables, tokenizer)
-        assert saved_model.difference_from_strings(predictor, tokenizer, folder, PAIRS) < 1e-5
+        served = functools.partial(saved_model.difference_from_strings, predictor, tokenizer, folder, PAIRS)
+        differences["saved_model"] = served()
+    print(f"{', '.join(tasks)}:", *(f"{kind} {value:.1e}" for kind, value in differences.items()))
+    assert check.largest(differences.values()) < 1e-5, differences
     for task in tasks:  # a check that compares nothing would pass, too
         of_head = [one for one in predictor.model.trainable_variables if f"task_specific/{task}/" in one.name]
         kernel = next(one for one in reversed(of_head) if one.shape.rank == 2)
@@ -153,6 +187,7 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(name: str, tmp_path: 
     for run in runs.values():
         changed = _of_tasks(ours, made.results(run))
         assert changed.keys() == tasks.keys() and min(changed.values()) > 1e-4, changed
+    assert len(tasks) > 1 or served() > 1e-4
 
 
 def _of_tasks(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> dict[str, float]:

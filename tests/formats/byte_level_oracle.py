@@ -1,10 +1,12 @@
-"""Directories as transformers itself saves them, and what it computes with them.
+"""Directories as transformers itself saves them, and what it computes with them and with ours.
 
-  python tests/formats/byte_level_oracle.py FOLDER TEXTS      TEXTS: JSON, a list of texts
+  python tests/formats/byte_level_oracle.py make FOLDER TEXTS      TEXTS: JSON, a list of texts
+  python tests/formats/byte_level_oracle.py load FOLDER TEXTS
 
-writes FOLDER/modernbert, a random ModernBertForMaskedLM with a byte-level BPE tokenizer, FOLDER/bert and FOLDER/electra
-with another layer_norm_eps, and beside each an .npz of its states. It imports nothing of this project: PyTorch and
-TensorFlow each need a process of their own.
+"make" writes FOLDER/modernbert, a random ModernBertForMaskedLM with a byte-level BPE tokenizer, FOLDER/bert and
+FOLDER/electra with another layer_norm_eps, and beside each an .npz of its states; "load" computes the probabilities
+that FOLDER/cola and FOLDER/chunk give. It imports nothing of this project: PyTorch and TensorFlow each need a process
+of their own.
 """
 
 import json
@@ -71,5 +73,19 @@ def make(folder: Path, texts: list[str]) -> None:
         np.savez(folder / f"{name}.npz", **found)
 
 
+def load(folder: Path, texts: list[str]) -> None:
+    found: dict[str, Any] = {}
+    for name, kind in (("cola", "SequenceClassification"), ("chunk", "TokenClassification")):
+        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder / name).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / name)
+        for number, text in enumerate(texts):
+            inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+            found[f"{name}/offsets/{number}"] = inputs.pop("offset_mapping")[0].numpy()
+            inputs.pop("token_type_ids", None)
+            with torch.no_grad():
+                found[f"{name}/{number}"] = model(**inputs).logits[0].softmax(-1).numpy()
+    np.savez(folder / "loaded.npz", **found)
+
+
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    {"make": make, "load": load}[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))
