@@ -296,7 +296,9 @@ def test_few_examples_are_learned_from_the_command_line(tmp_path, folder):
     assert scores["few_shot_dev"]["accuracy"] > 90 and scores["dev"]["accuracy"] > 90
     seen = json.loads(next(model_dir.glob("finetuning_models/*/eval/step-120.json")).read_text())
     assert not [name for name in seen if name.startswith("animal_dev")]  # chosen without the development data
-    new = write_lines(tmp_path / "new.jsonl", '{"text": "the dog runs"}', '{"text": "a cat was"}')
+    dev = [json.loads(row) for row in rows]
+    new = write_lines(tmp_path / "new.jsonl", *(json.dumps({"text": row["text"]}) for row in dev))
     run(tmp_path / "data", model_dir, "--predict", str(new), **settings)
     labelled = (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["label"] for line in labelled] == ["dog", "cat"]
+    right = [json.loads(line)["label"] == row["label"] for line, row in zip(labelled, dev, strict=True)]
+    assert 100 * np.mean(right) == pytest.approx(scores["dev"]["accuracy"])
