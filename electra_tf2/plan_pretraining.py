@@ -9,6 +9,8 @@ goes on where it was stopped.
 """
 
 import dataclasses
+import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -175,6 +177,8 @@ def main() -> int:
     for name, text in _choices(plan, found, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
         print(textwrap.fill(text, 80, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
+    if _program() == "electra" and shutil.which("electra") is None:  # called by its path: its environment is not active
+        print(f"PATH={quote(os.path.dirname(sys.executable))}:$PATH")
     corpus_flags = [f"--corpus-dir {quote(values.corpus_dir)}"]
     corpus_flags += [f"--text-field {quote(values.text_field)}"] if values.text_field != _TEXT_FIELD else []
     corpus_flags += ["--recursive"] if values.recursive else []
@@ -212,9 +216,14 @@ def _choices(plan: Plan, found: Sample, text: str, rate: float) -> Iterator[tupl
     yield "then", "the dry run times some steps: where they take longer, give --tflops what this machine has"
 
 
+def _program() -> str:
+    """The program as it was called."""
+    return "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
+
+
 def _commands(plan: Plan, corpus: list[str], casing: list[str], data_dir: str) -> Iterator[list[str]]:
     """The commands: the program, then its flags with their values; `casing` of all of them."""
-    program = "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
+    program = _program()
     vocab = quote(f"{data_dir}/vocab.txt")
     text = [*corpus, f"--vocab-file {vocab}", *casing]
     alphabet = [f"--limit-alphabet {plan.limit_alphabet}"] if plan.limit_alphabet else []

@@ -71,6 +71,18 @@ def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
     assert f"{flops / 0.2e12 / 3600:.1f}" == f"{float(hours):.1f}"
 
 
+def test_the_script_finds_the_program_where_its_environment_is_not_active(tmp_path):
+    (tmp_path / "a.txt").write_text("the text of a file\n" * 50)
+    called = "import sys; sys.argv[0] = '/env/bin/electra'; from electra_tf2.__main__ import command; command()"
+    command = [sys.executable, "-c", called, "plan", "--corpus-dir", str(tmp_path)]
+    (tmp_path / "electra").write_text("")
+    (tmp_path / "electra").chmod(0o755)
+    for path, line in ((tmp_path, False), ("/nowhere", True)):
+        env = os.environ | {"PATH": str(path), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        assert (f"PATH={Path(sys.executable).parent}:$PATH\n" in done.stdout) == line
+
+
 def test_what_is_needed_is_said(tmp_path):
     assert "--corpus-dir is needed" in run_program("plan_pretraining.py").stderr
     words = ["--corpus-dir", str(tmp_path), "--hours", "0"]
