@@ -14,6 +14,7 @@ labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with th
 import contextlib
 import dataclasses
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from absl import flags
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
-from electra_tf2.formats.folders import RELEASED
+from electra_tf2.formats.folders import RELEASED, models
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.defaults import recipe_of, with_named
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
@@ -31,9 +32,10 @@ from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically, write_json
-from electra_tf2.util.hparams import checked, free_on_resume, layered, shapes_model
+from electra_tf2.util.hparams import checked, closest, free_on_resume, layered, shapes_model
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_bytes, read_json
+from electra_tf2.util.recipes import recipe_names
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
@@ -50,9 +52,11 @@ def check_start(config: FinetuningConfig) -> None:
     """Raises UserError if there is nothing where the pre-trained model should be, before anything is said of it."""
     start = "" if Path(f"{config.model_dir}_1").exists() else config.init_checkpoint  # what was begun has its own
     if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
+        name = Path(start).name
+        hint = "" if name in recipe_names() else closest(name, models())
         raise UserError(
-            f"no model at {start}: pre-train it with electra pretrain, or name another by --model-name or "
-            "--init-checkpoint"
+            f"no model at {start}{hint}: name one by --model (electra models lists them) or --init-checkpoint, or make "
+            "it with electra pretrain"
         )
 
 
@@ -115,6 +119,8 @@ def label(given: dict[str, Any], source: str) -> int:
     if source != "-" and not Path(source).is_fifo():  # a pipe is read once
         read_bytes(source, "--predict")
     if output != "-":
+        if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):
+            raise UserError(f"--output {output} is the file that is to be labelled: give another")
         check_writable(output)
     folder = find_trained(given, flags.FLAGS.trial)
     wanted = given.pop("task_names", None)

@@ -212,7 +212,8 @@ def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):
 
 def test_a_model_that_is_not_there_is_named_before_anything_is_said_of_it(tmp_path):
     result = run_program(
-        "run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "nosuch", "--task-names", "sst"
+        "run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "electra_minni", "--task-names", "sst"
     )
     [error] = result.errors
-    assert f"no model at {tmp_path / 'models' / 'nosuch'}" in error and "layers of" not in result.stdout
+    assert f"no model at {tmp_path / 'models' / 'electra_minni'}; did you mean 'electra_mini'?" in error
+    assert "layers of" not in result.stdout

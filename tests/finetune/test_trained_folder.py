@@ -80,12 +80,15 @@ def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeyp
         (["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
         (["--task-names", "count"], "--predict wants one task"),
         (["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
+        (["--predict-output", "{file}"], "new.txt is the file that is to be labelled"),
     ],
 )
 def test_what_does_not_fit_the_model_is_one_line(moved, tmp_path, words, message):
     file = write_lines(tmp_path / "new.txt", "error")
+    words = [word.replace("{file}", str(file)) for word in words]
     done = run_program("run_finetuning.py", "--model-dir", str(moved), "--predict", str(file), *words)
     assert done.returncode == 2 and len(done.errors) == 1 and message in done.errors[0]
+    assert file.read_text().strip() == "error"
 
 
 @pytest.mark.parametrize(
