@@ -152,4 +152,13 @@ def _name_of(vocab_file: str | Path) -> str:
 
 
 def _changes(names: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} was {before[name]!r}, is {now[name]!r}" for name in sorted(names))
+    """Says what the hparams were and are; of those that are dicts, the entries that changed."""
+    told = []
+    for name in sorted(names):
+        old, new = before[name], now[name]
+        if isinstance(old, dict) and isinstance(new, dict):
+            entries = [(entry, old.get(entry), new.get(entry)) for entry in sorted(old | new)]
+            told += [(f"{name}: {entry}", one, other) for entry, one, other in entries if one != other]
+        else:
+            told.append((name, old, new))
+    return "; ".join(f"{name} was {old!r}, is {new!r}" for name, old, new in told)

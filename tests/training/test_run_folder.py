@@ -17,7 +17,7 @@ from tests.support import golden
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 HPARAMS = {"model_name": "m", "data_dir": "d", "model_dir": "x", "train_batch_size": 8, "learning_rate": 0.1}
-HPARAMS["vocab_file"] = str(VOCAB)
+HPARAMS |= {"vocab_file": str(VOCAB), "model_hparam_overrides": {"hidden_size": 128, "norm_style": "pre"}}
 
 
 def config(**changes):
@@ -142,6 +142,8 @@ def test_another_configuration_is_refused_where_something_was_trained(old, tmp_p
         folder.check(config(train_batch_size=9), {"train_batch_size"})
         with pytest.raises(UserError, match=r"learning_rate was 0\.1, is 0\.3\. Do this\.$"):
             folder.check(config(learning_rate=0.3), set())
+        with pytest.raises(UserError, match=r"hparams: model_hparam_overrides: hidden_size was 128, is 64\. Do"):
+            folder.check(config(model_hparam_overrides={"hidden_size": 64, "norm_style": "pre"}), set())
     begin(tmp_path / "young")
     begin(tmp_path / "young", learning_rate=0.3)
 
