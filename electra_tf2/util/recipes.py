@@ -54,7 +54,7 @@ def _recipe_path(name: Any, what: str) -> Path:
     path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
     if not is_file(path):
         raise UserError(
-            f"{what}: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
+            f"{what}: there is no recipe {name!r}{closest(name, recipe_names())} (electra recipes lists them)"
         )
     return path
 

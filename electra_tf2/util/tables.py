@@ -418,8 +418,9 @@ def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> s
     if not table.header:
         raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
     raise UserError(
-        f"{table.name} has no column {listed}{closest(names[0], columns)}: its first line is {shown(columns)}. If that "
-        'is no header, give the numbers of the columns and "header": false'
+        f"{table.name} has no column {listed}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
+        "the column, or name yours by --text-column or --label-column when training. If that line is no header, add "
+        'one, or describe the task with the numbers of its columns and "header": false'
     )
 
 
