@@ -2,8 +2,7 @@
 
     python -m tests.support.fuzzing [--kind folders] [--cases 1000] [--first 0] [--seed 0]
 
-Run by hand; `--first NUMBER --cases 1` repeats a case. A case fails if anything but a UserError comes out, if a program
-says something other than one `error:` line, or if it takes 20 seconds of the processor.
+`--first NUMBER --cases 1` repeats a case. One fails by anything but a UserError or one `error:` line, or by 20 seconds.
 """
 
 import argparse
@@ -38,11 +37,10 @@ from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 LIMIT = 20.0  # seconds of the processor
 COUNTS = [1, 1, 1, 2]  # of files that are damaged
 STOPS = ("util.environment.import_tensorflow", "util.environment.quiet_tensorflow", "corpus.worker_pool._in_pool")
-Case = Callable[[random.Random], None]
+Case = Callable[[random.Random], object]
 STRANGE: list[Any] = [
-    None, True, 0, -1, 7, 2**31, 2**63, 10**400, -0.5, 1e300, float("nan"), "", "a", "0", "true", "\0", "\ud800",
-    "x" * 5000, "../..", "{0", "\n", "²", "\u2028", "/dev/null", [], ["a"], [None], [{}], {}, {"a": 1}, {"": {}},
-    2, 1.5, 10**5000, float("inf"), [[[]]], ["cola", "cola"], ["cola", 3], [0.5, 0.25, 0.25], {"a": {"type": []}},
+    None, True, -1, 7, 2**63, 10**5000, -0.5, 1e300, float("nan"), "", "0", "true", "\0", "\ud800", "x" * 5000, "../..",
+    "{0", "²", "\u2028", [], [None], [{}], {}, {"": {}}, ["cola", 3], [0.5, 0.25, 0.25], {"a": {"type": []}},
 ]  # fmt: skip
 PIECES = [
     b"", b"\0", b"\n", b"\r\n", b"\t", b'"', b",", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 100, b"null", b"NaN", b"-1",
@@ -70,10 +68,9 @@ def some_bytes(rng: random.Random, content: bytes) -> bytes:
 
 def some_value(rng: random.Random, value: Any) -> Any:
     """A copy of a JSON value with one to three places changed: another type, missing, renamed, repeated."""
-    changed = [copy.deepcopy(value)]
+    changed: Any = [copy.deepcopy(value)]
     for _ in range(rng.choice([1, 1, 2, 3])):
-        where: Any = changed
-        key: Any = 0
+        where, key = changed, 0
         while isinstance(where[key], (dict, list)) and where[key] and rng.random() < 0.85:
             where = where[key]
             key = rng.choice(list(where)) if isinstance(where, dict) else rng.randrange(len(where))
@@ -171,10 +168,7 @@ def folders(folder: Path) -> Case:
     write_folder(seeds[2], stored_models.tiny())
     shutil.copytree(golden.CHECKPOINT, seeds[3])
 
-    def case(rng: random.Random) -> None:
-        read_model(str(damaged_copy(rng, rng.choice(seeds), folder / "work", rng.choice(COUNTS))))
-
-    return case
+    return lambda rng: read_model(str(damaged_copy(rng, rng.choice(seeds), folder / "work", rng.choice(COUNTS))))
 
 
 def tasks(folder: Path) -> Case:
@@ -184,7 +178,8 @@ def tasks(folder: Path) -> Case:
     def case(rng: random.Random) -> None:
         name = rng.choice(seeds).name
         damaged_copy(rng, finetuning.TASKS / name, folder / name, rng.choice(COUNTS))
-        task = make_tasks(finetuning.config(name, raw_data_dir=str(folder)), finetuning.tokenizer())[0]
+        config = finetuning.config(name, raw_data_dir=str(folder), max_seq_length=128, compat="original")
+        task = make_tasks(config, finetuning.tokenizer())[0]
         for split in ("train", *task.evaluation_splits):
             task.inputs(task.load(split))
 
@@ -203,8 +198,6 @@ def configurations(_: Path) -> Case:
             if isinstance(value, bool | int | float):
                 value = rng.choice([False, True, value] if value in (0, 1) else [0, value // 2, 2 * value, -value])
             hparams[field.name] = some_value(rng, value) if rng.random() < 0.1 else value
-        if rng.random() < 0.05:
-            hparams[rng.choice(["", "learning_rat", "\0"])] = 1
         config = config_class.from_dict(hparams)
         config.notes()
         assert config_class.from_dict(json.loads(config.to_json())) == config
@@ -217,7 +210,6 @@ KINDS: dict[str, Callable[[Path], Case]] = {of.__name__: of for of in (command_l
 
 def problem_of(case: Case, rng: random.Random) -> str | None:
     """The error in how a case ended; "" if it was taken, None if it was refused well."""
-
     signal.signal(signal.SIGPROF, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
