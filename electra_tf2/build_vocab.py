@@ -136,7 +136,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("vocab_size", 30522, "Number of tokens, special ones included.", 16, MAX_TOKENS)
     flags.DEFINE_boolean("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_boolean("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
-    flags.DEFINE_integer("min_frequency", 2, "Least number of times that a pair which is merged occurs.", lower_bound=1)
+    flags.DEFINE_integer("min_frequency", 2, "Merge only pairs of pieces that occur at least so often.", lower_bound=1)
     flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] tokens to reserve.", lower_bound=0)
     flags.DEFINE_integer("limit_alphabet", 1000, "Characters to keep; more for Chinese or Japanese.", lower_bound=1)
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")

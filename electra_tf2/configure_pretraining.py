@@ -60,8 +60,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
     disc_tokens: str = hparam("all", "tokens of the detection loss; masked: ELECTRA 15 %", choices=("all", "masked"))
     adversarial_generator: bool = hparam(False, "the generator maximises the discriminator's loss, by REINFORCE")
-    replace_mlm_objective: bool = hparam(False, "masked positions predicted from replacements")
-    all_tokens_mlm_objective: bool = hparam(False, "every token predicted, with a copy gate")
+    replace_mlm_objective: bool = hparam(
+        False, "Replace MLM: the original tokens are predicted where samples, not [MASK], stand in their place"
+    )
+    all_tokens_mlm_objective: bool = hparam(
+        False, "All-Tokens MLM: the original of every token is predicted; a gate copies the input"
+    )
 
     # Electric
     electric_objective: bool = hparam(False, "noise-contrastive estimation, two-tower generator", heading="Electric")
@@ -83,7 +87,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("tied", "transform"),
     )
     clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
-    sequence_contrast_objective: bool = hparam(False, "contrast of corrupted text and crops (COCO-LM), beside another")
+    sequence_contrast_objective: bool = hparam(
+        False, "sequence contrast (COCO-LM): corrupted text and a crop of it get like vectors; beside another objective"
+    )
     scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
     scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
     scl_head: str = hparam(
@@ -133,7 +139,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     num_warmup_steps: int = free_hparam(10000, "steps in which the learning rate rises, linearly", at_least=0)
     initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
     temperature_decay: float = hparam(
-        0.0, "share of the run in which initial_temperature's distance falls to 1/e (Fast-ELECTRA: 0.1)", at_least=0
+        0.0, "share of the run in which initial_temperature - temperature falls to 1/e (Fast-ELECTRA: 0.1)", at_least=0
     )
 
     # Training
@@ -145,7 +151,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     phases: list[Any] = hparam(
-        [], 'hparams of input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512}]'
+        [],
+        'changes of input and dropout hparams, each from a share of num_train_steps on: [{"from": 0.9, '
+        '"max_seq_length": 512}]',
     )
     init_checkpoint: str | None = free_hparam(
         None,
@@ -167,7 +175,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
     generator_hidden_size: float = hparam(0.25, "generator's width, as a share of the main one's", above=0, at_most=4)
-    generator_embedding_size: int | None = hparam(None, "width of the generator's own; null: its width", at_least=1)
+    generator_embedding_size: int | None = hparam(
+        None, "width of the generator's own embeddings; null: that of its layers", at_least=1
+    )
     generator_hparam_overrides: dict[str, Any] = hparam(
         {},
         "entries of the generator's network that are not the main network's, as {\"intermediate_size\": 512}: for a "
@@ -342,8 +352,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         rule = (given.get("num_attention_heads", max(1, width // HEAD_SIZE)), given.get("intermediate_size", inner))
         if width != sizes.hidden_size and shape != rule:
             raise UserError(
-                f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
-                f"{width} has {rule} here: say what differs in generator_hparam_overrides"
+                f"init_generator_checkpoint: {start} has {shape[0]} heads and intermediate_size {shape[1]}, but here a "
+                f"generator of width {width} has {rule[0]} and {rule[1]}: set both in generator_hparam_overrides"
             )
         return found | {
             "generator_hidden_size": width / sizes.hidden_size,

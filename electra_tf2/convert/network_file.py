@@ -86,7 +86,7 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
     network = make_network(model)
     if part == "generator" and network.generator is None:
         raise UserError(
-            "the generator's two towers are no masked language model, which --part generator writes"
+            "--part generator writes a masked language model, but this generator is two towers: choose another part"
             if network.towers is not None
             else "this model has no generator of its own"
         )

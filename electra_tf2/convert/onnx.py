@@ -46,7 +46,7 @@ def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
 def _converted(made: files.Exportable) -> bytes:
     size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
     if size > _MOST_BYTES:
-        raise UserError(f"an ONNX file holds 2 GB, these weights are {size / 1e9:.1f} GB: --format saved_model")
+        raise UserError(f"these weights take {size / 1e9:.1f} GB, an ONNX file at most 2: use --format saved_model")
     names = [*made.inputs]
 
     def function(*inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:

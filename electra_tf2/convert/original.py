@@ -79,7 +79,7 @@ def write_checkpoint(
         raise UserError(f"the original program has no {'; no '.join(problems)}: {ELSEWHERE}")
     unknown = sorted({name.split("/")[0] for name in weights} - {*_SCOPES})
     if unknown:
-        raise UserError(f"the original program has no variables under {', '.join(unknown)}")
+        raise UserError(f"the original program has no place for the weights of {', '.join(unknown)}: {ELSEWHERE}")
     values: dict[str, np.ndarray] = {}
     for name, value in weights.items():
         names = original_names(name)

@@ -151,7 +151,9 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     if not 0 <= settings.dev_fraction <= 0.5:
         raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
     if settings.packing != ELECTRA and settings.compat == "original":
-        raise UserError("--compat original packs as the original does: not with --packing " + settings.packing)
+        raise UserError(
+            f"--compat original packs as the original, not with --packing {settings.packing}: leave one of them out"
+        )
     load_vocab(settings.vocab_file)
     paper = settings.load_paper()
     if paper is not None:
@@ -172,7 +174,7 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     if total > num_shards * MOST_SHARD_TEXT_BYTES:
         raise UserError(
             f"--num-shards {num_shards:,} makes shards of {total / num_shards / 1e9:,.1f} GB of text, each shuffled in "
-            f"memory; at least {math.ceil(total / MOST_SHARD_TEXT_BYTES):,} are needed, and 0 chooses their number"
+            f"memory: at least {math.ceil(total / MOST_SHARD_TEXT_BYTES):,} are needed, or 0 to let the program choose"
         )
     chunk_bytes = max(_MIN_CHUNK_BYTES, total // (num_shards * _CHUNKS_PER_SHARD))
     chunks = [

@@ -43,8 +43,8 @@ def load_vocab(path: str | os.PathLike[str]) -> list[str]:
     """
     if not is_wordpiece(path):
         raise UserError(
-            f"{os.fspath(path)} is of a {_model_of(path).get('type')} tokenizer: models with one can be loaded and "
-            "fine-tuned on texts, but this needs WordPiece"
+            f"{os.fspath(path)} is of a {_model_of(path).get('type')} tokenizer: its models can be loaded and "
+            "fine-tuned on texts, but what you ask for needs WordPiece"
         )
     return load_tokens(path)
 
@@ -78,7 +78,7 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
     numbers = {typed(number, int, f"{path}: id of {token}"): token for token, number in ids.items()}
     if wordpiece:
         if sorted(numbers) != list(range(len(ids))):
-            raise UserError(f"{path}: the ids of its vocabulary have gaps")
+            raise UserError(f"{path}: the ids of its tokens have gaps: they must be 0, 1, 2 and so on")
         tokens = [numbers[number] for number in range(len(ids))]
         check_vocab(tokens, path)
         return tokens

@@ -63,8 +63,10 @@ class States(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """A wordpiece, the probability that it stands where another belongs, and the characters of the text that it stands
-    for, from `start` to the one before `end`."""
+    """A wordpiece and the probability that it stands in another's place.
+
+    start, end: the characters that it stands for, text[start:end].
+    """
 
     token: str
     probability: float
@@ -115,8 +117,8 @@ def load(
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
-      UserError: nothing is there that can be read (says what was looked for), an argument that the model's own files
-        answer, or a precision that there is not.
+      UserError: there is no model that can be read (the message says what was looked for), the model's own files
+        answer what an argument says, or the precision is unknown.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
@@ -164,12 +166,12 @@ class Model:
 
     @property
     def pooling(self) -> str:
-        """How `embed` makes one vector of a text: as the model was trained to if it was, or else "mean"."""
+        """Default of `embed`: the pooling that the model was trained with, or "mean" if it was trained with none."""
         return pooling_of(self.source)
 
     @property
     def width(self) -> int:
-        """Numbers of an embedding."""
+        """Length of the vectors that `embed` gives."""
         return self.network.width
 
     def embed(self, texts: str | Sequence[Text], pooling: str | None = None) -> np.ndarray:

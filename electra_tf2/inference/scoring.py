@@ -40,8 +40,8 @@ def log_original(logits: np.ndarray) -> np.ndarray:
 def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, sampled: float) -> np.ndarray:
     """log p(token | others) = log D g / (c (1 - D) + g), c = (1 - a) / a (ELECTRA, appendix G).
 
-    It inverts the best discriminator of positions of which a share a holds samples and all others the text's own token,
-    D = p ((1 - a) + a g) / ((1 - a) p + a g).
+    A share a of the positions holds samples, the others the text's own tokens. The best discriminator of such positions
+    says D = p ((1 - a) + a g) / ((1 - a) p + a g); the formula solves this for p.
 
     Args:
       log_generator: log g, of the probability with which the generator samples the token: its softmax at the

@@ -85,10 +85,10 @@ class Architecture:
     rope_theta: float = hparam(10000.0, "base of rotary's angles: the longest wave is 2 pi times that", above=1)
     local_rope_theta: float | None = hparam(None, "likewise in local layers; null: rope_theta", above=1)
     local_attention: int = hparam(
-        0, "tokens, half of them to each side, that a token sees in local layers; 0: all layers see all", at_least=0
+        0, "tokens that a token sees in local layers, half of them on each side; 0: no layer is local", at_least=0
     )
     global_attn_every_n_layers: int = hparam(
-        3, "with local_attention: one layer of so many, the first to begin with, sees all tokens", at_least=1
+        3, "with local_attention: layers 0, n, 2n, ... see all tokens, n being this number", at_least=1
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
     relative_position_max_distance: int = hparam(128, "distance beyond which t5 and coco tell no two apart", at_least=1)

@@ -71,7 +71,7 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 
 
 def activation(name: str) -> Callable[..., tf.Tensor]:
-    """Returns the function behind `hidden_act`, of a tensor [..., n] and, if given, a bias [n] to be added before."""
+    """Returns the function that `hidden_act` names, of x [..., n] and an optional bias [n] that is added to x first."""
     if name == "gelu":
         return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype) if bias is None else bias)
     functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}

@@ -73,8 +73,10 @@ def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, lowest: float = 0
 
 
 def row_noise(draws: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    """Float32 [B, *shape], uniform in (0, 1), as a function of two draws of each row, float32 [B, 2]: for draws too
-    many to be kept."""
+    """Expands two draws of each row, float32 [B, 2], to float32 [B, *shape], uniform in (0, 1).
+
+    It is for draws that are too many to be kept.
+    """
     seeds = tf.bitcast(draws, tf.int32)
     return tf.map_fn(lambda seed: uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32)
 
@@ -106,10 +108,10 @@ def candidates_mask(
 def number_of_predictions(
     input_mask: tf.Tensor, mask_prob: float, maximum: int, draws: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """int32 [B], at most `maximum`: length * mask_prob, rounded, halves to even, and at least 1.
+    """int32 [B], tokens to mask in each row: length * mask_prob, from 1 to `maximum`; [CLS] and [SEP] count as length.
 
-    With uniform `draws` [B] rounded up or down at random instead, so that the mean is exact at every length, which
-    counts [CLS] and [SEP].
+    It is rounded to the nearest number, halves to the even one. With uniform `draws` [B] it is rounded up or down at
+    random, so that its mean is exact, and may be 0.
     """
     wanted = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32) * mask_prob
     if draws is not None:
@@ -128,7 +130,7 @@ def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int) -> tf.Tensor:
-    """int32 [B, N]: the candidates by falling noise, N of them; positions past the last candidate are arbitrary."""
+    """int32 [B, N]: the N = count candidates of the greatest noise; arbitrary positions where candidates run out."""
     scores = tf.where(candidates > 0, noise, -1.0)
     return tf.math.top_k(scores, k=count).indices
 

@@ -221,7 +221,7 @@ class Checkpoints:
             return None
         best = read_json(self._best_folder / _BEST, "best checkpoint")
         if not (isinstance(best.get("step"), int) and isinstance(best.get("value"), int | float)):
-            raise UserError(f"{self._best_folder / _BEST} names no step and value: delete it to start a new one")
+            raise UserError(f"{self._best_folder / _BEST} is damaged (no step and value): delete it to choose anew")
         return best
 
     def _read(self, tracked: Mapping[str, tf.Module], folder: Path, step: int) -> None:

@@ -104,9 +104,9 @@ class DeviceHparams:
     )
     recompute: str = free_hparam(
         "none",
-        "what is computed again for its gradient instead of kept: none; selective: what is cheap, attention of pairs "
-        "of positions first of all, as is always done from 512 tokens on, on GPUs and TPUs; layers: all, of every "
-        "encoder layer only the input is kept",
+        "what is computed again for the gradient, to save memory: none; selective: what is cheap, above all attention "
+        "between pairs of positions (on GPUs and TPUs always so from 512 tokens on); layers: whole encoder layers, of "
+        "which only the inputs are kept",
         choices=("none", "selective", "layers"),
     )
     jit_compile: str = free_hparam(

@@ -290,7 +290,7 @@ class Task(TaskFiles, abc.ABC):
 
     def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
         """The function of a SavedModel, strings in and answers out. Raises UserError: a kind of task that has none."""
-        raise UserError(f"{self.name}: there is no signature for a task of this kind: try --format onnx")
+        raise UserError(f"{self.name}: a SavedModel cannot hold a task of this kind: try --format onnx")
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Answers that `signature` must give for each example, by the names that both have; its check."""

@@ -123,7 +123,7 @@ class Objective:
         return masked.masked_lm_weights
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 scalar, the sum of the rows' weights; summed over the global batch, it divides the numerator."""
+        """float32 scalar, these rows' sum of weights. Its sum over the global batch divides the weighted losses."""
         return tf.reduce_sum(self.token_weights(masked))
 
     def shared(self, forward: Forward) -> tf.Tensor | None:
