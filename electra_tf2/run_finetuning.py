@@ -55,8 +55,8 @@ def check_start(config: FinetuningConfig) -> None:
         name = Path(start).name
         hint = "" if name in recipe_names() else closest(name, models())
         raise UserError(
-            f"no model at {start}{hint}: name one by --model (electra models lists them) or --init-checkpoint, or make "
-            "it with electra pretrain"
+            f"no model at {start}{hint or '.'} Name one by --model (electra models lists them) or --init-checkpoint, "
+            "or make it with electra pretrain"
         )
 
 

@@ -129,8 +129,8 @@ def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
     if not given.get("recipe") and recipe not in recipe_names():
         if bare and isinstance(recipe, str):  # others are refused with all other values
             raise UserError(
-                f"model_name: there is no recipe {recipe!r}{closest(recipe, recipe_names())}. To give a run a name of "
-                "its own, say what it is by --recipe (--help lists them) or --hparams"
+                f"model_name: there is no recipe {recipe!r}{closest(recipe, recipe_names()) or '.'} To give a run a "
+                "name of its own, say what it is by --recipe (electra recipes lists them) or --hparams"
             )
         return {}
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
