@@ -20,7 +20,7 @@ from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
-from electra_tf2.model.encoder import DIFFERENCE
+from electra_tf2.model.disentangled import DIFFERENCE
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import no_pattern

@@ -5,6 +5,7 @@ B batch, L length, H hidden, A heads, D head size; n blocks of T queries with K 
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -13,7 +14,6 @@ from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels import positions as position_kernels
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, between, reaches
@@ -59,20 +59,10 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-@with_kernel(position_kernels.rotated)
-def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
-    """Rotates every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
-
-    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
-    """
-    first, second = tf.split(x, 2, -1)
-    return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
-
-
 # Layers.
 
 
-Rotation: TypeAlias = tuple[tf.Tensor, tf.Tensor]  # cosine and sine of the angles at every position, float32 [L, D/2]
+Rotation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of queries or keys [B, A, L, D], by their positions
 
 
 class AttentionContext(NamedTuple):
@@ -83,7 +73,7 @@ class AttentionContext(NamedTuple):
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
       distance, in blocks [1, A, T, K].
     positions: the network's position scheme.
-    rotation: angles of queries and keys.
+    rotation: what queries and keys go through.
     tiling, blocks: how attention is cut, if it is.
     """
 
@@ -131,7 +121,7 @@ class SelfAttention(Layer):
         """[B, L, H] -> [B, L, H] without the last bias."""
         q, k, v = split_heads(self.qkv.product(x), self.qkv.bias_or_zeros, heads=self.num_heads)
         if context.rotation is not None:
-            q, k = rotated(q, *context.rotation), rotated(k, *context.rotation)
+            q, k = context.rotation(q), context.rotation(k)
         if context.blocks is not None:
             q, k, v = windows.cut(q, k, v, context.blocks)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
@@ -173,7 +163,7 @@ class Positions(Layer):
         return tf.zeros([1, 2 * length - 1])
 
     def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation | None:
-        """Returns the angles by which queries and keys of local or other layers are rotated, or None."""
+        """Returns the rotation of queries and keys in local or other layers, if there is one."""
         del length, is_local
         return None
 
@@ -207,8 +197,7 @@ def make_context(
         kind, by_distance = ("fixed" if kind == "none" else kind), windows.within(by_distance, window, direction)
         blocks = blocks_of(length, window) if may_cut else None
         if blocks is not None:
-            allowed = windows.allowed_keys(input_mask, blocks)
-            bias = between(windows.of_block(by_distance, blocks), blocks.size)
+            allowed, bias = windows.allowed_keys(input_mask, blocks), windows.bias(by_distance, blocks)
             return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
     long = 0 if in_tiles else LONG_IN_PROGRAM if are_one_program() else LONG

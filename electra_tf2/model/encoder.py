@@ -18,8 +18,7 @@ from electra_tf2.model.kernels.compilation import are_one_program
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, seed_and_rate, shape_of
 from electra_tf2.model.recomputation import recomputed
-
-DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
+from electra_tf2.model.sharing import make_layers
 
 
 class Embeddings(Layer):
@@ -27,8 +26,6 @@ class Embeddings(Layer):
 
     Args:
       words: a block whose word table is used instead of an own one.
-      base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
-        at 0 (gradient-disentangled embedding sharing: DeBERTaV3, He et al. 2021, section 3.2).
 
     >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
     >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
@@ -36,63 +33,53 @@ class Embeddings(Layer):
     """
 
     def __init__(
-        self,
-        scope: str,
-        architecture: Architecture,
-        seed: int = 0,
-        words: "Embeddings | None" = None,
-        base: "Embeddings | None" = None,
+        self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
     ) -> None:
         super().__init__(scope, seed)
-        a, size, initializer = (
-            architecture,
-            architecture.embedding_size,
-            truncated_normal(architecture.initializer_range),
-        )
-        ending, table_initializer = ("", initializer) if base is None else (DIFFERENCE, zeros)
-        self.base, self._words, self.dropout_rate = base, words, a.hidden_dropout_prob
+        a, size = architecture, architecture.embedding_size
+        initializer = truncated_normal(a.initializer_range)
+        self._words, self.dropout_rate = words, a.hidden_dropout_prob
         self._is_raw = a.embedding_norm == "after"  # then the encoder normalises, and drops
         if words is None:
-            self._own_words = self.weight(f"word_embeddings{ending}", [a.vocab_size, size], table_initializer)
+            self._own_words = self.weight("word_embeddings", [a.vocab_size, size], initializer)
         self.token_type_embeddings = None
         if a.type_vocab_size:
             self.token_type_embeddings = self.weight("token_type_embeddings", [a.type_vocab_size, size], initializer)
         self.position_embeddings = None
         if a.positions.embedded:
             shape = [a.max_position_embeddings, size]
-            self.position_embeddings = self.weight(f"position_embeddings{ending}", shape, table_initializer)
+            self.position_embeddings = self.weight("position_embeddings", shape, initializer)
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a) if a.embedding_norm == "before" else None
 
     @property
     def word_embeddings(self) -> tf.Tensor:
         """float32 [V, E]."""
-        words = self._own_words if self._words is None else self._words.word_embeddings
-        return words if self.base is None else words + tf.stop_gradient(self.base.word_embeddings)
+        return self._own_words if self._words is None else self._words.word_embeddings
 
     def lookup(self, input_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] -> float32 [B, L, E], rows of the word table."""
-        rows = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
-        if self.base is not None:  # added to the rows that are needed, not to the whole table
-            rows += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
-        return rows
+        return tf.gather(self.word_embeddings, input_ids)
 
     def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E].
+        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E]."""
+        x = self.summed(words, segment_ids)
+        if self._is_raw:
+            return x
+        return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)
+
+    def summed(self, words: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+        """Adds segments and positions.
 
         Where there is one kind of segment (type_vocab_size 1, as in RoBERTa), both texts of a pair are that.
         """
-        x, length = words, shape_of(words)[1]
+        x = words
         if self.token_type_embeddings is not None:
             types = self.token_type_embeddings.shape[0]
             segments = tf.one_hot(segment_ids if types > 1 else tf.zeros_like(segment_ids), types)
             x += tf.tensordot(segments, self.token_type_embeddings, 1)
         if self.position_embeddings is not None:
-            x += self.position_embeddings[:length]
-            if self.base is not None and self.base.position_embeddings is not None:
-                x += tf.stop_gradient(self.base.position_embeddings[:length])
-        if self._is_raw:
-            return x
-        return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)
+            x += self.position_embeddings[: shape_of(words)[1]]
+        return x
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
@@ -106,8 +93,6 @@ class TransformerLayer(Layer):
     Normalization in the Transformer Architecture").
 
     Args:
-      attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
-        one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm.
     """
 
@@ -116,8 +101,6 @@ class TransformerLayer(Layer):
         scope: str,
         architecture: Architecture,
         seed: int = 0,
-        attention_of: "TransformerLayer | None" = None,
-        ffn_of: "TransformerLayer | None" = None,
         has_norm: bool = True,
         attention_class: type[SelfAttention] = SelfAttention,
         qkv_initializer: Initializer = zeros,
@@ -125,28 +108,14 @@ class TransformerLayer(Layer):
         super().__init__(scope, seed)
         a, hidden, inner = architecture, architecture.hidden_size, architecture.intermediate_size
         self.dropout_rate, self._is_pre_norm = a.hidden_dropout_prob, a.norm_style == "pre"
-        self.attention: SelfAttention
-        self.attention_norm: LayerNorm | None = None
-        if attention_of is not None:
-            self.attention = attention_of.attention
-            self.attention_norm = attention_of.attention_norm if has_norm else None
-        else:
-            self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
-            if has_norm:
-                self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a)
-        self.intermediate: Dense
-        self.output_dense: Dense
-        self.output_norm: LayerNorm
-        if ffn_of is not None:
-            self.intermediate, self.output_dense = ffn_of.intermediate, ffn_of.output_dense
-            self.output_norm = ffn_of.output_norm
-        else:
-            first, name = (GatedDense, "gated") if a.gated_mlp else (Dense, "dense")
-            name, initializer = f"{scope}/intermediate/{name}", truncated_normal(a.initializer_range)
-            self.intermediate = first(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
-            to_residual = truncated_normal(a.residual_initializer_range)
-            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
-            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
+        self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
+        self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a) if has_norm else None
+        first, name = (GatedDense, "gated") if a.gated_mlp else (Dense, "dense")
+        name, initializer = f"{scope}/intermediate/{name}", truncated_normal(a.initializer_range)
+        self.intermediate = first(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
+        to_residual = truncated_normal(a.residual_initializer_range)
+        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
+        self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
 
     def call(
         self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, keeps_little: bool = False
@@ -227,7 +196,7 @@ class Encoder(Layer):
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
         self.relative_positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
         self._windows = tuple(a.window(number) for number in range(a.num_hidden_layers))
-        self.transformer_layers = self._make_layers()
+        self.transformer_layers: list[TransformerLayer] = make_layers(self._make_layer, a)
         self.final_norm = None
         if a.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", a.hidden_size, a)
@@ -237,22 +206,15 @@ class Encoder(Layer):
         """Class of the layers' attention, the position scheme's."""
         return self.relative_positions.attention_class
 
-    def _make_layers(self) -> list[TransformerLayer]:
-        """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
-        a, by_number = self.architecture, dict[int, TransformerLayer]()
-        shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
-        for number, (attention_of, ffn_of) in reversed(list(enumerate(shared))):
-            by_number[number] = TransformerLayer(
-                f"{self.scope}/encoder/layer_{number}",
-                a,
-                self.seed,
-                by_number.get(attention_of),
-                by_number.get(ffn_of),
-                has_norm=a.first_norm or number > 0,
-                attention_class=self.attention_class,
-                qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
-            )
-        return [by_number[number] for number in range(a.num_hidden_layers)]
+    def _make_layer(self, number: int) -> TransformerLayer:
+        return TransformerLayer(
+            f"{self.scope}/encoder/layer_{number}",
+            self.architecture,
+            self.seed,
+            has_norm=self.architecture.first_norm or number > 0,
+            attention_class=self.attention_class,
+            qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
+        )
 
     def call(
         self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
@@ -288,11 +250,6 @@ class Encoder(Layer):
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""
         layer = self.transformer_layers[number]
-        if self.recomputes(number):
+        if self._recompute == "layers":
             return recomputed(layer, x, context, seeds)
         return layer(x, context, seeds, keeps_little=context.tiling is not None and are_one_program())
-
-    def recomputes(self, number: int) -> bool:
-        """Tells whether a layer, from 0, is computed again for its gradient (`recomputed`)."""
-        del number
-        return self._recompute == "layers"

@@ -11,6 +11,8 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import Positions, Rotation
 from electra_tf2.model.initializers import Initializer, constant, truncated_normal, zeros
+from electra_tf2.model.kernels import positions as position_kernels
+from electra_tf2.model.kernels.compilation import with_kernel
 from electra_tf2.model.positions import Bucketed, local_bias, sinusoid_frequencies
 
 
@@ -53,6 +55,16 @@ class LearnedBias(Positions):
         return tf.transpose(tf.gather(self.table, buckets))
 
 
+@with_kernel(position_kernels.rotated)
+def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
+    """Rotates every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
+
+    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
+    """
+    first, second = tf.split(x, 2, -1)
+    return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
 class Rotations(Positions):
     """Angles position x frequency, by which pairs (i, i + D/2) of queries and keys are rotated.
 
@@ -67,7 +79,8 @@ class Rotations(Positions):
     def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation:
         frequencies = np.array(self._frequencies(is_local), np.float32)
         angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
-        return tf.cos(angles), tf.sin(angles)
+        cosine, sine = tf.cos(angles), tf.sin(angles)
+        return lambda x: rotated(x, cosine, sine)
 
     def qkv_initializer(self, is_local: bool) -> Initializer:
         """Returns an initializer by `local_rotation_biases` with relative_position_start local, else zeros."""

@@ -42,6 +42,13 @@ class VocabularySoftmax:
 
 
 Softmax = VocabularySoftmax | FusedSoftmax
+_FORBIDDEN = 1000.0  # subtracted from a token's logit, as in the original's disallow_correct
+
+
+def without_tokens(softmax: Softmax, token_ids: tf.Tensor) -> VocabularySoftmax:
+    """Distributions [B, N] over all tokens but one each, int32 [B, N]."""
+    forbidden = tf.range(softmax.logits.shape[-1]) == token_ids[..., tf.newaxis]
+    return VocabularySoftmax(tf.where(forbidden, softmax.logits - _FORBIDDEN, softmax.logits))
 
 
 def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ are masked. B rows, A heads, L length, D head size; n blocks of T queries and K 
 import tensorflow as tf
 
 from electra_tf2.model.kernels.cpu import MASKED_SCORE
-from electra_tf2.model.kernels.positions import Direction, reaches
+from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.layers import shape_of
 from electra_tf2.model.positions import Blocks
 
@@ -23,10 +23,10 @@ def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tens
     return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
 
 
-def of_block(by_distance: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """Cuts out the distances between a block's queries and keys: [A, 2L - 1] -> [A, T + K - 1]."""
+def bias(by_distance: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """Spreads the distances between a block's queries and keys: [A, 2L - 1] -> [1, A, T, K]."""
     middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
-    return by_distance[:, middle - farthest + 1 : middle + farthest]
+    return between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)
 
 
 def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:

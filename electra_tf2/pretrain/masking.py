@@ -14,12 +14,12 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import fold_in
-from electra_tf2.model.softmax import sample_from_logits
-from electra_tf2.pretrain.masking_units import MaskingUnit, masked_units
+from electra_tf2.model.softmax import Softmax, without_tokens
+from electra_tf2.pretrain.masking_units import MaskingUnit, draw_without_replacement, number_at_random
+from electra_tf2.pretrain.original import averaged_updates
 
 _MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels use; XLA's take the highest
 _ONE = 0x3F800000  # the bits of 1.0
-DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
 
 
 class MaskedBatch(NamedTuple):
@@ -47,11 +47,6 @@ class MaskedBatch(NamedTuple):
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
 
-    @property
-    def holds_sequence(self) -> tf.Tensor:
-        """bool [B], false where a row only fills up a batch of an evaluation."""
-        return tf.reduce_any(tf.cast(self.input_mask, tf.bool), -1)
-
 
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
@@ -61,24 +56,13 @@ Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
 WHERE, HOW, SAMPLES, COUNT, CROP, UNIT = range(1, 7)
 
 
-def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, lowest: float = 0.0) -> tf.Tensor:
-    """Draws float32 [*shape] in [lowest, 1) as a function of int32 [2] `seed`.
+def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Draws float32 [*shape] in [0, 1) as a function of int32 [2] `seed`.
 
     The numbers are tf.random.stateless_uniform's, with XLA too, where that makes other numbers of the same bits.
     """
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
-    from_one = tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, _MANTISSA), _ONE), tf.float32)
-    draws = from_one - 1.0
-    return draws * (1.0 - lowest) + lowest if lowest else draws
-
-
-def row_noise(draws: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    """Expands two draws of each row, float32 [B, 2], to float32 [B, *shape], uniform in (0, 1).
-
-    It is for draws that are too many to be kept.
-    """
-    seeds = tf.bitcast(draws, tf.int32)
-    return tf.map_fn(lambda seed: uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32)
+    return tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, _MANTISSA), _ONE), tf.float32) - 1.0
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
@@ -105,17 +89,12 @@ def candidates_mask(
     return tf.cast(allowed, tf.float32)
 
 
-def number_of_predictions(
-    input_mask: tf.Tensor, mask_prob: float, maximum: int, draws: tf.Tensor | None = None
-) -> tf.Tensor:
+def number_of_predictions(input_mask: tf.Tensor, mask_prob: float, maximum: int) -> tf.Tensor:
     """int32 [B], tokens to mask in each row: length * mask_prob, from 1 to `maximum`; [CLS] and [SEP] count as length.
 
-    It is rounded to the nearest number, halves to the even one. With uniform `draws` [B] it is rounded up or down at
-    random, so that its mean is exact, and may be 0.
+    It is rounded to the nearest number, halves to the even one.
     """
     wanted = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32) * mask_prob
-    if draws is not None:
-        return tf.minimum(maximum, tf.cast(tf.floor(wanted + draws), tf.int32))
     return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(wanted), tf.int32)))
 
 
@@ -127,12 +106,6 @@ def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     before = tf.less_equal(cumulative[:, tf.newaxis, :], (noise * total)[:, :, tf.newaxis])
     last = tf.reduce_sum(tf.cast(cumulative < total, tf.int32), -1, keepdims=True)
     return tf.minimum(tf.reduce_sum(tf.cast(before, tf.int32), -1), last)
-
-
-def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int) -> tf.Tensor:
-    """int32 [B, N]: the N = count candidates of the greatest noise; arbitrary positions where candidates run out."""
-    scores = tf.where(candidates > 0, noise, -1.0)
-    return tf.math.top_k(scores, k=count).indices
 
 
 def mask(
@@ -159,18 +132,16 @@ def mask(
     if candidates is None:
         candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
-    draws_of_count = draw(COUNT, []) if config.mask_count == "probabilistic" else None
-    wanted = number_of_predictions(input_mask, config.mask_prob, count, draws_of_count)
+    if config.mask_count == "probabilistic":
+        wanted = number_at_random(input_mask, config.mask_prob, count, draw(COUNT, []))
+    else:
+        wanted = number_of_predictions(input_mask, config.mask_prob, count)
     if config.mask_sampling == "with_replacement":
         positions = draw_with_replacement(draw(WHERE, [count]), candidates)
         wanted = tf.where(available > 0, wanted, 0)
-    elif unit is None:
-        positions = draw_without_replacement(draw(WHERE, [config.max_seq_length]), candidates, count)
-        wanted = tf.minimum(wanted, available)
     else:
         where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNIT, [config.max_seq_length])
-        units = unit(input_ids, of_units)
-        positions, wanted, how = masked_units(units, where, how, candidates, wanted)
+        positions, wanted, how = draw_without_replacement(unit, input_ids, where, of_units, how, candidates, wanted)
     real = tf.sequence_mask(wanted, count)
     return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), how, draw, special)
 
@@ -211,33 +182,22 @@ def masked_at(
     )
 
 
-def update_positions(
-    sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tensor, average_duplicates: bool = False
-) -> tuple[tf.Tensor, tf.Tensor]:
+def update_positions(sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Writes int32 updates [B, N] at positions [B, N] of a sequence [B, L].
 
     Updates at position 0 are dropped: it always holds [CLS] and marks draws that do not count. Where a position is
-    drawn more than once, the first draw wins; `average_duplicates` restores the original, which writes the floor of
-    the mean of the updates' ids.
+    drawn more than once, the first draw wins.
 
     Returns:
       The updated sequence and an int32 [B, L] mask of the updated positions.
     """
     length, count = sequence.shape[1], positions.shape[1]
     rows = tf.range(tf.shape(sequence)[0])[:, tf.newaxis] * length
-    flat = tf.reshape(positions + rows, [-1])
-    segments = tf.shape(sequence)[0] * length
-    not_first = tf.cast(tf.range(length) > 0, tf.int32)
-    if average_duplicates:
-        draws = tf.reshape(tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, segments), [-1, length]) * not_first
-        total = tf.reshape(tf.math.unsorted_segment_sum(tf.reshape(updates, [-1]), flat, segments), [-1, length])
-        values = tf.math.floordiv(total, tf.maximum(1, draws))
-        updated = tf.minimum(draws, 1)
-    else:
-        order = tf.tile(tf.range(count)[tf.newaxis], [tf.shape(sequence)[0], 1])
-        first = tf.reshape(tf.math.unsorted_segment_min(tf.reshape(order, [-1]), flat, segments), [-1, length])
-        updated = tf.cast(first < count, tf.int32) * not_first  # empty segments hold the largest int32
-        values = tf.gather(updates, tf.minimum(first, count - 1), batch_dims=1)
+    flat, segments = tf.reshape(positions + rows, [-1]), tf.shape(sequence)[0] * length
+    order = tf.tile(tf.range(count)[tf.newaxis], [tf.shape(sequence)[0], 1])
+    first = tf.reshape(tf.math.unsorted_segment_min(tf.reshape(order, [-1]), flat, segments), [-1, length])
+    updated = tf.cast(first < count, tf.int32) * tf.cast(tf.range(length) > 0, tf.int32)  # none: the largest int32
+    values = tf.gather(updates, tf.minimum(first, count - 1), batch_dims=1)
     result = tf.where(updated > 0, values, sequence)
     return tf.ensure_shape(result, sequence.shape), tf.ensure_shape(updated, sequence.shape)
 
@@ -260,6 +220,11 @@ class CorruptedBatch(NamedTuple):
     sampled_ids: tf.Tensor
 
 
+def sampled_softmax(config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput) -> Softmax:
+    """The distributions that are sampled: the generator's, without the original tokens if disallow_correct."""
+    return without_tokens(generated.softmax, masked.masked_lm_ids) if config.disallow_correct else generated.softmax
+
+
 def sample(
     config: PretrainingConfig,
     masked: MaskedBatch,
@@ -270,29 +235,14 @@ def sample(
 
     `temperature` is the configured one if not given.
     """
-    if not config.disallow_correct:
-        temperature = config.temperature if temperature is None else temperature
-        return generated.softmax.sample(masked.sampling_noise, temperature)
-    logits = sampled_logits(config, masked, generated, temperature)
-    return sample_from_logits(tf.stop_gradient(logits), masked.sampling_noise)
-
-
-def sampled_logits(
-    config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput, temperature: float | tf.Tensor | None
-) -> tf.Tensor:
-    """float32 [B, N, V] logits of the distribution that is sampled."""
-    logits = generated.softmax.logits / (config.temperature if temperature is None else temperature)
-    if not config.disallow_correct:
-        return logits
-    correct = tf.range(config.vocab_size) == masked.masked_lm_ids[..., tf.newaxis]
-    return tf.where(correct, logits - DISALLOWED, logits)
+    temperature = config.temperature if temperature is None else temperature
+    return sampled_softmax(config, masked, generated).sample(masked.sampling_noise, temperature)
 
 
 def corrupt(config: PretrainingConfig, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
     """Writes the samples int32 [B, N] into the unmasked input."""
-    input_ids, was_sampled = update_positions(
-        masked.input_ids, sampled_ids, masked.positions, average_duplicates=config.compat == "original"
-    )
+    write = averaged_updates if config.compat == "original" else update_positions
+    input_ids, was_sampled = write(masked.input_ids, sampled_ids, masked.positions)
     differs = tf.cast(tf.not_equal(input_ids, masked.input_ids), tf.int32)
     return CorruptedBatch(
         input_ids=input_ids, was_sampled=was_sampled, is_replaced=was_sampled * differs, sampled_ids=sampled_ids

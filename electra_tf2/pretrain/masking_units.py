@@ -30,6 +30,15 @@ class Units(NamedTuple):
 MaskingUnit: TypeAlias = Callable[[tf.Tensor, tf.Tensor], Units]
 
 
+def number_at_random(input_mask: tf.Tensor, mask_prob: float, maximum: int, draws: tf.Tensor) -> tf.Tensor:
+    """int32 [B], at most `maximum`: length * mask_prob, rounded up or down by uniform `draws` [B].
+
+    So the mean is exact at every length, which counts [CLS] and [SEP].
+    """
+    wanted = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32) * mask_prob
+    return tf.minimum(maximum, tf.cast(tf.floor(wanted + draws), tf.int32))
+
+
 def sizes_of(units: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
     """int32 [B, L]: by unit, the number of its candidates."""
     rows, length = tf.shape(units)[0], units.shape[1]
@@ -104,19 +113,32 @@ def draw_spans(
     return tf.where(candidates > 0, tf.gather(drawn, units, batch_dims=1), 0)
 
 
-def masked_units(
-    units: Units, where: tf.Tensor, how: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
+def draw_without_replacement(
+    unit: MaskingUnit | None,
+    input_ids: tf.Tensor,
+    where: tf.Tensor,
+    of_units: tf.Tensor,
+    how: tf.Tensor,
+    candidates: tf.Tensor,
+    wanted: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Masks whole units, or spans of them, within the budget.
+    """Masks tokens, or whole units, or spans of them, within the budget.
 
     Args:
-      where: uniform draws, float32 [B, L]: which units.
+      unit: what is masked as a whole; None: every token for itself.
+      input_ids, of_units: int32 and uniform draws float32 [B, L], which the unit goes by.
+      where: uniform draws, float32 [B, L]: which tokens or units.
       how: likewise [B, N, 2]: [MASK], kept or random, and which random token.
       candidates: float32 [B, L]. wanted: int32 [B], tokens to be masked at most.
 
     Returns:
-      int32 [B, N] positions, leftmost first; int32 [B], how many of them count; and `how`, a decision for each unit.
+      int32 [B, N] positions, of units the leftmost first; int32 [B], how many of them count; and `how`, a decision for
+      each unit.
     """
+    if unit is None:
+        positions = tf.math.top_k(tf.where(candidates > 0, where, -1.0), k=how.shape[1]).indices
+        return positions, tf.minimum(wanted, tf.cast(tf.reduce_sum(candidates, -1), tf.int32)), how
+    units = unit(input_ids, of_units)
     if units.spans is None:
         together = units.numbers
         drawn = draw_units(where, units.numbers, candidates, wanted)

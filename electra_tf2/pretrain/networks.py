@@ -4,9 +4,10 @@ A paper's model passes another class of encoder (PretrainingModel.make_encoder, 
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.disentangled import DisentangledEmbeddings
 from electra_tf2.model.encoder import Embeddings, Encoder
 from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
@@ -14,20 +15,18 @@ from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenera
 Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
 
+def _of_run(config: PretrainingConfig) -> dict[str, Any]:
+    """What the networks of a run have in common."""
+    return {"compute_dtype": config.precision, "seed": config.seed, "recompute": config.recompute}
+
+
 def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
     """The network that pre-training is for: the main network, or BERT's only one."""
     embeddings = None
     if config.embedding_sharing == "gdes":
         base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
-        embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
-    return encoder_class(
-        "electra",
-        config.architecture,
-        embeddings,
-        compute_dtype=config.precision,
-        seed=config.seed,
-        recompute=config.recompute,
-    )
+        embeddings = DisentangledEmbeddings("electra/embeddings", config.architecture, base, config.seed)
+    return encoder_class("electra", config.architecture, embeddings, **_of_run(config))
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
@@ -45,8 +44,7 @@ def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator
         return MaskedLanguageModel(main, seed=config.seed)
     if config.two_tower_generator:
         embeddings = _generator_embeddings(config, main.embeddings)
-        sizes = config.generator_architecture
-        return TwoTowerClozeModel(sizes, embeddings, config.precision, config.seed, config.recompute)
+        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_of_run(config))
     return MaskedLanguageModel(make_generator_encoder(config, main), seed=config.seed)
 
 
@@ -54,21 +52,15 @@ def make_generator_encoder(
     config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., Encoder] = Encoder
 ) -> Encoder:
     """The network of a masked language model of its own."""
-    return encoder_class(
-        "generator",
-        config.generator_architecture,
-        _generator_embeddings(config, main.embeddings),
-        compute_dtype=config.precision,
-        seed=config.seed,
-        recompute=config.recompute,
-    )
+    embeddings = _generator_embeddings(config, main.embeddings)
+    return encoder_class("generator", config.generator_architecture, embeddings, **_of_run(config))
 
 
 def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embeddings | None:
     """The embeddings that the generator shares with the main network; None where it makes its own."""
     if config.untied_generator_embeddings:
         return None
-    if config.embedding_sharing == "gdes":
+    if isinstance(main, DisentangledEmbeddings):
         return main.base
     if config.generator_sample_mode == "zero_dropout":
         return Embeddings("generator/embeddings", config.generator_architecture, config.seed, words=main)

@@ -19,14 +19,21 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
-from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast, crop
-from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
-from electra_tf2.pretrain.objectives.objective import Forward, MaskedLM, Metrics, Networks, Objective
-from electra_tf2.pretrain.schedules import StepValues
+from electra_tf2.pretrain.objectives import choice, coco_lm
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import load_paper
+from electra_tf2.util.papers import class_of_run
+
+
+class StepValues(NamedTuple):
+    """Values that may differ from step to step.
+
+    temperature: of the generator's softmax when sampling, a float or a float32 scalar.
+    step: float32, 0-based; None in evaluation, where every schedule is at its end.
+    """
+
+    temperature: float | tf.Tensor
+    step: tf.Tensor | None = None
 
 
 class Outputs(NamedTuple):
@@ -86,34 +93,8 @@ class PretrainingModel(Layer):
         return make_generator(self.config, self.encoder)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        """The run's loss terms: the generator's, the main network's, sequence contrast.
-
-        Their order is that of their variables in checkpoints.
-        """
-        main = self.make_main_objectives(networks)
-        contrast = [SequenceContrast(self.config, networks)] if self.config.sequence_contrast_objective else []
-        return [self.make_generator_objective(networks, main), *main, *contrast]
-
-    def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
-        """The loss term of the generator, or of BERT's only network."""
-        if self.config.adversarial_generator:
-            detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
-            return AdversarialGenerator(self.config, networks, detection)
-        return (ClozeLM if self.config.two_tower_generator else MaskedLM)(self.config, networks)
-
-    def make_main_objectives(self, networks: Networks) -> list[Objective]:
-        """The loss terms of the main network; none for BERT."""
-        config = self.config
-        if config.corrective_lm_objective:
-            copy = CopyDetection(config, networks)
-            return [copy, CorrectiveLM(config, networks, copy)]
-        classes: dict[str, type[Objective]] = {
-            "electra_objective": ReplacedTokenDetection,
-            "electric_objective": NoiseContrastive,
-            "replace_mlm_objective": ReplaceMLM,
-            "all_tokens_mlm_objective": AllTokensMLM,
-        }
-        return [classes[name](config, networks) for name in config.main_objectives if name in classes]
+        """The run's loss terms, in the order of their variables in checkpoints."""
+        return choice.make_objectives(self.config, networks)
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
@@ -221,12 +202,8 @@ class PretrainingModel(Layer):
         if not self.config.sequence_contrast_objective:
             return {}
         assert self.encoder is not None
-        return {SequenceContrast.loss_name: [self.encoder(*crop(self.config, masked), seeds)]}
-
-    def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
-        """Loss name -> float32 [B, ...], `Objective.shared` of these rows, for objectives that have it."""
-        values = {objective.loss_name: objective.shared(forward) for objective in self.objectives}
-        return {name: value for name, value in values.items() if value is not None}
+        crop = coco_lm.crop(self.config, masked)
+        return {coco_lm.SequenceContrast.loss_name: [self.encoder(*crop, seeds)]}
 
     def outputs(
         self,
@@ -269,6 +246,4 @@ class PretrainingModel(Layer):
 
 def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> PretrainingModel:
     """The model of a run: the core's, or that of its paper where that has one."""
-    if not config.paper:
-        return PretrainingModel(config, special)
-    return getattr(load_paper(config.paper, "model"), "Model", PretrainingModel)(config, special)
+    return class_of_run(config.paper, "Model", PretrainingModel)(config, special)

@@ -1,23 +1,22 @@
 """Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.layers import fold_in
 from electra_tf2.pretrain import pretrain_data, schedules
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
+from electra_tf2.pretrain.objectives import contrast
 from electra_tf2.pretrain.pretrain_data import Records
-from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.schedules import StepValues
+from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.training.distribution import rows_of_host
-from electra_tf2.training.micro_batches import WholeBatch, mapped
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
-from electra_tf2.util.papers import load_paper
+from electra_tf2.util.papers import class_of_run
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2
@@ -44,7 +43,6 @@ class PretrainingTask(TrainingTask):
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records
         self.model = make_model(config)
-        self._compares_micro_batches = config.gradient_accumulation_steps > 1 and config.needs_whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
             of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
@@ -73,7 +71,10 @@ class PretrainingTask(TrainingTask):
 
     def step_values(self, step: tf.Tensor) -> StepValues:
         """The values that differ from step to step, at 0-based `step`."""
-        return schedules.values_at(self.config, step)
+        temperature: float | tf.Tensor = self.config.temperature
+        if self.config.initial_temperature is not None:
+            temperature = schedules.temperature_at(self.config, step)
+        return StepValues(temperature, tf.cast(step, tf.float32))
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
@@ -101,11 +102,13 @@ class PretrainingTask(TrainingTask):
         values: StepValues,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
-        whole = self._whole_batch(masked, seed, values) if self._compares_micro_batches else None
+        whole, forward_pass = None, functools.partial(self.model.forward, temperature=values.temperature)
+        if self.micro_batches > 1 and self.config.needs_whole_batch:
+            whole = contrast.whole_batch(self.model.objectives, forward_pass, masked, seed, self.micro_batches)
 
         def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             rows, row_numbers = part
-            result = self.model.forward(rows, seed, temperature=values.temperature)
+            result = forward_pass(rows, seed)
             if whole is not None:
                 result = dataclasses.replace(result, whole=whole._replace(start=row_numbers[0]))
             outputs = self.model.outputs(result, True, normalizers, values)
@@ -113,16 +116,6 @@ class PretrainingTask(TrainingTask):
 
         batch = (masked, tf.range(masked.input_ids.shape[0]))
         return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
-
-    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch:
-        """Values that micro-batches need of one another, from a pass without gradients."""
-
-        def shared(rows: MaskedBatch, number: tf.Tensor) -> dict[str, tf.Tensor]:
-            of_rows = fold_in(seed, number)  # the same dropout as in summed_gradients
-            return self.model.shared(self.model.forward(rows, of_rows, temperature=values.temperature))
-
-        parts = self.micro_batches
-        return WholeBatch(mapped(shared, masked, parts), masked.holds_sequence, tf.constant(0), 1.0 / parts)
 
     @compiled
     def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
@@ -167,13 +160,6 @@ class PretrainingTask(TrainingTask):
         return summary(totals, self.unigram_entropy, {one.loss_name: one.loss_weight for one in self.model.objectives})
 
 
-def make_task(
-    config: PretrainingConfig,
-    strategy: tf.distribute.Strategy,
-    jit_compile: bool = False,
-    train_records: Records | None = None,
-    eval_records: Records | None = None,
-) -> PretrainingTask:
+def make_task(config: PretrainingConfig, *arguments: Any, **named: Any) -> PretrainingTask:
     """The task of a run: the core's, or that of its paper where it has one. Arguments as `PretrainingTask`."""
-    own = getattr(load_paper(config.paper, "model"), "Task", None) if config.paper else None
-    return (own or PretrainingTask)(config, strategy, jit_compile, train_records, eval_records)
+    return class_of_run(config.paper, "Task", PretrainingTask)(config, *arguments, **named)

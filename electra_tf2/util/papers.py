@@ -67,6 +67,11 @@ def _retired() -> dict[str, Any]:
     return json.loads((_FOLDER / "retired.json").read_text(encoding="utf-8"))
 
 
+def class_of_run(paper: str, name: str, default: type[Any]) -> type[Any]:
+    """The class of a paper's `model` of this name; the core's where it has none, and without a paper."""
+    return getattr(load_paper(paper, "model"), name, default) if paper else default
+
+
 @functools.cache
 def load_paper(name: str, part: str = "") -> ModuleType:
     """Imports a paper, or a part of it.

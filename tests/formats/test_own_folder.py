@@ -24,7 +24,7 @@ from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name, warm_start
 from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
-from electra_tf2.model.encoder import DIFFERENCE
+from electra_tf2.model.disentangled import DIFFERENCE
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError

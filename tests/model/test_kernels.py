@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.model import attention as attention_module
-from electra_tf2.model import gated, kernels, layers
+from electra_tf2.model import gated, kernels, layers, relative_positions
 from electra_tf2.model.gated import gated_gelu
 from electra_tf2.model.kernels import compilation, cpu
 
@@ -38,7 +38,7 @@ def of_branch(formula, rate):
 def rotated(x):
     angles = tf.range(5.0)[:, tf.newaxis] * tf.constant([1.0, 0.1])
     angles = (tf.cos(angles), tf.sin(angles))
-    return attention_module.rotated(x, *(tf.cast(angle, compilation.to_float32(x).dtype) for angle in angles))
+    return relative_positions.rotated(x, *(tf.cast(angle, compilation.to_float32(x).dtype) for angle in angles))
 
 
 ROW, ROWS = (8,), (2, 5, 8)

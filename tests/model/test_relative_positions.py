@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture, make_architecture
-from electra_tf2.model.attention import rotated
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.positions import between
 from electra_tf2.model.positions import coco_bucket, t5_bucket
@@ -72,7 +71,7 @@ def attention_of_the_middle(theta: float, local: bool) -> np.ndarray:
     positions = Rotations("test", architecture)
     biases = tf.reshape(positions.qkv_initializer(False)([384], [0, 0]), [3, 1, 4, 1, 32])
     assert not np.any(biases[2])
-    q, k = (rotated(tf.tile(bias, [1, 1, 65, 1]), *positions.rotation(65, False)) for bias in biases[:2])
+    q, k = (positions.rotation(65, False)(tf.tile(bias, [1, 1, 65, 1])) for bias in biases[:2])
     return tf.nn.softmax(tf.matmul(q, k, transpose_b=True)[0, :, 32] / 32**0.5).numpy()
 
 

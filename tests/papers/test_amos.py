@@ -10,7 +10,7 @@ import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.amos.model import MixtureLM, sample
-from electra_tf2.pretrain.masking import row_noise
+from electra_tf2.pretrain.noise import row_noise
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models

@@ -14,8 +14,7 @@ from electra_tf2.model import kernels
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
 from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
-from electra_tf2.pretrain import schedules
-from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -217,7 +216,7 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
 def test_the_weight_is_warmed_up(table_file):
     config = config_of(table_file, mpa_gamma=0.5, mpa_warmup_steps=10)
     model = make_model(config)
-    values = [*(schedules.values_at(config, tf.constant(step)) for step in (0, 5, 10, 99)), model.final_values]
+    values = [StepValues(1.0, tf.constant(step)) for step in (0.0, 5.0, 10.0, 99.0)] + [model.final_values]
     assert [float(model.weight_of(model.objectives[-1], one)) for one in values] == [0, 0.25, 0.5, 0.5, 0.5]
 
 

@@ -16,9 +16,9 @@ from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, parted,
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
 from electra_tf2.papers.on_losses.tasks import labels_of
 from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, tampered
-from electra_tf2.pretrain import masking, schedules
+from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -197,7 +197,7 @@ def config_of(folder, tasks, **changes):
 
 def values_at(config, step):
     """Values of a step, 0-based, of a task."""
-    values, active = schedules.values_at(config, tf.constant(step)), active_tasks(config, tf.constant(step, tf.int64))
+    values, active = StepValues(1.0, tf.constant(float(step))), active_tasks(config, tf.constant(step, tf.int64))
     return values if active is None else TaskValues(*values, active)
 
 

@@ -33,8 +33,8 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 class Config(PretrainingConfig):
     pass
 class Model(PretrainingModel):
-    def make_main_objectives(self, networks):
-        return 2 * super().make_main_objectives(networks)
+    def make_objectives(self, networks):
+        return 2 * super().make_objectives(networks)
 """
 
 

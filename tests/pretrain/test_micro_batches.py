@@ -7,6 +7,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import training_flops_per_example
+from electra_tf2.pretrain.objectives.contrast import whole_batch
 from electra_tf2.pretrain.task import PretrainingTask
 from tests.support import training as support
 
@@ -56,13 +57,12 @@ def test_the_views_that_others_see_are_those_whose_gradient_is_taken(tmp_path):
     """The first pass drops out what the second one does."""
     sizes = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     task, masked, _ = task_and_batch(tmp_path, 2, sizes=sizes)
-    whole = task._whole_batch(masked, SEED, task.model.final_values)
-    assert whole is not None
+    whole = whole_batch(task.model.objectives, task.model.forward, masked, SEED, 2)
     for part in (0, 1):
         rows = slice(4 * part, 4 * part + 4)
         seed = tf.random.experimental.stateless_fold_in(SEED, part)
         forward = task.model.forward(tf.nest.map_structure(lambda field, rows=rows: field[rows], masked), seed)
-        np.testing.assert_array_equal(whole.shared["scl_loss"][rows], task.model.shared(forward)["scl_loss"])
+        np.testing.assert_array_equal(whole.shared["scl_loss"][rows], task.model.objectives[-1].shared(forward))
 
 
 def test_the_first_pass_is_counted(tmp_path):

@@ -22,7 +22,7 @@ def configured(**overrides):
 def test_the_temperature_falls_exponentially_to_that_of_the_end():
     """T(u) = 1 + (T0 - 1) exp(-u / 0.1), u the share of the run (docs/papers.md)."""
     config = configured(initial_temperature=2.0, temperature_decay=0.1, num_train_steps=1000)
-    values = [float(schedules.values_at(config, tf.constant(step)).temperature) for step in range(0, 1001, 50)]
+    values = [float(schedules.temperature_at(config, tf.constant(step))) for step in range(0, 1001, 50)]
     assert values[0] == 2.0 and all(np.diff(values) < 0)
     assert values[2] == pytest.approx(1 + math.exp(-1)) and values[20] == pytest.approx(1 + math.exp(-10))
 

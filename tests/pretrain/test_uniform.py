@@ -8,13 +8,12 @@ from electra_tf2.model.layers import fold_in
 from electra_tf2.pretrain.masking import uniform
 
 
-@pytest.mark.parametrize("lowest", [0.0, 1e-30])
 @pytest.mark.parametrize("shape", [[], [7], [33, 5, 2]])
-def test_draws_are_the_same_with_and_without_xla(shape, lowest):
+def test_draws_are_the_same_with_and_without_xla(shape):
     seed = tf.constant([3, 7])
-    expected = tf.random.stateless_uniform(shape, seed, lowest)
-    np.testing.assert_array_equal(uniform(shape, seed, lowest), expected)
-    compiled = tf.function(lambda seed: uniform(shape, seed, lowest), jit_compile=True, autograph=False)
+    expected = tf.random.stateless_uniform(shape, seed)
+    np.testing.assert_array_equal(uniform(shape, seed), expected)
+    compiled = tf.function(lambda seed: uniform(shape, seed), jit_compile=True, autograph=False)
     np.testing.assert_array_equal(compiled(seed), expected)
 
 

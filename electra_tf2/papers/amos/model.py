@@ -7,7 +7,6 @@ straight-through Gumbel-softmax samples, to make the main network's task harder.
 
 import functools
 import math
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -15,16 +14,12 @@ from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import MaskedBatch, row_noise
+from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import make_generator_encoder
-from electra_tf2.pretrain.objectives.objective import (
-    Forward,
-    LossTerm,
-    Networks,
-    Objective,
-    masked_lm_metrics,
-    weighted_mean,
-)
+from electra_tf2.pretrain.noise import row_noise
+from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
+from electra_tf2.pretrain.objectives.choice import make_objectives
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -68,8 +63,8 @@ class Model(PretrainingModel):
         assert isinstance(encoder, BlockwiseEncoder)
         return MixtureOfGenerators(encoder, seed=self.config.seed)
 
-    def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
-        return MixtureLM(self.config, networks)
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        return make_objectives(self.config, networks, generator=MixtureLM(self.config, networks))
 
     def forward(
         self,
@@ -81,7 +76,8 @@ class Model(PretrainingModel):
         assert sampled_ids is None and self.encoder is not None
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generate(masked, seeds)
-        logits = masking.sampled_logits(self.config, masked, self.sampled(masked, generated, seeds), temperature)
+        softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
+        logits = softmax.logits / (self.config.temperature if temperature is None else temperature)
         embeddings = self.encoder.embeddings
         words = tf.cast(embeddings.word_embeddings, self.encoder.activation_dtype)
         sampled_ids, offsets = sample(self.config, masked, logits, words)

@@ -9,7 +9,9 @@ from electra_tf2.model.heads import GeneratorOutput, LanguageModelHead, MaskedLa
 from electra_tf2.model.initializers import truncated_normal, zeros
 from electra_tf2.model.kernels.compilation import to_float32
 from electra_tf2.papers.mc_bert.config import Config
-from electra_tf2.pretrain.masking import MaskedBatch, row_noise
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.noise import row_noise
+from electra_tf2.pretrain.objectives.choice import make_objectives
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
@@ -31,10 +33,9 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def make_main_objectives(self, networks: Networks) -> list[Objective]:
-        if self.config.multiple_choice_objective:
-            return [MultipleChoice(self.config, networks)]
-        return super().make_main_objectives(networks)
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        own = [MultipleChoice(self.config, networks)] if self.config.multiple_choice_objective else None
+        return make_objectives(self.config, networks, main=own)
 
     def forward(
         self,

@@ -91,9 +91,8 @@ class ObservedEncoder(Encoder):
         attention = self.transformer_layers[number].attention
         assert isinstance(attention, ObservedAttention)
         attention.observed_heads = tuple(self._heads.get(number, ()))
-        x = super().run_layer(number, x, context, seeds)
+        if number not in self._heads:
+            return super().run_layer(number, x, context, seeds)
+        x = self.transformer_layers[number](x, context, seeds)
         self.maps.update({(number, head): attention.maps[head] for head in attention.observed_heads})
         return x
-
-    def recomputes(self, number: int) -> bool:
-        return super().recomputes(number) and number not in self._heads

@@ -17,9 +17,9 @@ from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, Obse
 from electra_tf2.papers.mpa.config import Config
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import make_encoder
+from electra_tf2.pretrain.objectives.contrast import holds_sequence
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.schedules import StepValues
+from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 
 
 class Model(PretrainingModel):
@@ -108,7 +108,7 @@ class AttentionRegulariser(Objective):
                 target = tf.stop_gradient(target) if self.config.mpa_stop_gradient else target
                 losses += tf.reduce_sum(tf.math.squared_difference(scores, target) * real, -1)
         heads = float(len(self._heads))
-        rows = tf.cast(masked.holds_sequence, tf.float32)
+        rows = tf.cast(holds_sequence(masked), tf.float32)
         metrics: Metrics = {
             "mispredictions": (tf.reduce_sum(wrong), tf.reduce_sum(rows)),  # of a sequence
             "harm_in_context": weighted_mean(tf.reduce_sum(misled_by, -1), wrong),

@@ -28,8 +28,7 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.objective import Networks, Objective
 from electra_tf2.pretrain.pretrain_data import Records
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.schedules import StepValues
+from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
 
@@ -237,8 +236,8 @@ class Task(PretrainingTask):
     config: Config
     model: Model
 
-    def __init__(self, config: Config, *arguments: Any) -> None:
-        super().__init__(config, *arguments)
+    def __init__(self, config: Config, *arguments: Any, **named: Any) -> None:
+        super().__init__(config, *arguments, **named)
         if self.train_records is not None:
             check_records(config, self.train_records)
 

@@ -5,14 +5,22 @@ gradient: the sum of the parts' gradients is that of the whole loss. Views of ot
 (gradient caching, Gao et al. 2021; what is cached here are the views, not the loss's gradient by them).
 """
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
+from electra_tf2.model.layers import fold_in
 from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective
-from electra_tf2.training.micro_batches import WholeBatch
+from electra_tf2.training.micro_batches import WholeBatch, mapped
 
 _EPSILON = 1e-12  # of the squared norm
+
+
+def holds_sequence(masked: MaskedBatch) -> tf.Tensor:
+    """bool [B], false where a row only fills up a batch of an evaluation."""
+    return tf.reduce_any(tf.cast(masked.input_mask, tf.bool), -1)
 
 
 def normalised(views: tf.Tensor) -> tf.Tensor:
@@ -31,7 +39,7 @@ class Contrast(Objective):
     head: ContrastHead | None = None
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.cast(masked.holds_sequence, tf.float32)
+        return tf.cast(holds_sequence(masked), tf.float32)
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """float32 [B] of unit vectors [B, H]; rows that are not `real`, bool [B], mean nothing and are no negatives."""
@@ -58,7 +66,7 @@ class Contrast(Objective):
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         first, second = self.pair(forward)
-        real, whole = forward.masked.holds_sequence, forward.whole
+        real, whole = holds_sequence(forward.masked), forward.whole
         numerator = self._gathered_loss(first, second, real, whole)
         count = tf.reduce_sum(tf.cast(real, tf.float32))
         metrics = {self.loss_name: (tf.stop_gradient(numerator), count)}
@@ -88,6 +96,29 @@ class Contrast(Objective):
 
     def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(real, self.losses(views[:, 0], views[:, 1], real), 0.0))
+
+
+def whole_batch(
+    objectives: Sequence[Objective],
+    forward: Callable[[MaskedBatch, tf.Tensor], Forward],
+    masked: MaskedBatch,
+    seed: tf.Tensor,
+    parts: int,
+) -> WholeBatch:
+    """Values that micro-batches need of one another (`Objective.shared`), from a pass without gradients.
+
+    Args:
+      forward: (rows, int32 [2] seed of the dropout) -> the pass that losses read.
+      seed: int32 [2], that of `TrainingTask.summed_gradients`, so that the dropout is the same.
+      parts: number of micro-batches.
+    """
+
+    def shared(rows: MaskedBatch, number: tf.Tensor) -> dict[str, tf.Tensor]:
+        passed = forward(rows, fold_in(seed, number))
+        values = {objective.loss_name: objective.shared(passed) for objective in objectives}
+        return {name: value for name, value in values.items() if value is not None}
+
+    return WholeBatch(mapped(shared, masked, parts), holds_sequence(masked), tf.constant(0), 1.0 / parts)
 
 
 def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None:

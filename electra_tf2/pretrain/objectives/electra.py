@@ -1,6 +1,6 @@
 """ELECTRA: replaced-token detection (Clark et al. 2020, section 2).
 
-A generator, trained by masked language modelling (objective.MaskedLM), replaces the masked tokens by its samples
+A generator, trained by masked language modelling (bert.MaskedLM), replaces the masked tokens by its samples
 (equation 1); the main network says of every token whether it was replaced (equation 2).
 """
 

@@ -1,9 +1,6 @@
-"""Objectives, loss terms over the outputs of a forward pass, and the first of them: BERT's masked language model, which
-trains generators too. docs/architecture.md shows how to add one.
-"""
+"""Objectives: loss terms over the outputs of a forward pass. docs/architecture.md shows how to add one."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -147,44 +144,3 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.
     """(sum of weights x values, sum of weights), float32."""
     values, weights = tf.cast(values, tf.float32), tf.cast(weights, tf.float32)
     return tf.reduce_sum(values * weights), tf.reduce_sum(weights)
-
-
-class MaskedLM(Objective):
-    """Cross-entropy of the original tokens at the masked positions, each draw counted (BERT, section 3.1; ELECTRA,
-    section 2, L_MLM).
-
-    It trains the generator, or the only network of a run without a main network: BERT.
-    """
-
-    loss_name = "masked_lm_loss"
-    weight = "gen_weight"
-
-    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
-        super().__init__(config, networks)
-        self.initial_loss = math.log(config.vocab_size)
-
-    def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        losses = -forward.generator.softmax.log_probs(forward.masked.masked_lm_ids)
-        return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
-
-
-def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
-    """The original's metrics of the language model at the masked positions; `losses` is float32 [B, N].
-
-    hidden_... metrics leave out masked positions that kept their token, which the model can see.
-    """
-    masked, softmax = forward.masked, forward.generator.softmax
-    weights = masked.masked_lm_weights
-    metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
-    if forward.corrupted is not None:
-        sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
-        metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
-    if not training:
-        correct = softmax.are_likeliest(masked.masked_lm_ids)
-        metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
-        seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
-        hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
-        metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
-        metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
-        metrics["generator_entropy"] = weighted_mean(softmax.entropies(), weights)
-    return metrics

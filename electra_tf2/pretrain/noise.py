@@ -1,0 +1,11 @@
+"""Noise too large for a masked batch to hold, for papers that sample more than ELECTRA does."""
+
+import tensorflow as tf
+
+from electra_tf2.pretrain.masking import uniform
+
+
+def row_noise(draws: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """float32 [B, *shape], uniform in (0, 1), as a function of two draws of each row, float32 [B, 2]."""
+    seeds = tf.bitcast(draws, tf.int32)
+    return tf.map_fn(lambda seed: uniform(shape, seed) + 1e-30, seeds, fn_output_signature=tf.float32)
