@@ -115,7 +115,6 @@ class PretrainingModel(Layer):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
-        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         """Masks the rows of one replica and sums the weights of their losses.
 
@@ -124,13 +123,11 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
-          values: of this step, which a paper's text may depend on; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
           the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
-        del values
         rows = batch["input_ids"].shape[0]
         draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
         masked = masking.mask(self.config, batch, draw, self.special, self.unit)

@@ -63,7 +63,7 @@ class PretrainingTask(TrainingTask):
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
         values = self.step_values(step)
-        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
         gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
@@ -78,19 +78,15 @@ class PretrainingTask(TrainingTask):
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
-        return self.measure(batch, step, self.model.final_values)
-
-    def measure(self, batch: Batch, step: tf.Tensor, values: StepValues) -> dict[str, Any]:
-        """Metrics of a batch at these values."""
-        masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), values)
+        masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch))
         return self._forward(masked)
 
     @compiled
     def _prepare(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         rows = batch["input_ids"].shape[0]
-        return self.model.prepare(batch, seed, row_offset, rows * self.replicas, values)
+        return self.model.prepare(batch, seed, row_offset, rows * self.replicas)
 
     @compiled
     def _gradients(

@@ -288,7 +288,7 @@ def test_idle_tasks_have_no_labels(folder):
     model = make_model(config)
     for step in range(5):
         values = values_at(config, step)
-        _, normalizers = model.prepare(tensors(batch_of(100)), tf.constant([1, 2]), values=values)
+        _, normalizers = model.prepare(tensors(batch_of(100)) | {"values": values}, tf.constant([1, 2]))
         assert [float(normalizers[f"{task}_loss"]) > 0 for task in tasks] == [step == i + 1 for i in range(4)]
 
 
@@ -369,7 +369,7 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
         values = values_at(config, step)
-        masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), values=values)
+        masked, _ = model.prepare(tensors(batch_of(16)) | {"values": values}, tf.constant([1, 2]))
         masks[turn] = masked
         weights = {objective.loss_name: float(model.weight_of(objective, values)) for objective in model.objectives}
         assert {name for name, weight in weights.items() if weight} == {turn}

@@ -134,7 +134,7 @@ def gradients_of(folder, parts):
     found = []
     for step in range(2):
         values = values_at(config, step)
-        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), values)
+        masked, normalizers = task._prepare(tensors(segments_of(8)) | {"values": values}, SEED, tf.constant(0))
         found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
     return task, found
 
@@ -185,7 +185,7 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     np.testing.assert_array_equal(of_first.generator.softmax.logits, without.forward(masked).generator.softmax.logits)
     for step in range(3):
         values = values_at(config, step)
-        masked_now, _ = model.prepare(batch, SEED, values=values)
+        masked_now, _ = model.prepare(batch | {"values": values}, SEED)
         active = active_tasks(config, tf.constant(step, tf.int64)) or {}
         expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
         assert isinstance(masked_now, TaskBatch) and set(masked_now.task_ids.numpy()) == {expected}

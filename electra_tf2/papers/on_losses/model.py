@@ -167,9 +167,11 @@ class Model(PretrainingModel):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
-        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        rows, values = batch["input_ids"].shape[0], values or self.final_values
+        """As of the core; the batch may hold a step's `StepValues` under the name "values", as `Task` passes it."""
+        values = batch.get("values", self.final_values)
+        batch = {name: field for name, field in batch.items() if name != "values"}
+        rows = batch["input_ids"].shape[0]
         of_rows = (rows, row_offset, global_batch_size or rows)
         labels: dict[str, tf.Tensor] = {}
         unmaskable = tf.zeros_like(batch["input_ids"], tf.bool)
@@ -245,6 +247,9 @@ class Task(PretrainingTask):
         values, active = super().step_values(step), active_tasks(self.config, step)
         return values if active is None else cast(StepValues, TaskValues(*values, active))
 
+    def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        return super().train_step(batch | {"values": self.step_values(step)}, step)
+
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch whose text is as it was read, so that runs with and without tasks compare. Each task that
         changes the text is measured in a pass of its own."""
@@ -259,7 +264,7 @@ class Task(PretrainingTask):
 
     def _turn(self, turn: str, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         active = {name: tf.constant(float(name == turn)) for name in (MAIN, *self.config.aux_tasks)}
-        return self.measure(batch, step, cast(StepValues, TaskValues(*self.model.final_values, active)))
+        return super().eval_step(batch | {"values": TaskValues(*self.model.final_values, active)}, step)
 
 
 def check_records(config: Config, records: Records) -> None:
