@@ -673,7 +673,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid": (
                 self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid"
             ),
-            f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}": (
+            f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too": (
                 decay > 0 and warmup + decay > steps >= warmup
             ),
             "initial_temperature has no effect: there is no generator's network to sample": (

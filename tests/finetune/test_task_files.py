@@ -133,6 +133,15 @@ def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
         make(tmp_path, described=described).load("train")
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"), [(("1.5", "-2", "3"), True), (("1", "2", "10"), False), (("1.5", "2", "x"), False)]
+)
+def test_classes_that_are_numbers_with_fractions_are_told(tmp_path, capsys, labels, told):
+    write_lines(tmp_path / "mine" / "train.csv", "text,label", *[f"a{label},{label}" for label in labels])
+    make(tmp_path, described=OWN | {"held_out": 0}).load("train")
+    assert ("of 3 numbers is a class of its own" in capsys.readouterr().out) == told
+
+
 def test_f1_is_for_two_labels(tmp_path):
     write_lines(tmp_path / "mine" / "train.jsonl", *[f'{{"text": "a", "label": "{label}"}}' for label in "xyz"])
     with pytest.raises(UserError, match="metric f1 is for two labels, there are 3: choose macro_f1"):

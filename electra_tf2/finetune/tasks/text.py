@@ -6,6 +6,7 @@ table --util.tables--> TextExample --Target--> TextExample --packing--> Features
 import dataclasses
 import itertools
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 _CHUNK = 20_000  # texts that are tokenised at a time
+_NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 class TextTask(Task):
@@ -102,6 +104,11 @@ class TextTask(Task):
                 raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
             if alike := [name for name in sorted(names) if name.lower() != name and name.lower() in names]:
                 say(f"WARNING: {self.name}: labels that differ in case alone are different classes: {shown(alike[0])}")
+            if any("." in name for name in names) and all(map(_NUMBER.fullmatch, names)):
+                say(
+                    f"WARNING: {self.name}: each of {len(names)} numbers is a class of its own: "
+                    "where their size counts, give --task-type regression"
+                )
             self._target = self._classes(sorted(names))
         return self._target
 
