@@ -80,7 +80,8 @@ def some_value(rng: random.Random, value: Any) -> Any:
         elif kind == 1 and isinstance(where, dict):
             where[rng.choice(["", "a", "\0", f"{key}s", "0"])] = where.pop(key)
         elif kind == 2:
-            where[key] = rng.choice([[there], {"a": there}, [there, there], str(there)])
+            text = "7" if isinstance(there, int | list | dict) else str(there)  # of huge numbers there is no text
+            where[key] = rng.choice([[there], {"a": there}, [there, there], text])
         elif kind == 3 and isinstance(there, list):
             there[:] = rng.choice([there[1:], there * 2, there[::-1], [*there, rng.choice(STRANGE)]])
         else:

@@ -30,6 +30,7 @@ from electra_tf2.pretrain.objectives.objective import Networks, Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.task import compiled_step
 from electra_tf2.util.errors import UserError
 
 MAIN = ""  # the name of all that is no auxiliary task
@@ -247,6 +248,7 @@ class Task(PretrainingTask):
         values, active = super().step_values(step), active_tasks(self.config, step)
         return values if active is None else cast(StepValues, TaskValues(*values, active))
 
+    @compiled_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         return super().train_step(batch | {"values": self.step_values(step)}, step)
 
