@@ -1,5 +1,6 @@
 """benchmarks/on_gpu.py on a processor: its parts at tiny sizes, its limits, its tables, its reading of a profile."""
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from benchmarks import on_gpu, on_gpu_parts, on_gpu_profile
 from benchmarks.on_gpu_parts import Part, read_rows
+from tests.support.programs import ROOT
 
 
 def test_a_part_is_ended_at_its_limit_with_what_it_started_and_the_others_go_on(
@@ -83,6 +85,13 @@ def test_machine_and_input_are_measured(tmp_path: Path) -> None:
         on_gpu_parts.PARTS[name](Part(name, tmp_path, True, sys.executable))
     found = {row["what"]: row["value"] for row in read_rows(tmp_path)}
     assert "tensorflow 2." in found["versions"] and found["products, bfloat16"] > 0 and found["records read"] > 0
+
+
+def test_hugging_faces_contenders_need_none_of_our_packages() -> None:
+    """--torch-python has torch and transformers, and not what this project needs."""
+    absent = ["absl", "backports", "rich", "tensorflow", "tf_keras"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import benchmarks.step_contenders"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """The error that a user can mend: one clear line, no traceback; and the words that such lines share."""
 
 import errno
+import re
 from typing import Any
+
+HALF_PAIR = re.compile("[\ud800-\udfff]")  # a surrogate, which no file can hold as UTF-8
 
 _WORDS = {
     errno.ENOSPC: "the disk is full",

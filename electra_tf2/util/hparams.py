@@ -18,8 +18,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import HALF_PAIR
+from electra_tf2.util.errors import HALF_PAIR, UserError, shown
 
 _GREATEST = 2**63 - 1
 _HOME = re.compile(r"~[\w.-]*/")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from electra_tf2.util.content import DAMAGED, opened
-from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.errors import HALF_PAIR, UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20
 _MAX_DIGITS = 300  # more do not fit into a float
@@ -24,7 +24,6 @@ _MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depend
 _KINDS = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
 _TYPES: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
 _Kind = TypeVar("_Kind", dict, list, str, int)
-HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_text(path: str | os.PathLike[str], what: str, encoding: str = "utf-8") -> str:
