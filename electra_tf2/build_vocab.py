@@ -50,7 +50,7 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     first, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
     left_out = counts[0].copy()
     left_out[[ord(character) for character in first]] = 0
-    share = left_out.sum() / counts[0].sum()
+    share = left_out.sum() / max(counts[0].sum(), 1)
     if share >= WORTH_A_WORD:
         common = " ".join(chr(code) for code in np.argsort(-left_out, kind="stable")[:10] if left_out[code])
         say(

@@ -43,7 +43,7 @@ _COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tok
 _CONTRAST = ("positive_cosine", "negative_cosine")
 _USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
 _MOST_PAIRS = 1000
-_STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "grid.color": "0.9"}]
+_STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}]
 
 
 class Request(NamedTuple):

@@ -62,7 +62,10 @@ def _in_pool(
     done, stopped = context.Value("d"), context.Event()
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, _start_worker, (work, done, stopped))
     try:
-        jobs = [pool.submit(_work, item) for item in items]
+        try:
+            jobs = [pool.submit(_work, item) for item in items]
+        except (EOFError, ConnectionError):  # of the process that workers are forked from
+            raise BrokenProcessPool from None
         waiting = set(jobs)
         while waiting:
             ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
@@ -70,7 +73,7 @@ def _in_pool(
                 job.result()
             progress.update(done.value)
         return [job.result() for job in jobs]
-    except (BrokenProcessPool, EOFError, ConnectionError):  # the last two: the process that workers are forked from
+    except BrokenProcessPool:
         raise UserError(f"a worker process was killed (out of memory?); {when_killed}") from None
     finally:
         stopped.set()  # whoever still works does not go on to the end of an item

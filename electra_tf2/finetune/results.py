@@ -174,9 +174,9 @@ def _label_rows(balances: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     for balance in balances.values():
         together.update(balance)
     names = [name for name, _ in together.most_common(_LABELS)]
-    of_row = {f"label {_short(name)}": {name} for name in names}
+    rows: list[tuple[str, Collection[str]]] = [(f"label {_short(name)}", {name}) for name in names]
     if others := together.keys() - {*names}:
-        of_row[f"{len(others):,} other labels"] = others
+        rows.append((f"{len(others):,} other labels", others))
     counts = all(isinstance(value, int) for value in together.values())
 
     def cell(balance: Mapping[str, float], labels: Collection[str]) -> str:
@@ -185,7 +185,7 @@ def _label_rows(balances: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
             return ""
         return f"{value:,} ({100 * value / sum(balance.values()):.0f} %)" if counts else f"{value:g}"
 
-    return [[title, *(cell(balance, labels) for balance in balances.values())] for title, labels in of_row.items()]
+    return [[title, *(cell(balance, labels) for balance in balances.values())] for title, labels in rows]
 
 
 def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerat
 
 
 def _of_run(config: PretrainingConfig) -> dict[str, Any]:
-    """What the networks of a run have in common."""
+    """Arguments that all networks of a run share."""
     return {"compute_dtype": config.precision, "seed": config.seed, "recompute": config.recompute}
 
 

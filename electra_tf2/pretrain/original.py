@@ -1,4 +1,4 @@
-"""What the original's code does otherwise than its paper: under compat "original" alone."""
+"""Differences of the original's code from its paper, which apply under compat "original" alone."""
 
 import tensorflow as tf
 

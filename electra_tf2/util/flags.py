@@ -208,7 +208,9 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
             continue
         if flag is None:
             paper = paper_of(name.removeprefix("no_")) if "paper" in flags.FLAGS else ""
-            hint = f"; add --paper {paper}, which has it" if paper else closest(name, map(_dashed, flags.FLAGS))
+            hint = (
+                f"; add --paper {paper}, which has it" if paper else closest(_dashed(name), map(_dashed, flags.FLAGS))
+            )
             raise UserError(f"unknown flag {_dashed(name)}{hint}; see --help")
         if negated and equals:
             raise UserError(f"{typed} takes no value, got {shown(value)}")

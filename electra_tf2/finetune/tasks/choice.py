@@ -211,6 +211,8 @@ class ChoiceTask(Task):
 
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[list[Judged]]:
         """The items of every passage with the candidates' probabilities."""
+        if not predictions:
+            return []
         outputs = {name: np.array([prediction[name] for prediction in predictions]) for name in predictions[0]}
         shares = iter(self._probabilities(outputs).numpy())
         return [

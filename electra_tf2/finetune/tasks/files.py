@@ -147,24 +147,23 @@ class TaskFiles:
             return text
         if not isinstance(text, (str, tuple, list)):
             raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
-        return self._keyed((text,) if isinstance(text, str) else tuple(text), "predict")
+        return self._keyed((text,) if isinstance(text, str) else tuple(text), "predict", text)
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A line of plain text, with tabs between several texts, as `parse` wants it; for --predict."""
-        return self._keyed(line.split("\t"), "--predict")
+        return self._keyed(line.split("\t"), "--predict", line)
 
-    def _keyed(self, texts: Sequence[str], flag: str) -> dict[str, Any]:
+    def _keyed(self, texts: Sequence[str], flag: str, given: Any) -> dict[str, Any]:
         keys = next((keys for keys in self.text_keys if len(keys) == len(texts)), None)
         if keys is not None:
             return dict(zip(keys, texts, strict=True))
         if not self.text_keys:
-            raise UserError(
-                f"{flag}: {self.name} cannot read plain text {shown(texts[0])}: give JSON objects or a table"
-            )
+            raise UserError(f"{flag}: {self.name} cannot read plain text {shown(given)}: give JSON objects or a table")
         needed = " or ".join(
-            f"{len(keys)} text(s) a line, a tab between ({', '.join(keys)})" for keys in self.text_keys
+            f"{len(keys)} text(s){' a line, a tab between' * (flag == '--predict')} ({', '.join(keys)})"
+            for keys in self.text_keys
         )
-        raise UserError(f"{flag}: {self.name} has {needed}; got {len(texts)}")
+        raise UserError(f"{flag}: {self.name} has {needed}; got {len(texts)}: {shown(given)}")
 
     def opened(self, path: str | Path, what: str, content: str | None = None) -> tables.Table:
         """A file of rows for --predict. Raises UserError."""

@@ -69,7 +69,7 @@ class Split(NamedTuple):
     labelled: bool = True
 
     def by_example(self, of_features: Sequence[T]) -> list[Sequence[T]]:
-        """What there is of each feature, in their order, by the example that it is of."""
+        """Groups values of the features by example: those of one lie together, in the order of `examples`."""
         ends = np.cumsum([0, *(self.counts or [1] * len(self.examples))])
         return [of_features[start:end] for start, end in itertools.pairwise(ends)]
 

@@ -307,7 +307,8 @@ class TextTask(Task):
         places = tables.place(table, self.settings.texts)
         if places is None:
             return lambda row: row
-        return lambda row: row | {key: row[name] for key, name in zip(*self.text_keys, places, strict=True)}
+        keys = [names_of(column)[0] for column in self.settings.texts]
+        return lambda row: row | {key: row[name] for key, name in zip(keys, places, strict=True)}
 
     # Outputs.
 
