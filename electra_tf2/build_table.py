@@ -19,7 +19,7 @@ from electra_tf2.corpus.tables import Table, record_inputs
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable
-from electra_tf2.util.flags import run
+from electra_tf2.util.flags import HELP, run
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.papers import load_paper, paper_names
 
@@ -71,7 +71,9 @@ def command() -> None:
     flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
     flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
     flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
-    for name, option in kinds[given["--kind"]].options.items() if given.get("--kind") in kinds else ():
+    # Of a kind that is not there all kinds' flags are known, so that `main` can say so.
+    asked = [kinds[given["--kind"]]] if given.get("--kind") in kinds else [] if HELP & {*words} else kinds.values()
+    for name, option in {name: option for table in asked for name, option in table.options.items()}.items():
         if option.choices:
             flags.DEFINE_enum(name, str(option.default), option.choices, option.help)
         else:

@@ -214,7 +214,7 @@ def _task_head(model: StoredModel, config: FinetuningConfig, alone: Exported) ->
         return alone
     said, labels = dict[str, Any](), (model.task_states or {}).get(task, {}).get("labels")
     if f"{scope}/start/kernel" in parts:
-        kind, left_out = "QuestionAnswering", sorted(name for name in parts if "/answerable" in name)
+        kind, left_out = "QuestionAnswering", sorted(name for name in parts if name.startswith(f"{scope}/answerable"))
     else:
         said |= _labels(["value"] if labels is None else list(map(str, labels)))
         said |= {"classifier_dropout": config.classifier_dropout}

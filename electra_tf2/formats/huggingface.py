@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.formats.huggingface_config import class_of, labels_of, network_of
+from electra_tf2.formats.huggingface_config import class_of, labels_of
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, read_tensors
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError, shown
@@ -40,6 +40,8 @@ _BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # in older f
 _TIED[_BIASES[0]] = _BIASES[1:]
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names
 _NETWORK = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")  # of `make_architecture`
+# Numbers that older versions stored beside the weights and that follow from the sizes.
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _OF_VOCABULARY = ("/word_embeddings", "/output_bias", "/decoder")  # variables with a row for each token
 # Our task, by what follows a family's name in that of a class.
 _TASKS = {"SequenceClassification": "classes", "TokenClassification": "tags", "QuestionAnswering": "answers"}
@@ -229,16 +231,17 @@ class Read(NamedTuple):
     left_out: list[str]
 
 
-def read_weights(folder: Path, config: Mapping[str, Any]) -> Read:
+def read_weights(folder: Path, config: Mapping[str, Any], network: Mapping[str, Any]) -> Read:
     """Reads the weights of a directory.
 
     Args:
       config: its config.json.
+      network: our hparams of its network (huggingface_config.network_of).
 
     Raises:
-      UserError: another kind of network, or one with missing parts.
+      UserError: a network with missing parts, or heads that are not ours.
     """
-    network, modern = network_of(config, folder), config["model_type"] == "modernbert"
+    modern = config["model_type"] == "modernbert"
     if config.get("id2label") is not None:
         labels_of(config)  # whatever the class, no labels that are none
     a = make_architecture(*(network[name] for name in _NETWORK))
@@ -320,7 +323,7 @@ def load_tensors(folder: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{folder} has no {lacking}{old if (folder / 'pytorch_model.bin').is_file() else ''}")
     tensors: dict[str, np.ndarray] = {}
     for path in paths:
-        tensors |= {_todays_name(name): value for name, value in read_tensors(path, but="position_ids").items()}
+        tensors |= {_todays_name(name): value for name, value in read_tensors(path, _BUFFERS).items()}
     bias, todays = _BIASES
     if bias in tensors:
         tensors.setdefault(todays, tensors[bias])

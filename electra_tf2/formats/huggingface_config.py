@@ -60,7 +60,7 @@ _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cro
 # Switches of ours of which programs that know one architecture have its preset alone.
 _SWITCHES = {
     "bert": ("relative_positions", "norm_style", "embedding_norm", "norm_bias", "norm_eps", "attention_bias",
-             "mlp_bias", "gated_mlp", "share_layers"),
+             "mlp_bias", "gated_mlp", "share_layers", "local_attention"),
     "modernbert": ("norm_style", "first_norm", "embedding_norm", "gated_mlp", "type_vocab_size", "relative_positions",
                    "share_layers"),
 }  # fmt: skip
@@ -138,7 +138,7 @@ def _in_older_words(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     if types is not None:
         full = [number for number, kind in enumerate(types) if kind == _FULL] if isinstance(types, list) else []
         found["global_attn_every_n_layers"] = period = full[1] if len(full) > 1 else layers
-        if not isinstance(types, list) or len(types) != layers or types != _layer_types(layers, period):
+        if not isinstance(types, list) or len(types) != layers or types != _layer_types(len(types), period):
             wanted = f"one for each of the {layers} layers, {_FULL} in layers 0, n, 2n, ... and {_SLIDING} in others"
             problems.append(f"layer_types {shown(types)} ({wanted})")
     if config.get("rope_scaling"):

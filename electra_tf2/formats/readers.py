@@ -7,7 +7,8 @@
 
 A folder of ours has config.json (the resolved configuration of its run), vocab.txt or tokenizer.json, and its weights
 in model.safetensors or TensorFlow's checkpoints. Hugging Face's config.json has a `model_type`. Checkpoints without a
-config.json are what the shapes of their variables say. TensorFlow and numpy are imported when weights are asked for.
+config.json are what the shapes of their variables say. TensorFlow and numpy are imported when weights are asked for,
+or the sizes of such a checkpoint.
 """
 
 from functools import cached_property
@@ -246,7 +247,7 @@ class _HuggingFace(StoredModel):
     def _read(self) -> "Read":
         from electra_tf2.formats.huggingface import read_weights
 
-        return read_weights(self.folder, self._config)
+        return read_weights(self.folder, self._config, self.network)
 
     @cached_property
     def weights(self) -> "Weights":
@@ -280,14 +281,26 @@ class _Checkpoint(StoredModel):
         return _readers().TensorFlowCheckpoint(self.path)
 
     @property
+    def _is_ours(self) -> bool:
+        """Tells whether it is of a run of ours, which may have any network."""
+        return self.path.endswith(".safetensors") or (not self._encoder and self._stored.is_object_graph)
+
+    @property
     def _is_original(self) -> bool:
-        """Tells whether it is the original's, whose shapes say what it is; a run of ours may have any network."""
-        return original.WORDS in self._stored and not self._stored.is_object_graph
+        """Tells whether it is the original's, whose shapes say what it is."""
+        return not self._is_ours and original.WORDS in self._stored
 
     @cached_property
     def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
         """The encoder that tf_models.read_encoder finds in it; None if there is no such encoder."""
-        return tf_models.read_encoder(self._stored) if tf_models.is_encoder(self._stored) else None
+        if self.path.endswith(".safetensors") or not tf_models.is_encoder(self._stored):
+            return None
+        try:
+            return tf_models.read_encoder(self._stored)
+        except UserError:
+            raise
+        except (IndexError, KeyError, ValueError) as error:
+            raise UserError(f"{self.path}: the variables of its encoder do not fit together: {error}") from None
 
     @cached_property
     def _said(self) -> dict[str, Any]:
@@ -307,8 +320,10 @@ class _Checkpoint(StoredModel):
     @cached_property
     def _sizes(self) -> dict[str, Any]:
         """Hparams that shapes say."""
-        ours = {name: value.shape for name, value in self._encoder[0].items()} if self._encoder else self._stored.shapes
-        return original.hparams_of(ours, self.path, self._said)
+        shapes = self._stored.shapes
+        if self._encoder or self._is_ours:
+            shapes = {name: value.shape for name, value in self.weights.items()}
+        return original.hparams_of(shapes, self.path, self._said)
 
     @cached_property
     def network(self) -> dict[str, Any]:
@@ -340,7 +355,7 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        return _readers().Weights(self._encoder[0] if self._encoder else self._stored, self.path)
+        return _readers().Weights(self._encoder[0], self.path) if self._encoder else _readers().weights_at(self.path)
 
     @cached_property
     def left_out(self) -> list[str]:

@@ -1,7 +1,7 @@
 """A model in files as one thing, whatever wrote the files: sizes, tokenizer, weights by our names, heads.
 
 formats.readers finds it. Configurations ask it for sizes, casing and vocabulary, so nothing imports TensorFlow or numpy
-before weights are asked for.
+before weights are asked for, or sizes of a checkpoint that has no config.json.
 """
 
 import copy

@@ -39,8 +39,8 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray
         raise UserError(f"cannot write {path}: {error}") from None
 
 
-def read_tensors(path: str | os.PathLike[str], but: str = "\0") -> dict[str, np.ndarray]:
-    """Reads arrays as float32, whatever floating-point type is stored, but for names with this ending.
+def read_tensors(path: str | os.PathLike[str], but: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Reads arrays as float32, whatever floating-point type is stored, but for names with these endings.
 
     Raises:
       UserError: the file cannot be read; a tensor holds integers, which may be quantised weights, or numbers that are
@@ -50,9 +50,9 @@ def read_tensors(path: str | os.PathLike[str], but: str = "\0") -> dict[str, np.
     try:
         with safe_open(path, framework="np") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
-                kind = file.get_slice(name).get_dtype()
                 if name.endswith(but):
                     continue
+                kind = file.get_slice(name).get_dtype()
                 if kind not in _FLOATS:
                     raise UserError(f"{path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
                 found[name] = finite(np.asarray(file.get_tensor(name), np.float32), name, str(path))

@@ -17,7 +17,7 @@ from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_si
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
-from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
@@ -128,7 +128,9 @@ def load(
     given = Given(vocab_file, num_attention_heads, pairs=pairs)
     source = read_model(located(os.fspath(path)), given)
     if generator is not None:
-        source = with_generator(source, read_model(located(os.fspath(generator))))
+        where = located(os.fspath(generator))
+        own = "vocab_file" in find_model(where).says  # its own files say which
+        source = with_generator(source, read_model(where, Given(None if own else vocab_file)))
     return Model(source, precision)
 
 

@@ -72,7 +72,7 @@ class PretrainingTask(TrainingTask):
     def step_values(self, step: tf.Tensor) -> StepValues:
         """The values that differ from step to step, at 0-based `step`."""
         temperature: float | tf.Tensor = self.config.temperature
-        if self.config.initial_temperature is not None:
+        if self.config.temperature_decay:
             temperature = schedules.temperature_at(self.config, step)
         return StepValues(temperature, tf.cast(step, tf.float32))
 

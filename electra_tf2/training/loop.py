@@ -106,7 +106,8 @@ class Trainer:
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
 
     def _mean_over_hosts(self, *numbers: float) -> list[float]:
-        """Means of two numbers of every host, which all of them wait for; the numbers where there is one host."""
+        """Means of two numbers of every host, always two, since hosts may wait for one another at different calls; the
+        numbers themselves where there is one host."""
         if host_number(self.strategy) is None:
             return list(numbers)
         mine = tf.constant([float(number) for number in numbers]) / self.strategy.num_replicas_in_sync

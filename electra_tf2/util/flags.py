@@ -37,7 +37,7 @@ from electra_tf2.util.reading import parse_json, read_json
 from electra_tf2.util.recipes import read_recipe, recipe_names
 
 C = TypeVar("C")  # a dataclass of hparams: PretrainingConfig, FinetuningConfig
-_HELP = {"--help", "-h", "-help", "--helpfull", "--helpshort"}
+HELP = {"--help", "-h", "-help", "--helpfull", "--helpshort"}
 
 
 # Flags of hparams.
@@ -327,7 +327,7 @@ def run(
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()
-    words = [word for word in sys.argv[1:] if word not in _HELP]
+    words = [word for word in sys.argv[1:] if word not in HELP]
     asks_for_help = len(words) < len(sys.argv) - 1
     if goes_on and not asks_for_help:
         sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))

@@ -173,7 +173,11 @@ def test_a_head_without_counterpart_is_left_out_and_named() -> None:
 
 def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
     model = support.tiny()
-    for override, word in (({"relative_positions": "t5"}, "relative"), ({"norm_style": "pre"}, "norm")):
+    for override, word in (
+        ({"relative_positions": "t5"}, "relative"),
+        ({"norm_style": "pre"}, "norm"),
+        ({"local_attention": 8}, "local_attention 8"),
+    ):
         sizes = config_of(model).model_hparam_overrides | override
         config = golden.config(model_hparam_overrides=sizes)
         with pytest.raises(UserError, match=word):
@@ -424,6 +428,15 @@ def test_tensors_that_are_no_weights_are_refused_by_name(change, message: str, t
     with pytest.raises(UserError, match=re.escape(message)) as refused:
         read_model(str(tmp_path))
     assert str(tmp_path) in str(refused.value)
+
+
+def test_stored_numbers_of_positions_and_segments_are_passed_over(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    numbers = {
+        f"electra.embeddings.{name}": np.zeros([1, 512], np.int64) for name in ("position_ids", "token_type_ids")
+    }
+    save_file(tensors | numbers, tmp_path / "model.safetensors")
+    assert read_model(str(tmp_path)).left_out == []
 
 
 def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:

@@ -215,12 +215,13 @@ def test_class_weights_weigh_the_loss_in_training_alone():
 
 
 def test_the_tables_of_many_labels_fit_80_columns(tmp_path):
-    labels = [f"label number {n} with a long name" for n in range(30)]
+    labels = [f"label with a long name, number {n}" for n in range(30)]
     rows = [{"text": f"the file {n}", "label": labels[n % 30]} for n in range(60)]
     task = task_of(tmp_path, rows)
     split = task.load("train")
     shown = data_table(task, {"train": split, "dev": split})
     assert "22 other labels" in shown and "44 (73 %)" in shown
+    assert sum(" (3 %)" in line for line in shown.splitlines()) == 8  # though they begin alike
     logits = np.eye(30, dtype=np.float32)
     predictions = [{"logits": logits[(n + n % 2) % 30], "predictions": np.array((n + n % 2) % 30)} for n in range(60)]
     errors = errors_of(task, split, predictions)

@@ -432,7 +432,7 @@ def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
 def squad_of_datasets(suffix):
     answers = [{"text": ["file"], "answer_start": [4]}, {"text": [], "answer_start": []}]
     rows = [
-        {"id": str(n), "title": "t", "context": "the file is open", "question": "what?", "answers": answer}
+        {"id": str(n), "qid": "of others", "context": "the file is open", "question": "what?", "answers": answer}
         for n, answer in enumerate(answers)
     ]
     if suffix == "data":

@@ -106,7 +106,7 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
         (["cooccurrence", "--size", "3"], "--size"),
         (["cooccurrence", "--score", "pmi"], "--score is 'pmi'"),
         (["cooccurrence", "--top-k", "1" + "0" * 12], "--top-k must be"),
-        (["--kind", "cooccurence"], "cooccurrence"),
+        (["cooccurence", "--min-count", "3"], "did you mean 'cooccurrence'"),
     ],
 )
 def test_what_does_not_fit_a_kind_of_table_is_refused(words, message):

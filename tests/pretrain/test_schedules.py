@@ -33,8 +33,14 @@ def test_one_without_the_other_is_refused(alone):
         configured(**alone)
 
 
-def test_a_training_step_has_the_temperature_of_its_number(monkeypatch):
-    config = configured(initial_temperature=2.0, temperature_decay=0.1, num_train_steps=100)
+MOVING = {"initial_temperature": 2.0, "temperature_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("hparams", "expected"), [(MOVING, [2.0, 1 + math.exp(-1)]), ({"initial_temperature": 1.0}, [1.0, 1.0])]
+)
+def test_a_training_step_has_the_temperature_of_its_number(monkeypatch, hparams, expected):
+    config = configured(num_train_steps=100, **hparams)
     with kernels.off():
         task = PretrainingTask(config, tf.distribute.get_strategy())
         forward, temperatures = task.model.forward, []
@@ -46,4 +52,4 @@ def test_a_training_step_has_the_temperature_of_its_number(monkeypatch):
         monkeypatch.setattr(task.model, "forward", recorded)
         for step in (0, 10):
             task.train_step(support.batch_of(), tf.constant(step, tf.int64))
-    assert temperatures == pytest.approx([2.0, 1 + math.exp(-1)])
+    assert temperatures == pytest.approx(expected)

@@ -121,7 +121,7 @@ def _questions(path: Path) -> Iterator[Question]:
                     yield _question(entry, qa, identity, f"{path}, question {identity}", words_of)
         elif "qas" in names:  # a line of MRQA
             for qa in field(row, "qas", list, where):
-                yield _question(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of)
+                yield _question(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of, mrqa=True)
         elif "question" in names:
             yield _question(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
 
@@ -150,7 +150,12 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _question(
-    entry: dict[str, Any], qa: dict[str, Any], identity: str, where: str, words_of: Callable[[str], Words]
+    entry: dict[str, Any],
+    qa: dict[str, Any],
+    identity: str,
+    where: str,
+    words_of: Callable[[str], Words],
+    mrqa: bool = False,
 ) -> Question:
     """A question about the context of an entry. Raises UserError: what is missing or of the wrong type."""
     paragraph, text = words_of(field(entry, "context", str, where)), field(qa, "question", str, where)
@@ -158,7 +163,7 @@ def _question(
         if not is_there:
             raise UserError(f"{where}: an empty {part}")
     impossible, place, answer = bool(qa.get("is_impossible", False)), (-1, -1), ""
-    if "qid" in qa:  # MRQA
+    if mrqa:
         answers, detected = _list(qa, "answers", where), _list(qa, "detected_answers", where)
         if wrong := [one for one in answers if not isinstance(one, str)]:
             raise UserError(f"{where}: an answer must be text, got {shown(wrong[0])}")

@@ -122,8 +122,9 @@ def tiled_attention(
         output = tf.reshape(tf.transpose(output, [0, 2, 1, 4, 3, 5]), [batch, length, heads, width])
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            # Not what was computed before, or the scores would be kept.
-            q, k, v, by_distance, allowed, seed = materialize(*arguments)
+            # Not what was computed before, or the scores would be kept; and not before its turn, or those of several
+            # layers would be there at once.
+            q, k, v, by_distance, allowed, seed, upstream = materialize(*arguments, upstream)
             upstream = tf.transpose(upstream, [0, 2, 1, 3])
 
             def of_group(group: tf.Tensor) -> Parts:

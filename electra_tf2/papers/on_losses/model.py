@@ -6,6 +6,7 @@ it changed is its label. tasks.py has what tasks have in common; tokens.py and s
 here are the steps at which each is trained (section 4), the model and its evaluation.
 """
 
+import functools
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -70,6 +71,7 @@ def stage_steps(tasks: int, steps: int) -> np.ndarray:
     return np.diff(ends, prepend=0).reshape(tasks, tasks)
 
 
+@functools.lru_cache
 def staged_tasks(tasks: int, steps: int, seed: int) -> np.ndarray:
     """uint8 [steps]: the task of each step; the steps of a stage are shuffled."""
     stages = []

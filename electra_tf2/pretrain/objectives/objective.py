@@ -100,7 +100,9 @@ class Objective:
     def __setattr__(self, name: str, value: Any) -> None:
         """Keeps layers and variables in `layer` too: objectives are plain objects, in which Keras finds none."""
         super().__setattr__(name, value)
-        layer = self.__dict__.setdefault("layer", Layer(""))
+        if "layer" not in self.__dict__:
+            self.__dict__["layer"] = Layer("")
+        layer = self.layer
         if isinstance(value, Objective):
             setattr(layer, name, value.layer)
         elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
