@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 30522
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
+_SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 
@@ -69,6 +72,7 @@ class Worker:
             self._process.stdin.flush()
             return json.loads(next(line for line in self._process.stdout if line.startswith("{")))
         except (BrokenPipeError, StopIteration):
+            self.end()
             self._messages.seek(0)
             raise OSError((self._messages.read().strip() or "it ended").split("\n")[-1]) from None
 
@@ -92,6 +96,13 @@ def processor() -> str:
     facts = {name.strip(): value.strip() for name, value in lines.items()}
     units = [unit for unit in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if unit in facts.get("flags", "").split()]
     return f"{facts.get('model name', 'unknown processor')}, {cores} cores, {', '.join(units)}"
+
+
+def texts_of(number: int, longest: int = 120) -> list[str]:
+    """Texts of 3 to `longest` words, most of them short, the same in every run."""
+    random = np.random.default_rng(0)
+    lengths = np.clip(random.lognormal(2.8, 0.8, number), 3, longest).astype(int)
+    return [" ".join(random.choice(_SENTENCE.split(), length)) for length in lengths]
 
 
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:

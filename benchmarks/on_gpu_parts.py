@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import ROOT, Worker, parser_of, seconds, write_vocabulary
-from benchmarks.inference import texts_of
-from benchmarks.on_gpu_steps import FORMS
-from benchmarks.step_job import SIZES, Job, Size, product_flops
+from benchmarks.common import ROOT, Worker, parser_of, seconds, texts_of, write_vocabulary
+from benchmarks.step import SIZES, Contender, Job, Size, product_flops
+from benchmarks.step_contenders import ONE_PROGRAM as FORMS
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.files import append_json_line
 
@@ -130,33 +129,21 @@ def machine(part: Part) -> None:
 # ---- steps ----
 
 
-class Steps:
-    """A contender: a process that runs steps of a job, one of `FORMS` or of benchmarks/step_contenders.py, without its
-    precision. Raises OSError if it does not start."""
+class Steps(Contender):
+    """A contender of a part; its name is its program's and, maybe, `NO_COMMAND_BUFFERS`."""
 
-    def __init__(self, part: Part, name: str, job: Job, micro_batches: int = 1) -> None:
-        self.part, self.name, self.job, self.micro_batches = part, name, job, micro_batches
-        self.is_form = name.partition(",")[0] in FORMS
-        words = ["benchmarks.step_contenders", name, json.dumps(job)]
-        if self.is_form:
-            words = ["benchmarks.on_gpu_steps", json.dumps(job), name.partition(",")[0], str(micro_batches)]
-        python = part.torch_python if name.startswith("hugging_face") else sys.executable
+    def __init__(self, part: Part, name: str, job: Job) -> None:
+        self.part, self.name = part, name
+        self.is_form = name.startswith(FORMS[0])
         environment = dict(os.environ)
         if name.endswith(NO_COMMAND_BUFFERS):
             environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=".strip()
-        self.worker = Worker([python, "-m", *words], environment)
-        try:
-            self.startup = self.worker.ask(steps=0)["startup"]
-        except OSError:
-            self.worker.end()
-            raise
+        super().__init__(name.partition(",")[0], job, part.torch_python, environment)
 
     def turns(self, number: int, steps: int, per_call: int | None = None) -> list[float]:
-        """Seconds of a step, in some turns."""
-        words = {"per_call": per_call or steps} if self.is_form else {}
-        answers = [self.worker.ask(steps=steps, **words) for _ in range(number)]
-        self.memory = answers[-1]["memory"]
-        return [answer["seconds"] / steps for answer in answers]
+        """Seconds of a step, in some turns; those of our programs are one call unless `per_call` says else."""
+        is_loop = self.is_form and self.job.what == "pretraining"
+        return [self.turn(steps, (per_call or steps) if is_loop else 1) for _ in range(number)]
 
     def report(self, title: str, times: list[float], size: str = "") -> None:
         """Writes examples/s of the median turn, and what they are of the peak and of the compiled program's limit."""
@@ -167,8 +154,8 @@ class Steps:
         if self.is_form and (size, job.batch_size, job.length) in COMPILED:
             limit, memory = COMPILED[size, job.batch_size, job.length]
             notes.append(f"{1 / median / limit:.0%} of an H100's limit, {memory} GB by its compiler")
-        if self.micro_batches > 1:
-            notes.append(f"{self.micro_batches} micro-batches")
+        if job.micro_batches > 1:
+            notes.append(f"{job.micro_batches} micro-batches")
         notes += [f"{self.memory / 1e9:.1f} GB", f"warm after {self.startup:.0f} s"]
         self.part.found(title, job.batch_size / median, "examples/s", ", ".join(notes))
 
@@ -205,11 +192,12 @@ def small(part: Part) -> None:
     for one in sorted(contenders, key=lambda one: one.name):
         for per_call in (1, count // 5 or 2, 2 * count) if one.name == FORMS[0] else ():
             one.report(f"{one.name}, {per_call} steps a call", one.turns(rounds, 2 * count, per_call), "small")
-        if one.name.startswith(FORMS[0]):
+        if one.name.partition(",")[0] == FORMS[0]:
+            steps = 2 if part.tiny else 20
             with tempfile.TemporaryDirectory() as folder, part.trying(f"profile of {one.name}"):
-                for title, text in one.worker.ask(steps=2 if part.tiny else 20, profile=folder)["rows"]:
+                for title, text in one.ask(steps=steps, per_call=steps, profile=folder)["rows"]:
                     part.found(f"{one.name}: {title}", text)
-        one.worker.end()
+        one.end()
 
 
 def base(part: Part) -> None:
@@ -219,7 +207,7 @@ def base(part: Part) -> None:
         parts = 1
         while True:
             try:
-                return Steps(part, name, job, parts)
+                return Steps(part, name, job._replace(micro_batches=parts))
             except OSError as error:
                 parts *= 2
                 memory = any(word in str(error).lower() for word in ("memory", "exhausted"))
@@ -234,7 +222,7 @@ def base(part: Part) -> None:
             title = f"{name}, {one.job.batch_size} x {one.job.length}"
             with part.trying(title):
                 one.report(title, one.turns(*((1, 2) if part.tiny else (3, 17))), "base")
-            one.worker.end()
+            one.end()
 
 
 # ---- correctness ----
@@ -346,7 +334,7 @@ def use(part: Part) -> None:
     names = ["ours_xla", "hugging_face", "hugging_face_compiled"][: 1 if part.tiny else 3]
     for one in list(started(part, {name: partial(Steps, part, name, job) for name in names})):
         one.report(f"fine-tuning steps, {one.name}", one.turns(*((1, 2) if part.tiny else (3, 100))))
-        one.worker.end()
+        one.end()
     finetune(part)
     states(part)
 
@@ -427,7 +415,7 @@ def data(part: Part) -> None:
         while time.perf_counter() - began < (0.2 if part.tiny else 5):
             next(batches)
             count += job.batch_size
-        rate, taken = count / (time.perf_counter() - began), part.earlier("ours")
+        rate, taken = count / (time.perf_counter() - began), part.earlier(FORMS[0])
         note = f"{rate / taken:.1f} times what a step takes" if taken else "of the steps nothing is known"
         part.found("records read", rate, "examples/s", note)
 

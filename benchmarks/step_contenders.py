@@ -2,14 +2,19 @@
 
   python -m benchmarks.step_contenders PROGRAM JOB
 
+Answers {"steps": N} with their seconds, of which a program of several steps a call makes {"per_call": M} in each, and
+{"steps": N, "profile": FOLDER} with the lines of a profile.
+
 Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
 tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `products` are the matrix products of our
-step and nothing else: its limit. `ours_xla` is one program of XLA's, the others of ours are `VARIANTS`;
-`ours_modernbert` has the FLOPs of `ours`, `ours_modernbert_global` no windows. On a machine with a GPU all run there.
+step and nothing else: its limit. Those of ours are `VARIANTS`: `ours_xla` and what begins so are one program of XLA's,
+of several steps a call as in the training loop; `ours_modernbert` has the FLOPs of `ours`, `ours_modernbert_global` no
+windows. On a machine with a GPU all run there.
 """
 
+import contextlib
 import resource
 import sys
 import tempfile
@@ -21,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import on_gpu_profile
 from benchmarks.common import answer_questions, write_vocabulary
-from benchmarks.step_job import Job, Step, products
+from benchmarks.step import Job, Step, product_shapes
 from benchmarks.step_peers import hugging_face, hugging_face_classifier, tf_models, tf_models_classifier
 from electra_tf2.model.architecture import inner_width
 from electra_tf2.util.environment import before_tensorflow
@@ -36,8 +42,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ours_modernbert": {"architecture": "modernbert"},
     "ours_modernbert_global": {"architecture": "modernbert", "local_attention": 0},
     "ours_xla": {},
+    "ours_xla_without_kernel": {},
+    "ours_xla_plain": {},
+    "ours_xla_without_barriers": {},
 }
-_ONE_PROGRAM = ("ours_xla",)
+ONE_PROGRAM = tuple(name for name in VARIANTS if name.startswith("ours_xla"))
+_KERNELS = contextlib.ExitStack()  # how this process computes the model's formulas
 
 
 def our_hparams(job: Job) -> dict[str, Any]:
@@ -55,34 +65,52 @@ def our_hparams(job: Job) -> dict[str, Any]:
     }
 
 
-def our_task(job: Job, jit_compile: bool, **hparams: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Strategy, pre-training task and the job's batch; `hparams` are other than the job's."""
+def set_kernels(program: str) -> None:
+    """Makes the model's modules, not yet imported, and what is traced in this process, as a program has them: without
+    kernels/xla.py, with TensorFlow's own gradients of formulas ("plain"), or without what bars fusion."""
+    from electra_tf2.model.kernels import compilation
+
+    assert "electra_tf2.model.layers" not in sys.modules
+    with_kernel, materialize = compilation.with_kernel, compilation.materialize
+    if program == "ours_xla_without_kernel":
+        compilation.with_kernel = lambda kernel, within_program=None: with_kernel(kernel)
+    elif program == "ours_xla_without_barriers":
+        # Vectors keep theirs: the one that bars TensorFlow from computing constants on the host is among them.
+        compilation.materialize = lambda *tensors: (
+            materialize(*tensors) if all(tensor.shape.rank == 1 for tensor in tensors) else list(tensors)
+        )
+    elif program == "ours_xla_plain":
+        _KERNELS.enter_context(compilation.off())
+
+
+def ours(job: Job, program: str) -> Step:
+    set_kernels(program)
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.task import PretrainingTask
-    from electra_tf2.training.distribution import make_strategy
+    from electra_tf2.training.device_loop import DeviceLoop
+    from electra_tf2.training.distribution import distribute, make_strategy
 
-    hparams = our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share} | hparams
+    hparams = our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share} | VARIANTS[program]
+    hparams["gradient_accumulation_steps"] = job.micro_batches
     if "architecture" in hparams:
         hparams["intermediate_size"] = inner_width(job.size.hidden, gated=True)
     config = PretrainingConfig.from_dict(hparams)
     strategy = make_strategy(config)
     with strategy.scope():
-        task = PretrainingTask(config, strategy, jit_compile)
+        task = PretrainingTask(config, strategy, program in ONE_PROGRAM)
     ids = tf.constant(job.token_ids, tf.int32)
-    return strategy, task, {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
-def ours(job: Job, program: str) -> Step:
-    import tensorflow as tf
-
-    strategy, task, batch = our_task(job, program in _ONE_PROGRAM, **VARIANTS[program])
+    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     if job.what == "evaluation":
         eval_step = _in_graph(strategy, task.eval_step)
         return lambda: eval_step(batch, tf.constant(0, tf.int64))["metrics"]["masked_lm_loss"][0]
-    step = _in_graph(strategy, task.train_step)
-    return lambda: step(batch, task.optimizer.step)["losses"]["loss"]
+    if program not in ONE_PROGRAM:
+        step = _in_graph(strategy, task.train_step)
+        return lambda: step(batch, task.optimizer.step)["losses"]["loss"]
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    loop = DeviceLoop(task, strategy, iter(distribute(strategy, data)))
+    return lambda per_call=1: loop.run(per_call, 0, loop.nothing).sums["losses"]["loss"]
 
 
 def _in_graph(strategy: Any, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,9 +135,30 @@ def ours_classifier(job: Job, program: str) -> Step:
     table = FeatureTable([TaskFeatures(task.name, rows, task.labels)], job.length)
     strategy = make_strategy(config)
     with strategy.scope():
-        training = FinetuningTask(config, [task], strategy, program in _ONE_PROGRAM, table, 0)
+        training = FinetuningTask(config, [task], strategy, program in ONE_PROGRAM, table, 0)
     batch, step = next(iter(table.training_batches(job.batch_size, 0))), _in_graph(strategy, training.train_step)
     return lambda: step(batch, training.optimizer.step)["losses"]["loss"]
+
+
+def products(job: Job) -> Step:
+    """The products alone, each as often as a step takes it, with both of its gradients."""
+    import tensorflow as tf
+
+    operands = []
+    for (batch, m, k, n), times in product_shapes(job).items():
+        x, w, y = (tf.cast(tf.random.normal([batch, *axes]), job.precision) for axes in ((m, k), (k, n), (m, n)))
+        operands.append([tensor[0] if batch == 1 else tensor for tensor in (x, w, y)] + [times])
+
+    def step() -> tf.Tensor:
+        for x, w, y, times in operands:
+            for _ in range(times):
+                last = tf.matmul(x, w)
+                if job.what != "evaluation":
+                    tf.matmul(y, w, transpose_b=True)
+                    last = tf.matmul(x, y, transpose_a=True)
+        return tf.reshape(last, [-1])[0]
+
+    return step
 
 
 def make_step(program: str, job: Job) -> Step:
@@ -147,8 +196,8 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
-def contender() -> Callable[..., dict[str, float]]:
-    """The contender of the command line, warmed up: a function of a number of steps."""
+def contender() -> Callable[..., dict[str, Any]]:
+    """The contender of the command line, warmed up: a function that answers."""
     before_tensorflow()
     start = time.perf_counter()
     step = make_step(sys.argv[1], Job.read(sys.argv[2]))
@@ -159,16 +208,25 @@ def contender() -> Callable[..., dict[str, float]]:
             break
     startup = time.perf_counter() - start
 
-    def turn(steps: int) -> dict[str, float]:
-        began, used = time.perf_counter(), time.process_time()
-        loss = 0.0
-        for _ in range(steps):
-            loss = step()
+    def run(steps: int, per_call: int) -> None:
+        call, loss = partial(step, per_call) if per_call > 1 else step, 0.0
+        for _ in range(steps // per_call):
+            loss = call()
         float(loss)  # waits for a GPU
+
+    def answer(steps: int, per_call: int = 1, profile: str = "") -> dict[str, Any]:
+        if profile:
+            try:
+                times = on_gpu_profile.profiled(lambda: run(steps, per_call), Path(profile))
+            except OSError as error:
+                return {"rows": [("profile", str(error))]}
+            return {"rows": on_gpu_profile.rows(times, steps)}
+        began, used = time.perf_counter(), time.process_time()
+        run(steps, per_call)
         found = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - used}
         return found | {"memory": peak_memory(), "startup": startup}
 
-    return turn
+    return answer
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.step_job import Job, Size, Step
+from benchmarks.step import Job, Size, Step
 
 
 def tf_models_encoder(job: Job, size: Size) -> Any:
