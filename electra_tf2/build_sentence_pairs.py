@@ -21,7 +21,7 @@ from absl import flags
 from electra_tf2.corpus.scripts import sentences, words
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable, write_atomically
+from electra_tf2.util.files import check_new, write_atomically
 from electra_tf2.util.flags import run
 from electra_tf2.util.progress import say
 
@@ -116,10 +116,7 @@ def main() -> int:
     if unknown := [kind for kind in values.kinds if kind not in KINDS]:
         raise UserError(f"--kinds: {unknown[0]!r} is none of {', '.join(KINDS)}")
     output = Path(values.output or Path(values.data_dir, "finetuning_data", "sentence_embedding", "train.jsonl"))
-    if output.exists() and not values.overwrite:
-        raise UserError(f"--output: {str(output)!r} exists; pass --overwrite to replace it, or name another file")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    check_new("--output", output, values.overwrite)
     random = np.random.default_rng(values.seed)
     rows = labelled_pairs(values.tasks, values.data_dir)
     if values.corpus_dir:

@@ -18,7 +18,7 @@ from absl import flags
 from electra_tf2.corpus.tables import Table, record_inputs
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable
+from electra_tf2.util.files import check_new
 from electra_tf2.util.flags import HELP, run
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.papers import load_paper, paper_names
@@ -40,9 +40,7 @@ def main() -> None:
     table = kinds[values.kind]
     options = {name: values[name].value for name in table.options}
     output = values.output_file or str(Path(values.data_dir, f"{values.kind}.npz"))
-    if Path(output).exists() and not values.overwrite:
-        raise UserError(f"--output-file {output!r} exists; pass --overwrite to replace it or name another file")
-    check_writable(output)
+    check_new("--output-file", output, values.overwrite)
     vocab_file = values.vocab_file or str(Path(values.data_dir, "vocab.txt"))
     load_vocab(vocab_file)
     pattern = values.pretrain_tfrecords or str(Path(values.data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*"))

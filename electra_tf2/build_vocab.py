@@ -20,7 +20,7 @@ from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable, write_atomically
+from electra_tf2.util.files import check_new, write_atomically
 from electra_tf2.util.flags import run
 from electra_tf2.util.progress import Progress, say
 
@@ -150,15 +150,11 @@ def main() -> None:
         if not values[name].value:
             raise UserError(f"--{name.replace('_', '-')} is needed")
     path = Path(values.vocab_file)
-    if path.is_dir():
-        raise UserError(f"--vocab-file {str(path)!r} is a directory; name a file in it")
-    if path.exists() and not values.overwrite:
-        raise UserError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
+    check_new("--vocab-file", path, values.overwrite)  # before anything slow
     given = {name: values[name].value for name in VocabularyOptions._fields if name in values}
     options = VocabularyOptions(**given | {"strip_accents": values.do_strip_accents})
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
-    check_writable(path)  # before anything slow
     vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)
     write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")

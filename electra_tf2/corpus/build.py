@@ -195,22 +195,18 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     for name, jobs in plan.dev_shards().items():
         parts = [plan.dev_part(job) for job in jobs]
         _join(folder / name, parts)
-        dev[name] = Shard.total(written[part.name] for part in parts)
+        dev[name] = Shard.total(written[part.name] for part in parts)._replace(sha256=sha256_of(folder / name))
     if not Shard.total([*train.values(), *dev.values()]).examples:
         raise _refusal(plan, f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
     if not Shard.total(train.values()).examples:
         raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
     if dev and not Shard.total(dev.values()).examples:
-        first = next(iter(dev))
         with writing(folder):  # if killed here, the jobs whose shards have been cut are done again
-            hold_out_records(train, folder, first, settings.dev_fraction)
-        record_format = RecordFormat(settings.max_seq_length, len(vocab))
-        counted = {name: _counted(folder / name, record_format) for name in [*train, first]}
-        train, dev = {name: counted[name] for name in train}, dev | {first: counted[first]}
+            record_format = RecordFormat(settings.max_seq_length, len(vocab))
+            train, held_out = _hold_out_records(train, folder / min(dev), record_format, settings.dev_fraction)
+        dev[min(dev)] = held_out
     files = train | dev
     shards = {name: shard._asdict() for name, shard in files.items()}
-    for name, shard in shards.items():
-        shard["sha256"] = shard["sha256"] or sha256_of(folder / name)
     counts = np.sum([report.token_counts for report in reports], axis=0)
     unknown = sum((Counter(report.unknown_characters) for report in reports), Counter[str]())
     paper: Any = settings.load_paper()
@@ -267,25 +263,26 @@ def _remove_what_served_the_build(plan: BuildPlan) -> None:
                 file.unlink(missing_ok=True)
 
 
-def hold_out_records(train: dict[str, Shard], folder: Path, held_out: str, fraction: float) -> None:
-    """Moves a fraction of the records of all training files, at least one, to the held-out file.
+def _hold_out_records(
+    train: dict[str, Shard], held_out: Path, record_format: RecordFormat, fraction: float
+) -> tuple[dict[str, Shard], Shard]:
+    """Moves a fraction of the records of all training files, at least one, to the held-out file beside them.
 
-    They are the last ones of each file, whose order is random.
+    They are the last ones of each file, whose order is random. Returns what the files hold then.
     """
-    total = sum(shard.examples for shard in train.values())
+    total, left = Shard.total(train.values()).examples, dict[str, Shard]()
     wanted = max(1, round(total * fraction)) if total > 1 else 0
-    seen = 0
-    with open(folder / held_out, "wb") as target:
+    seen = moved = 0
+    with open(held_out, "wb") as target:
         for name, shard in train.items():
-            before, seen = seen, seen + shard.examples
+            path, before, seen = held_out.with_name(name), seen, seen + shard.examples
             kept = shard.examples - (seen * wanted // total - before * wanted // total)
-            end = next(itertools.islice(itertools.chain([0], record_ends(folder / name)), kept, None))
-            with open(folder / name, "r+b") as source:
+            tokens = sum(int(batch["input_mask"].sum()) for batch in read_batches(path, record_format, skip=kept))
+            end = next(itertools.islice(itertools.chain([0], record_ends(path)), kept, None))
+            with open(path, "r+b") as source:
                 source.seek(end)
                 shutil.copyfileobj(source, target)
                 source.truncate(end)
-
-
-def _counted(path: Path, record_format: RecordFormat) -> Shard:
-    lengths = [batch["input_mask"].sum(axis=1) for batch in read_batches(path, record_format)]
-    return Shard(sum(map(len, lengths)), sum(int(of_batch.sum()) for of_batch in lengths), path.stat().st_size)
+            left[name] = Shard(kept, shard.tokens - tokens, end, sha256_of(path))
+            moved += tokens
+    return left, Shard(wanted, moved, held_out.stat().st_size, sha256_of(held_out))

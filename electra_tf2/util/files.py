@@ -34,6 +34,13 @@ def check_writable(path: str | os.PathLike[str]) -> None:
             pass
 
 
+def check_new(flag: str, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Raises UserError if a file that a flag names cannot be written, or is there already and may not be replaced."""
+    check_writable(path)
+    if Path(path).exists() and not overwrite:
+        raise UserError(f"{flag} {os.fspath(path)!r} exists; pass --overwrite to replace it or name another file")
+
+
 @contextlib.contextmanager
 def lock(path: Path, busy: str) -> Iterator[None]:
     """Holds a lock file, which ends with this process however that ends (flock).

@@ -325,25 +325,23 @@ def _unlike(names: Sequence[str]) -> list[str]:
 def _quoted_rows(text: str, delimiter: str, where: str) -> Iterator[_Cells]:
     """Rows of a text whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses."""
     csv.field_size_limit(_LONGEST_CELL)
-    reader, last = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 0
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            raise UserError(f"{where}, line {number}: {error}") from None
-        last = number if any("\n" in cell for cell in cells) else 0
-        if cells:
-            yield number, cells
-    if last:  # does the last row end within quotes?
-        rest = itertools.islice(io.StringIO(text, newline=""), last - 1, None)
-        try:
-            list(csv.reader(rest, delimiter=delimiter, strict=True))
-        except csv.Error as error:
-            if "unexpected end" in str(error):
-                raise UserError(f"{where}, line {last}: a cell in quotes does not end: double the quote") from None
+    ended = False
+
+    def lines() -> Iterator[str]:
+        nonlocal ended
+        yield from io.StringIO(text, newline="")
+        ended = True
+
+    reader, number = csv.reader(lines(), delimiter=delimiter), 1
+    try:
+        for cells in reader:
+            if ended:  # while the row went on
+                raise UserError(f"{where}, line {number}: a cell in quotes does not end: double the quote")
+            if cells:
+                yield number, cells
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{where}, line {number}: {error}") from None
 
 
 def _looks_quoted(text: str, delimiter: str) -> bool:

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import build as builder
 from electra_tf2.corpus import jobs, record_metadata, shards
 from electra_tf2.corpus.build import build, run_beam, run_local
@@ -26,7 +24,6 @@ from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util import files
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -139,19 +136,6 @@ def test_metadata_describes_the_records(reference):
     assert names == {*values["shards"], "metadata.json", "pretrain_vocab.txt"}
 
 
-def test_training_reads_the_records(reference):
-    config = PretrainingConfig.from_dict({
-        "model_name": "tiny", "data_dir": str(reference), "vocab_file": VOCAB, "vocab_size": 600,
-        "max_seq_length": LENGTH, "pretrain_tfrecords": str(reference / "pretrain_data.tfrecord*"),
-    })  # fmt: skip
-    records = pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
-    metadata = read_metadata(reference)
-    assert metadata is not None and records.total == metadata.values["train_examples"]
-    assert records.unigram_entropy == metadata.unigram_entropy is not None
-    batch = next(iter(pretrain_data.training_batches(records, 8, 0, 0)))
-    assert batch["input_ids"].shape == [8, LENGTH]
-
-
 def test_seed_changes_the_examples_but_not_what_is_held_out(corpus, reference, tmp_path):
     other = built(corpus, tmp_path / "records", seed=1)
     assert contents(other) != contents(reference)
@@ -193,7 +177,7 @@ def killed_after(changes):
         yield left
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3, 8, 12, 13, 14, 15, 16, 17, 20, 24, 99])
+@pytest.mark.parametrize("after", [0, 1, 3, 8, 13, 14, 16, 17, 24, 99])
 def test_a_build_killed_at_any_time_leaves_no_records_and_goes_on(corpus, reference, tmp_path, after):
     plan = make_plan(settings(corpus, tmp_path / "records"))
     with killed_after(after) as left:
@@ -427,7 +411,7 @@ def write_few(tmp_path, documents):
 def test_a_build_killed_when_records_have_been_held_out_goes_on(tmp_path):
     write_few(tmp_path, 3)
     plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01))
-    with killed_at("_counted"):
+    with killed_at("sha256_of", 1):
         build(plan, run_local(1))
     build(plan, run_local(1))
     whole = built(tmp_path / "few", tmp_path / "whole", dev_fraction=0.01)
@@ -444,21 +428,6 @@ def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction
     assert record_metadata.verify(str(tmp_path / "records"), VOCAB) == total
     whole, parts = all_rows(none)["input_ids"], all_rows(tmp_path / "records")["input_ids"]
     assert sorted(map(tuple, whole.tolist())) == sorted(map(tuple, parts.tolist()))
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"dev_fraction": float("nan")}, "--dev-fraction must lie between 0 and 0.5, got nan"),
-        ({"dev_fraction": 0.7}, "--dev-fraction must lie between 0 and 0.5, got 0.7"),
-        ({"num_shards": 10**9}, "--num-shards 1,000,000,000 is more than this corpus has examples, about"),
-        ({"max_seq_length": 4}, "--max-seq-length 4 is too short"),
-        ({"packing": "full_sentences", "compat": "original"}, "not with --packing full_sentences"),
-    ],
-)
-def test_settings_that_no_build_can_follow_are_refused(corpus, tmp_path, more, message):
-    with pytest.raises(UserError, match=message):
-        make_plan(settings(corpus, tmp_path / "records", **more))
 
 
 @pytest.mark.parametrize("name", ["pretrain_data.tfrecord-2-of-4", "tfrecord-0-of-4.json", "metadata"])
@@ -534,27 +503,19 @@ def test_inspecting_shows_as_many_examples_as_are_asked_for(reference, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    ("change", "message"),
     [
-        ({"--corpus-dir": "nowhere"}, "corpus directory .*nowhere' does not exist"),
-        ({"--corpus-dir": "{tmp}/empty"}, "holds no text files"),
-        ({"--corpus-dir": "{tmp}/blank"}, "holds no text: its files are blank"),
-        ({"--vocab-file": "nowhere.txt"}, "vocabulary file .*nowhere.txt' does not exist"),
+        ({"--dev-fraction": "0.7"}, "--dev-fraction must lie between 0 and 0.5, got 0.7"),
+        ({"--num-shards": str(10**9)}, "--num-shards 1,000,000,000 is more than this corpus has examples, about"),
         ({"--max-seq-length": "4"}, "--max-seq-length 4 is too short"),
-        ({"--num-process": "4"}, "num-process"),
+        ({"--packing": "full_sentences", "--compat": "original"}, "not with --packing full_sentences"),
         ({"--corpus-dir": None}, "--corpus-dir is needed"),
         ({"--output-dir": "{tmp}/file"}, "file: a file stands where a folder is needed"),
     ],
 )
 def test_mistakes_are_answered_with_one_line(corpus, tmp_path, change, message):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "blank").mkdir()
-    (tmp_path / "blank" / "a.txt").write_text("\n  \n")
     (tmp_path / "file").write_text("")
     words = {"--corpus-dir": corpus, "--vocab-file": VOCAB, "--output-dir": tmp_path / "records"} | change
     words = {name: str(value).format(tmp=tmp_path) for name, value in words.items() if value is not None}
-    code, _, err = command(*(word for pair in words.items() for word in pair))
-    assert code != 0 and "Traceback" not in err
-    last = err.strip().splitlines()[-1]
-    assert last.startswith("error: ")
-    assert re.search(message, last), last
+    done = command(*(word for pair in words.items() for word in pair))
+    assert done.returncode == 2 and len(done.errors) == 1 and message in done.errors[0], done.stderr
