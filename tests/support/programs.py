@@ -16,6 +16,7 @@ from unittest import mock
 
 from absl import flags
 
+from electra_tf2 import __main__ as electra
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
 from electra_tf2.util import flags as util_flags
@@ -65,15 +66,31 @@ def file_of(script: str | Path) -> Path:
 
 def run_program(script: str | Path, *words: str) -> Finished:
     """`python script words`. An exception that the program lets escape is the test's."""
+    return _run(lambda: runpy.run_path(str(file_of(script)), run_name="__main__"), str(script), *words)
+
+
+def run_command(*words: str, called: str = "electra") -> Finished:
+    """`electra words`, called by another name if one is given."""
+
+    def run_anew(module: str, name: str, rest: list[str]) -> None:  # some define their flags as they are imported
+        script = runpy.run_path(str(PACKAGE / f"{module}.py"), run_name=module)
+        sys.argv = [name, *rest]
+        script["command"]()
+
+    with mock.patch.object(electra, "_run", run_anew):
+        return _run(electra.command, called, *words)
+
+
+def _run(program: Callable[[], object], *words: str) -> Finished:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(flags_of_its_own())
-        stack.enter_context(mock.patch.object(sys, "argv", [str(script), *words]))
+        stack.enter_context(mock.patch.object(sys, "argv", [*words]))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         code = 0
         try:
-            runpy.run_path(str(file_of(script)), run_name="__main__")
+            program()
         except SystemExit as exit:
             code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return Finished(code, out.getvalue(), err.getvalue())
