@@ -6,6 +6,7 @@ layers), a fine-tuned model the class whose head computes the same function. Whe
 written and what was left out is said.
 """
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.own_folder import write_vocabulary
 from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
@@ -25,12 +25,14 @@ from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats import huggingface as names
 from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
 from electra_tf2.formats.readers import read_model
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
 from electra_tf2.inference.configured import config_of, generator_architecture
+from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.hparams import places
 
 
 class Exported(NamedTuple):
@@ -49,22 +51,18 @@ class Exported(NamedTuple):
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a directory of a part of a model."""
-    exported = to_huggingface(model, options.part)
+    """Writes a directory of a part of a model; the difference is infinite where it is read back without its head."""
+    exported, part = to_huggingface(model, options.part), options.part
     name = exported.class_name
     write_huggingface(folder, model, exported, options.dtype)
     left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
     what = f"{folder}: {name} with tokenizer and model card{''.join(left_out)}"
-    return Written(what, difference(model, exported, folder, options.part), name)
-
-
-def difference(model: StoredModel, exported: Exported, folder: str | Path, part: str = "main") -> float:
-    """The largest difference between our outputs and those of the directory, read back; infinite without its head."""
     theirs = outputs(read_model(folder))
-    if exported.class_name.endswith("Model") != (theirs.keys() == {"states"}):
-        return float("inf")
+    if name.endswith("Model") != (theirs.keys() == {STATES}):
+        return Written(what, float("inf"), name)
     ours = outputs(model, part if len(theirs) > 1 or part == "generator" else "body")
-    return largest_at_tokens({name: ours[name] for name in theirs}, theirs, check_inputs(model))
+    ours = {output: ours[output] for output in theirs}
+    return Written(what, largest_at_tokens(ours, theirs, check_inputs(model)), name)
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
@@ -165,15 +163,15 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
 def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Exported:
     """A class with the head of a part of a model, or else of the encoder alone, and what is left out."""
     weights, config, modern = model.weights, config_of(model), family == "ModernBert"
-    kept = {"electra", *(("generator", names.LANGUAGE_MODEL) if part == "generator" else ())}
+    kept = {"electra", *(("generator", MASKED_LM) if part == "generator" else ())}
     left_out = sorted({name.split("/")[0] for name in weights} - kept)
     alone = Exported({"architectures": [f"{family}Model"]}, {}, left_out)
     if part == "body" or (modern and a.head_style != "modernbert"):
         return alone
     if part == "main" and isinstance(config, FinetuningConfig):
         return _task_head(model, config, alone)
-    detects = part == "main" and f"{names.DETECTOR}/dense/kernel" in weights
-    scope = names.DETECTOR if detects else names.LANGUAGE_MODEL
+    detects = part == "main" and f"{DETECTOR}/dense/kernel" in weights
+    scope = DETECTOR if detects else MASKED_LM
     is_coco = part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys()
     of_generator = part == "main" and not detects and model.has_generator
     if is_coco or of_generator or f"{scope}/dense/kernel" not in weights:
@@ -259,8 +257,8 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
 
 
 def _labels(named: Sequence[str]) -> dict[str, Any]:
-    numbered = [(str(number), label) for number, label in enumerate(named)]
-    return {"id2label": dict(numbered), "label2id": {label: int(number) for number, label in numbered}}
+    numbers = {label: number for number, label in enumerate(named)}
+    return {"id2label": {str(number): label for number, label in enumerate(named)}, "label2id": numbers}
 
 
 def _model_card(model: StoredModel, exported: Exported) -> str:
@@ -285,21 +283,14 @@ def card(model: StoredModel, header: str, paragraphs: Sequence[str]) -> str:
 
 
 def training(model: StoredModel) -> str:
-    """`training_of` the run that made a model, where that is known."""
-    return training_of(config_of(model)) if model.is_run else "See the model that it was converted from."
-
-
-def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
-    """Describes in a sentence what a run learned."""
-    if isinstance(config, FinetuningConfig):
-        return (
-            f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
-            f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
-            f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
-        )
-    records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
-    return (
-        f"Pre-trained by {' and '.join(config.titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
-        f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
-        f"learning rate {config.learning_rate:g}."
-    )
+    """The hparams of the run that made a model, but for defaults and paths, where that is known."""
+    if not model.is_run:
+        return "See the model that it was converted from."
+    config = config_of(model)
+    own, left_out = {}, {"vocab_file", *places(type(config))}
+    for field in dataclasses.fields(config):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = getattr(config, field.name)
+        if field.name not in left_out and value != default:
+            own[field.name] = value
+    return f"```json\n{json.dumps(own, indent=2, sort_keys=True)}\n```"

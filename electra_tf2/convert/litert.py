@@ -9,22 +9,14 @@ resizes the inputs to what it is given. With int8, weights are stored as such an
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import network_file as files
-from electra_tf2.convert.self_check import Options, Written
-from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
-
-
-def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a folder of a part of a model."""
-    return files.write_network(folder, model, files.exportable(model, options.part), RUNTIME, options.int8)
 
 
 def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
@@ -68,3 +60,4 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
 
 
 RUNTIME = files.Runtime("LiteRT", "model.tflite", contents, load)
+convert = RUNTIME.convert

@@ -21,6 +21,7 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.finetune.tasks.task import SAMPLES, Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
+from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
@@ -28,10 +29,10 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
-STATES, LOGITS, SENTENCE = "last_hidden_state", "logits", "sentence_embedding"
+SENTENCE = "sentence_embedding"
 _LEAST_COSINE = 0.9  # of what int8 makes of vectors with what they were
 _REPLACED = "positive where a token looks replaced"
-_LANGUAGE_MODEL = "of the masked language model, one for each token of the vocabulary"
+_WORDS = "of the masked language model, one for each token of the vocabulary"
 
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
@@ -48,6 +49,10 @@ class Runtime(NamedTuple):
     file: str
     contents: Callable[["Exportable", bool], tuple[bytes, bytes]]
     load: Callable[[bytes], tuple[Run, list[str]]]
+
+    def convert(self, folder: Path, model: StoredModel, options: check.Options) -> check.Written:
+        """Writes a folder of a part of a model."""
+        return write_network(folder, model, exportable(model, options.part), self, options.int8)
 
 
 class Exportable(NamedTuple):
@@ -90,22 +95,18 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
             if network.towers is not None
             else "this model has no generator of its own"
         )
-    head: Callable[[tf.Tensor], tf.Tensor] | None = None
-    about: dict[str, Any] = {"pooling": pooling_of(model)}
-    if part == "main" and network.detector is not None:
-        head, about = network.detector, {LOGITS: _REPLACED}
-    elif part == "generator" or (part == "main" and not model.has_generator and network.language_model is not None):
-        head, about = network.language_model, {LOGITS: _LANGUAGE_MODEL}
+    head, pooling = network.head_of(part), pooling_of(model)
 
     def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        rows = [inputs[name] for name in INPUTS]
+        ids, mask, segments = (inputs[name] for name in INPUTS)
+        found = network.outputs(part, ids, mask, segments)
         if part == "generator":
-            return {LOGITS: network.token_logits(*rows)}
-        states = network.states(*rows)
-        if head is not None:
-            return {STATES: states, LOGITS: head(states)}
-        return {STATES: states, SENTENCE: text_vectors(states, rows[1], about["pooling"], network.projection)}
+            return {LOGITS: found[LOGITS]}
+        if LOGITS not in found:
+            found[SENTENCE] = text_vectors(found[STATES], mask, pooling, network.projection)
+        return found
 
+    about = {"pooling": pooling} if head is None else {LOGITS: _REPLACED if head is network.detector else _WORDS}
     results = functools.partial(results_on, check.check_inputs(model))
     return Exportable(outputs, network.trainable_variables, about, results)
 
@@ -128,12 +129,11 @@ def fine_tuned(predictor: Predictor, texts: Sequence[tuple[str, str]] = SAMPLES)
 
     def function(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         batch = dict(zip(Encoded._fields, (inputs[name] for name in INPUTS), strict=True))
-        found: dict[str, tf.Tensor] = {}
-        for number, task in enumerate(tasks):
-            labels = task.no_labels(batch["input_ids"]) | {name: inputs[name] for name in task.further_inputs}
-            output = predictor.model.predict(batch | {f"{task.name}/{n}": v for n, v in labels.items()}, number)
-            found |= {f"{task.name}.{name}": value for name, value in output.predictions.items()}
-        return found
+        for task in tasks:
+            labels = task.no_labels(inputs[INPUTS[0]]) | {name: inputs[name] for name in task.further_inputs}
+            batch |= {f"{task.name}/{name}": value for name, value in labels.items()}
+        outputs = zip(tasks, predictor.model.call(batch), strict=True)  # all heads on one encoder
+        return {f"{task.name}.{name}": value for task, output in outputs for name, value in output.predictions.items()}
 
     def results(run: Run) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}

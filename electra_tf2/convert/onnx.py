@@ -23,19 +23,12 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
 from electra_tf2.convert import network_file as files
-from electra_tf2.convert.self_check import Options, Written
-from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
 
 OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
-
-
-def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a folder of a part of a model."""
-    return files.write_network(folder, model, files.exportable(model, options.part), RUNTIME, options.int8)
 
 
 def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
@@ -95,3 +88,4 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
 
 
 RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", contents, load)
+convert = RUNTIME.convert

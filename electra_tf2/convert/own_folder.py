@@ -23,17 +23,18 @@ from electra_tf2.util.reading import read_text
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a folder as `write_folder`; without its generator where that is asked for."""
     model = without_generator(model) if options.part == "main" else model
-    write_folder(folder, model, options.dtype)
-    vocabulary = TOKENIZER_FILE if model.tokenizer_file else VOCABULARY
-    what = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
+    what = f"{folder}: config.json, {FILE_NAME}, {write_folder(folder, model, options.dtype)}"
     return Written(what, read_back_difference(model, read_model(folder)), "that of the folder")
 
 
-def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> None:
+def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> str:
     """Writes a self-contained folder; config.json last, so that a folder which has one is complete.
 
     Args:
       dtype: type of the stored weights, one of `tensor_file.DTYPES`.
+
+    Returns:
+      Name of the vocabulary's file.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +50,7 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
     config = config_of(model)
     kept = {name: value for name, value in dataclasses.asdict(config).items() if name not in places(type(config))}
     write_json(folder / "config.json", kept | {"vocab_file": vocabulary}, sort_keys=False)
+    return vocabulary
 
 
 def write_vocabulary(folder: Path, model: StoredModel) -> str:

@@ -20,9 +20,10 @@ import tensorflow as tf
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.network_file import refuse_prompts
 from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
-from electra_tf2.finetune.tasks.task import SAMPLES, Signature, Task, strings
+from electra_tf2.finetune.tasks.task import SAMPLES, Signature, strings
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.model import Model
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
@@ -34,54 +35,51 @@ def convert(folder: Path, model: StoredModel, options: check.Options) -> check.W
     tokenizer = tokenizer_of(model, model.hparams["max_seq_length"] if model.is_fine_tuned else 512)
     if model.is_fine_tuned:
         predictor = Predictor(model, model.tokenizer())
-        signatures = task_signatures(predictor, tokenizer)
-        written = write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
-        difference = difference_from_strings(predictor, tokenizer, written)
+        signatures, variables = task_signatures(predictor, tokenizer), predictor.model.trainable_variables
+        difference = functools.partial(difference_from_strings, predictor, signatures)
     else:
         network = make_network(model)
-        signatures = pretrained_signatures(network, tokenizer)
-        written = write_saved_model(folder, signatures, network.trainable_variables, tokenizer)
-        difference = difference_of_states(model, written)
-    what = f"{written} with signatures {', '.join(signatures)}"
-    return check.Written(what, difference, "the SavedModel, from strings")
-
-
-def difference_of_states(model: StoredModel, folder: str | Path) -> float:
-    """The largest difference between our states and those of a SavedModel, from strings."""
-    with no_pattern(folder) as readable:
+        signatures, variables = pretrained_signatures(network, tokenizer), network.trainable_variables
+        difference = functools.partial(difference_of_states, model)
+    written = write_saved_model(folder, signatures, variables, tokenizer)
+    with no_pattern(written) as readable:
         loaded = tf.saved_model.load(readable)
+    what = f"{written} with signatures {', '.join(signatures)}"
+    return check.Written(what, difference(loaded), "the SavedModel, from strings")
+
+
+def difference_of_states(model: StoredModel, loaded: Any) -> float:
+    """The largest difference between our states and those of a loaded SavedModel, from strings."""
     differences = []
-    for sentence in check.SENTENCES:
-        if isinstance(sentence, str):
-            theirs = loaded.signatures["states"](text=tf.constant([sentence]))
-        else:
-            first, second = (tf.constant([text]) for text in sentence)
-            theirs = loaded.signatures["pair_states"](text=first, text_pair=second)
-        ours = check.outputs(model, "body", check.check_inputs(model, [sentence]))
-        differences.append(check.distance(ours["states"], theirs["states"].numpy()))
+    for sentence, ours in zip(check.SENTENCES, Model(model).states(check.SENTENCES), strict=True):
+        name, texts = ("states", [sentence]) if isinstance(sentence, str) else ("pair_states", [*sentence])
+        given = zip(("text", "text_pair"), texts, strict=False)
+        theirs = loaded.signatures[name](**{column: tf.constant([text]) for column, text in given})
+        differences.append(check.distance(ours.vectors, theirs["states"][0].numpy()))
     return check.largest(differences)
 
 
 def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
     """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default."""
 
-    def described(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        states = network.states(**inputs)
+    def rows(*texts: tf.Tensor | None) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        inputs = tokenizer.rows(*texts)
         mask = inputs["input_mask"]
-        tokens = tokenizer.tokens(inputs["input_ids"], mask)
-        return {"tokens": tokens, "mask": mask, "states": states, "sentence": states[:, 0]}
+        return inputs, {"tokens": tokenizer.tokens(inputs["input_ids"], mask), "mask": mask}
+
+    def states(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        inputs, tokens = rows(text, text_pair)
+        found = network.states(**inputs)
+        return tokens | {"states": found, "sentence": found[:, 0]}
 
     def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = tokenizer.rows(text)
-        mask = inputs["input_mask"]
-        probabilities = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(mask, tf.float32)
-        return {"tokens": tokenizer.tokens(inputs["input_ids"], mask), "mask": mask, "probabilities": probabilities}
+        inputs, tokens = rows(text)
+        probabilities = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(tokens["mask"], tf.float32)
+        return tokens | {"probabilities": probabilities}
 
-    one = lambda text: described(tokenizer.rows(text))  # noqa: E731
-    two = lambda text, text_pair: described(tokenizer.rows(text, text_pair))  # noqa: E731
     signatures = {
-        "states": Signature(strings("text"), one),
-        "pair_states": Signature(strings("text", "text_pair"), two),
+        "states": Signature(strings("text"), states),
+        "pair_states": Signature(strings("text", "text_pair"), states),
     }
     if network.detector is not None:
         signatures["replaced"] = Signature(strings("text"), replaced)
@@ -96,26 +94,25 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
     """
     refuse_prompts(predictor)
 
-    def predict(number: int, task: Task, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        named = task.no_labels(inputs["input_ids"]) | labels
-        batch = inputs | {f"{task.name}/{name}": value for name, value in named.items()}
+    def predict(number: int, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        task = predictor.tasks[number]
+        labels = task.no_labels(inputs["input_ids"]) | labels
+        batch = inputs | {f"{task.name}/{name}": value for name, value in labels.items()}
         return predictor.model.predict(batch, number).predictions
 
     return {
-        task.name: task.signature(tokenizer, functools.partial(predict, number, task))
+        task.name: task.signature(tokenizer, functools.partial(predict, number))
         for number, task in enumerate(predictor.tasks)
     }
 
 
 def difference_from_strings(
     predictor: Predictor,
-    tokenizer: GraphTokenizer,
-    folder: str | Path,
+    signatures: Mapping[str, Signature],
+    loaded: Any,
     texts: Sequence[tuple[str, str]] = SAMPLES,
 ) -> float:
-    """The largest difference between a SavedModel's numbers and those of `predict`, on examples of these texts."""
-    with no_pattern(folder) as readable:
-        loaded, signatures = tf.saved_model.load(readable), task_signatures(predictor, tokenizer)
+    """The largest difference of a loaded SavedModel's numbers from those of `predict`, on examples of these texts."""
     differences: list[float] = []
     for number, task in enumerate(predictor.tasks):
         split = task.samples(texts)

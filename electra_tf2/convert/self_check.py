@@ -14,6 +14,7 @@ from electra_tf2.corpus.encoding import Encoded, Text, encode
 from electra_tf2.finetune.tasks.task import HeadInput
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
@@ -50,27 +51,20 @@ def check_inputs(model: StoredModel, sentences: Sequence[Text] = SENTENCES) -> E
 
 
 def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None) -> dict[str, np.ndarray]:
-    """Computes what our network says: `states` [B, L, H] and the logits of heads, `replaced`, `words` or `task`.
+    """Computes what a part of our network says (`Network.outputs`); LOGITS of a fine-tuned one are its first task's.
 
     Args:
-      part: "main", with the heads that it has; "generator"; or "body", the states alone.
+      part: "main", "generator" or "body".
       rows: None: the fixed sentences.
     """
     rows = check_inputs(model) if rows is None else rows
     with kernels.off():
-        network = make_network(model)
-        ids, mask, segments = batch = [tf.constant(value, tf.int32) for value in rows]
-        encoder = network.generator if part == "generator" else network.encoder
-        assert encoder is not None
-        found = {"states": tf.cast(encoder(*batch).sequence, tf.float32)}
-        if part == "main" and network.detector is not None:
-            found["replaced"] = network.replaced_logits(*batch)
-        if part != "body" and network.language_model is not None:
-            found["words"] = network.token_logits(*batch)
+        ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
+        found = make_network(model).outputs(part, ids, mask, segments)
         if part == "main" and model.is_fine_tuned:
             predictor = Predictor(model, model.tokenizer())
-            inputs = HeadInput(found["states"], mask, segments, predictor.tasks[0].no_labels(ids))
-            found["task"] = predictor.model.heads[0].logits(inputs, None)
+            inputs = HeadInput(found[STATES], mask, segments, predictor.tasks[0].no_labels(ids))
+            found[LOGITS] = predictor.model.heads[0].logits(inputs, None)
         return {name: value.numpy() for name, value in found.items()}
 
 
@@ -81,9 +75,12 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
     """
     if model.weights.keys() != again.weights.keys():
         return float("inf")
-    part = "body" if model.is_fine_tuned else "main"
-    of_outputs = largest_at_tokens(outputs(model, part), outputs(again, part), check_inputs(model))
-    return largest([of_outputs, *(distance(value, again.weights[name]) for name, value in model.weights.items())])
+    parts, rows = ["body"] if model.is_fine_tuned else ["main"], check_inputs(model)
+    if any(name.startswith("generator/encoder/") for name in model.weights):
+        parts.append("generator")
+    of_outputs = (largest_at_tokens(outputs(model, part), outputs(again, part), rows) for part in parts)
+    of_weights = (distance(value, again.weights[name]) for name, value in model.weights.items())
+    return largest([*of_outputs, *of_weights])
 
 
 def largest(differences: Iterable[float]) -> float:

@@ -10,10 +10,10 @@ sentence_bert_config.json  the longest input
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, card, to_huggingface, training, write_huggingface
+from electra_tf2.convert.network_file import INPUTS, SENTENCE, pretrained
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import load_tensors
@@ -21,7 +21,7 @@ from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.inference.configured import make_network, pooling_of
-from electra_tf2.model import kernels
+from electra_tf2.inference.network import STATES
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json
 
@@ -68,12 +68,9 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
 
 def difference(model: StoredModel, folder: Path) -> float:
     """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
-    rows, network = check.check_inputs(model), make_network(model)
-    ours, theirs = check.outputs(model, "body"), check.outputs(read_model(folder), "body")
-    with kernels.off():
-        ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
-        ours["vectors"] = network.text_vectors(ids, mask, segments, pooling_of(model)).numpy()
-    theirs["vectors"] = _vectors(folder, theirs["states"], rows)
+    rows, theirs = check.check_inputs(model), check.outputs(read_model(folder), "body")
+    theirs[SENTENCE] = _vectors(folder, theirs[STATES], rows)
+    ours = pretrained(model, "body").run(dict(zip(INPUTS, rows, strict=True)))
     return check.largest_at_tokens(ours, theirs, rows)
 
 

@@ -17,6 +17,7 @@ from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tf_models import short_name, variables
+from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import no_pattern
@@ -39,7 +40,7 @@ def difference(model: StoredModel, prefix: str) -> float:
     rows = check_inputs(model)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     theirs = encoder(dict(zip(names, rows, strict=True)))["sequence_output"].numpy()
-    return largest_at_tokens(outputs(model, "body"), {"states": theirs}, rows)
+    return largest_at_tokens(outputs(model, "body"), {STATES: theirs}, rows)
 
 
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:

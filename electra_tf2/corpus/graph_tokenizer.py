@@ -140,11 +140,13 @@ class GraphTokenizer(tf.Module):
         places = tf.pad(ends, [[0, 0], [1, 0]])
         with tf.device("CPU:0"):
             pieces, first, last = self._pieces.tokenize_with_offsets(self.normalize(texts))
-        marks, most = [], tf.shape(ends)[1]
+        # Of flat values: comparisons of ragged tensors make a graph that is ten times as large.
+        marks, most, rows = [], tf.shape(ends)[1], pieces.value_rowids()
         for span in spans:
             ends_of = (tf.gather(places, tf.clip_by_value(end, 0, most), batch_dims=1) for end in span)
-            low, high = (tf.cast(end, first.dtype)[:, tf.newaxis] for end in ends_of)
-            marks.append(tf.cast((first < high) & (last > low), tf.int32))
+            low, high = (tf.gather(tf.cast(end, first.dtype), rows) for end in ends_of)
+            inside = (first.flat_values < high) & (last.flat_values > low)
+            marks.append(pieces.with_flat_values(tf.cast(inside, tf.int32)))
         return pieces, marks
 
     def rows(self, texts: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -168,8 +170,10 @@ class GraphTokenizer(tf.Module):
     @staticmethod
     def head_of(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
         """The first `lengths` [B] entries of each row."""
-        places = tf.ragged.range(ragged.row_lengths())
-        return tf.ragged.boolean_mask(ragged, places < tf.cast(lengths, places.dtype)[:, tf.newaxis])
+        places, rows = tf.ragged.range(ragged.row_lengths()).flat_values, ragged.value_rowids()
+        return tf.ragged.boolean_mask(
+            ragged, ragged.with_flat_values(places < tf.gather(tf.cast(lengths, places.dtype), rows))
+        )
 
     def padded(self, parts: Sequence[tf.RaggedTensor], second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Rows of parts with special tokens around them, as tensors of one length.

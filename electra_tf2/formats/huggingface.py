@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.formats.huggingface_config import class_of, labels_of
+from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, read_tensors
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError, shown
@@ -27,7 +28,6 @@ from electra_tf2.util.reading import is_file, read_json
 
 DETECTION_LABELS = ["original", "replaced"]
 _OF_BERT = ("ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM")  # of pre-training
-DETECTOR, LANGUAGE_MODEL = "discriminator_predictions", "generator_predictions"
 WORDS = "embeddings.tok_embeddings.weight"  # ModernBERT's word table
 # What may stand before the names of an encoder's tensors.
 _PREFIXES = {"embeddings.word_embeddings.weight": ("electra.", "bert.", ""), WORDS: ("model.", "")}
@@ -172,7 +172,7 @@ def head(class_name: str, a: Architecture, scope: str = "") -> list[Pair]:
     """
     family, _, kind = class_name.partition("For")
     modern = family == "ModernBert"
-    scope = scope or (LANGUAGE_MODEL if kind == "MaskedLM" else DETECTOR)
+    scope = scope or (MASKED_LM if kind == "MaskedLM" else DETECTOR)
     first, last = (f"{scope}/head", f"{scope}/dense") if scope.startswith("task_") else (scope, f"{scope}/dense_1")
     pairs: list[Pair] = []
     if modern:  # has a dense layer and a norm before every last layer
@@ -271,7 +271,7 @@ def read_weights(folder: Path, config: Mapping[str, Any], network: Mapping[str, 
         weights[pair.ours] = value[: a.vocab_size] if pair.ours.endswith(_OF_VOCABULARY) else value
     used = {name for pair in pairs for name in pair.theirs}
     left_out = sorted(name for name in stored.keys() - used if not _is_copy(name, tensors))
-    if "generator_predictions/output_bias" in weights:
+    if f"{MASKED_LM}/output_bias" in weights:
         _check_language_model(folder, config, a, tensors, left_out)
     return Read(weights, task, left_out)
 

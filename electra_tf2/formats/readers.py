@@ -21,7 +21,7 @@ from electra_tf2.formats import original_config as original
 from electra_tf2.formats.checkpoint_files import PREFIX
 from electra_tf2.formats.folders import VOCABULARY, read_config
 from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.formats.stored_model import CLASS_FILE, NETWORK_HPARAMS, NOTHING, Given, StoredModel
+from electra_tf2.formats.stored_model import CLASS_FILE, DETECTOR, NETWORK_HPARAMS, NOTHING, Given, StoredModel
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
@@ -29,8 +29,6 @@ from electra_tf2.util.reading import read_json, typed
 from electra_tf2.util.recipes import read_recipe
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from electra_tf2.formats.huggingface import Read
     from electra_tf2.formats.weights import TensorFlowCheckpoint, Weights
 
@@ -196,7 +194,7 @@ class _HuggingFace(StoredModel):
     def hparams(self) -> dict[str, Any]:
         if self._read.task is not None:
             return self.network | self._head()[0]
-        detects = "discriminator_predictions/dense/kernel" in self.weights
+        detects = f"{DETECTOR}/dense/kernel" in self.weights
         no_generator = {"generator_hidden_size": 1.0, "generator_layers": 1.0}  # of any size
         return _pretraining(self.network | {"electra_objective": detects} | no_generator, self.folder.name)
 
@@ -291,8 +289,8 @@ class _Checkpoint(StoredModel):
         return not self._is_ours and original.WORDS in self._stored
 
     @cached_property
-    def _encoder(self) -> "tuple[dict[str, np.ndarray], int, list[str]] | None":
-        """The encoder that tf_models.read_encoder finds in it; None if there is no such encoder."""
+    def _encoder(self) -> tf_models.Read | None:
+        """tf-models' encoder; None if there is none."""
         if self.path.endswith(".safetensors") or not tf_models.is_encoder(self._stored):
             return None
         try:
@@ -309,7 +307,7 @@ class _Checkpoint(StoredModel):
         if self.given.num_attention_heads:
             said["num_attention_heads"] = self.given.num_attention_heads
         if self._encoder:
-            said["num_attention_heads"] = self._encoder[1]
+            said["num_attention_heads"] = self._encoder.heads
         return said
 
     @cached_property
@@ -355,11 +353,12 @@ class _Checkpoint(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        return _readers().Weights(self._encoder[0], self.path) if self._encoder else _readers().weights_at(self.path)
+        encoder = self._encoder
+        return _readers().Weights(encoder.weights, self.path) if encoder else _readers().weights_at(self.path)
 
     @cached_property
     def left_out(self) -> list[str]:
-        return self._encoder[2] if self._encoder else []
+        return self._encoder.left_out if self._encoder else []
 
 
 def _readers() -> Any:

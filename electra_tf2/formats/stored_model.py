@@ -32,6 +32,7 @@ NETWORK_HPARAMS = (
     "do_lower_case",
     "vocab_file",
 )
+DETECTOR = "discriminator_predictions"  # head that detects replaced tokens
 MASKED_LM = "generator_predictions"  # head of the generator, or of the main network where there is no other network
 CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
 

@@ -6,7 +6,7 @@ left out. Imports neither TensorFlow nor numpy.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,14 @@ _LAYER = {  # within transformer/layer_N and electra/encoder/layer_N
 _LAST = ("kernel", "bias", "gamma", "beta")
 _QKV = tuple(f"self_attention/{part}" for part in ("query", "key", "value"))
 _FIRST_QUERY = "transformer/layer_0/self_attention/query/kernel"
+
+
+class Read(NamedTuple):
+    """An encoder: arrays by our names, number of heads, and names of the variables that ours have not."""
+
+    weights: "dict[str, np.ndarray]"
+    heads: int
+    left_out: list[str]
 
 
 def variables(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -57,8 +65,8 @@ def is_encoder(names: Iterable[str]) -> bool:
     return any(name.endswith(_FIRST_QUERY) for name in names)
 
 
-def read_encoder(theirs: "Mapping[str, np.ndarray]") -> "tuple[dict[str, np.ndarray], int, list[str]]":
-    """The encoder's arrays by our names, its number of heads, and names of the variables that ours have not."""
+def read_encoder(theirs: "Mapping[str, np.ndarray]") -> Read:
+    """Reads an encoder. Raises IndexError, KeyError or ValueError: its variables do not fit together."""
     import numpy as np
 
     names, found = {short_name(name): name for name in theirs}, {}
@@ -72,4 +80,4 @@ def read_encoder(theirs: "Mapping[str, np.ndarray]") -> "tuple[dict[str, np.ndar
             parts = [parts[0].reshape([-1, parts[0].shape[-1]])]
         found[ours] = np.concatenate(parts, -1)
     heads = theirs[names[_FIRST_QUERY]].shape[1]
-    return found, heads, [name for name in theirs if "pooler_transform" in name]
+    return Read(found, heads, [name for name in theirs if "pooler_transform" in name])

@@ -12,7 +12,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
 from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
@@ -58,17 +58,17 @@ def with_generator(model: StoredModel, generator: StoredModel) -> StoredModel:
     Raises:
       UserError: the other has no masked language model, or another vocabulary.
     """
-    if "generator_predictions/output_bias" not in generator.weights:
+    if f"{MASKED_LM}/output_bias" not in generator.weights:
         raise UserError(f"{generator.origin} has no masked language model, so it is no generator")
     if generator.tokens != model.tokens:
         raise UserError(f"{model.origin} and {generator.origin} have different vocabularies")
     own = any(name.startswith("generator/") for name in generator.weights)
     scope = "generator/" if own else "electra/"
-    parts = {name: value for name, value in generator.weights.items() if name.startswith("generator_predictions/")}
-    parts |= {f"generator/embeddings/{name.split('/', 2)[2]}": value
-              for name, value in generator.weights.items() if name.startswith("electra/embeddings/")}  # fmt: skip
-    parts |= {name.replace(scope, "generator/", 1): value
-              for name, value in generator.weights.items() if name.startswith(scope)}  # fmt: skip
+    parts: dict[str, np.ndarray] = {}
+    renamed = {"electra/embeddings/": "generator/embeddings/", scope: "generator/", MASKED_LM: MASKED_LM}
+    for start, ours in renamed.items():
+        theirs = (name for name in generator.weights if name.startswith(start))
+        parts |= {name.replace(start, ours, 1): generator.weights[name] for name in theirs}
     sizes = generator_architecture(generator) if own else generator.architecture
     return model.changed(weights={**model.weights, **parts}, generator_sizes=sizes)
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from electra_tf2.formats.stored_model import CORRECTIVE_LM, MASKED_LM, main_language_model
+from electra_tf2.formats.stored_model import CORRECTIVE_LM, DETECTOR, MASKED_LM, main_language_model
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Embeddings, Encoder
@@ -24,6 +24,7 @@ from electra_tf2.model.other_heads import TiedHead, vocabulary_head
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 
+STATES, LOGITS = "last_hidden_state", "logits"  # names of outputs
 _PROJECTION = "/projection/kernel"  # below a task's scope (finetune.tasks.embedding)
 
 
@@ -53,8 +54,8 @@ class Network(Layer):
         self.architecture = architecture
         self.encoder = Encoder("electra", architecture, compute_dtype=compute_dtype)
         self.detector = None
-        if "discriminator_predictions/dense/kernel" in weights:
-            self.detector = ReplacedTokenHead("discriminator_predictions", architecture)
+        if f"{DETECTOR}/dense/kernel" in weights:
+            self.detector = ReplacedTokenHead(DETECTOR, architecture)
         self.generator = None
         if any(name.startswith("generator/encoder/") for name in weights):
             tables = self._shared(generator, weights)
@@ -100,6 +101,21 @@ class Network(Layer):
     def reads_no_mask(self) -> bool:
         """Tells whether the head that fills [MASK]s was trained on texts without any."""
         return self.language_model is not None and self.language_model.scope == CORRECTIVE_LM
+
+    def head_of(self, part: str) -> ReplacedTokenHead | LanguageModelHead | TiedHead | None:
+        """Head of a part: of "main" the one that reads the main network; of "generator" its masked language model; of
+        "body", the main network alone, none."""
+        if part == "main":
+            return self.detector or (None if self.generator or self.towers else self.language_model)
+        return self.language_model if part == "generator" else None
+
+    def outputs(
+        self, part: str, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """int32 [B, L] three times -> STATES of a part, float32 [B, L, H], and LOGITS of its head where it has one."""
+        encoder, head = self.filler if part == "generator" else self.encoder, self.head_of(part)
+        states = tf.cast(encoder(input_ids, input_mask, segment_ids).sequence, tf.float32)
+        return {STATES: states} if head is None else {STATES: states, LOGITS: head(states)}
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

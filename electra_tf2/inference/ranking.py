@@ -60,8 +60,8 @@ def accuracy(phenomena: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dic
 
     "mean" is the mean over phenomena, "all" that over pairs.
     """
-    right = 100.0 * (good > bad)
-    found = {name: float(right[np.array(phenomena) == name].mean()) for name in sorted({*phenomena})}
+    right, names = 100.0 * (good > bad), np.array(phenomena)
+    found = {name: float(right[names == name].mean()) for name in sorted({*phenomena})}
     return found | {"mean": float(np.mean(list(found.values()))), "all": float(right.mean())}
 
 

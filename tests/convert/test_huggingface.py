@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,12 @@ from tokenizers import Tokenizer
 
 import electra_tf2 as electra
 from electra_tf2.convert import self_check as check
-from electra_tf2.convert.huggingface import difference, to_huggingface, write_huggingface, write_tokenizer
+from electra_tf2.convert.huggingface import convert, to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.convert.original import write_checkpoint
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
+from electra_tf2.formats.huggingface_config import Casing, casing_of
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Given
 from electra_tf2.formats.tensor_file import write_tensors
@@ -96,9 +97,7 @@ def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -
     config = oracle.config_of("ElectraForPreTraining")
     (tmp_path / "config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
     one = electra.load(tmp_path).states([("the man", "went")])[0].vectors
-    model = read_model(str(tmp_path))
-    write_huggingface(tmp_path / "out", model, to_huggingface(model))
-    assert difference(model, to_huggingface(model), str(tmp_path / "out")) < 1e-5
+    assert convert(tmp_path / "out", read_model(str(tmp_path)), check.Options()).difference < 1e-5
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("a", "b").type_ids == [0] * 5
     alike = np.repeat(tensors[table][:1], 2, 0)
     write_tensors(tmp_path / "model.safetensors", tensors | {table: alike})
@@ -112,9 +111,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
     model = read_model(str(tmp_path / "theirs"))
     assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
-    exported = to_huggingface(model)
-    write_huggingface(tmp_path / "ours", model, exported)
-    assert difference(model, exported, str(tmp_path / "ours")) < 1e-5
+    assert convert(tmp_path / "ours", model, check.Options()).difference < 1e-5
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["layer_norm_eps"] == 0.01
     with pytest.raises(UserError, match=r"the original program has no norm_eps 0.01"):
         write_checkpoint(tmp_path / "tf1", model.weights, model.architecture, 0, False)
@@ -123,9 +120,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["main", "generator", "body"])
 def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
     model = support.tiny()
-    exported = to_huggingface(model, part)
-    write_huggingface(tmp_path, model, exported)
-    assert difference(model, exported, str(tmp_path), part) < 1e-5
+    assert convert(tmp_path, model, check.Options(part)).difference < 1e-5
     again = read_model(str(tmp_path))
     for name, value in again.weights.items():
         there = name
@@ -156,10 +151,8 @@ HEADS = [
 @pytest.mark.parametrize(("task", "heads", "state", "hparams", "class_name"), HEADS, ids=[row[0] for row in HEADS])
 def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, class_name, tmp_path: Path) -> None:
     model = support.fine_tuned(task, heads, state, **hparams)
-    exported = to_huggingface(model)
-    assert exported.class_name == class_name and not exported.left_out
-    write_huggingface(tmp_path, model, exported)
-    assert difference(model, exported, str(tmp_path)) < 1e-5
+    exported, written = to_huggingface(model), convert(tmp_path, model, check.Options())
+    assert exported.class_name == class_name and not exported.left_out and written.difference < 1e-5
     config = json.loads((tmp_path / "config.json").read_text())
     if "labels" in state:
         assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]
@@ -182,41 +175,6 @@ def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
         config = golden.config(model_hparam_overrides=sizes)
         with pytest.raises(UserError, match=word):
             to_huggingface(model.changed(hparams=dataclasses.asdict(config)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "roberta"}, "roberta"),
-        ({"model_type": ["bert"]}, "model_type is"),
-        ({"hidden_act": "gelu_new"}, "gelu_new"),
-        ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0"),
-        ({"position_embedding_type": "relative_key"}, "relative_key"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"hidden_size": "24"}, "hidden_size must be int"),
-        ({"vocab_size": 599}, "600 tokens"),
-    ],
-)
-def test_directories_that_we_cannot_read_are_refused_with_the_reason(change, message: str, tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path, "ElectraForPreTraining")
-    (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForPreTraining") | change))
-    with pytest.raises(UserError, match=message):
-        read_model(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ("added_tokens.json", {"[E1]": 600}),
-        ("tokenizer.json", {"added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[E1]", "id": 600}]}),
-    ],
-)
-def test_tokens_beyond_the_vocabulary_are_refused(file: str, said: dict, tmp_path: Path) -> None:
-    write_tokenizer(tmp_path, support.tiny().tokens, Casing(), 512)
-    assert tokens_in(tmp_path) == support.tiny().tokens
-    (tmp_path / file).write_text(json.dumps(said))
-    with pytest.raises(UserError, match=r"beyond the WordPiece vocabulary, which ours cannot have: \[E1\]"):
-        tokens_in(tmp_path)
 
 
 def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
@@ -271,29 +229,6 @@ def test_the_written_tokenizer_strips_accents_where_ours_does(casing: Casing, tm
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).normalizer.normalize_str("Ärger")
     assert [theirs.encode()] == WordpieceTokenizer(support.tiny().tokens, *casing).normalize(["Ärger".encode()])
     assert casing_of(tmp_path).do_lower_case == casing.do_lower_case
-
-
-@pytest.mark.parametrize(
-    ("file", "said", "message"),
-    [
-        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class BertJapaneseTokeni"),
-        ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars false"),
-        ("tokenizer_config.json", {"do_lower_case": False, "strip_accents": True}, "strip_accents true for text that"),
-        ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer Sequence; no pre_tokenizer None"),
-        (
-            "tokenizer.json",
-            {
-                "normalizer": {"type": "BertNormalizer", "clean_text": False},
-                "pre_tokenizer": {"type": "BertPreTokenizer"},
-            },
-            "clean_text false",
-        ),
-    ],
-)
-def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: str, tmp_path: Path) -> None:
-    (tmp_path / file).write_text(json.dumps(said))
-    with pytest.raises(UserError, match=message):
-        casing_of(tmp_path)
 
 
 _DEFAULT = {"tokenizer_class": "ElectraTokenizer"}
@@ -379,32 +314,51 @@ def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Pa
 _CONFIG = oracle.config_of(_CLASSES)
 _INDEX = "model.safetensors.index.json"
 _OUTSIDE = "../outside.safetensors"
+_UNCLEAN = {
+    "normalizer": {"type": "BertNormalizer", "clean_text": False},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+_BEYOND = "beyond the WordPiece vocabulary, which ours cannot have: [E1]"
+# Changes of config.json, or what other files say; and the reason.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("config.json", {"model_type": "roberta"}, "roberta"),
+    ("config.json", {"model_type": ["bert"]}, "model_type is"),
+    ("config.json", {"hidden_act": "gelu_new"}, "gelu_new"),
+    ("config.json", {"layer_norm_eps": 0}, "layer_norm_eps must be above 0"),
+    ("config.json", {"position_embedding_type": "relative_key"}, "relative_key"),
+    ("config.json", {"is_decoder": True}, "is_decoder"),
+    ("config.json", {"hidden_size": "24"}, "hidden_size must be int"),
+    ("config.json", {"vocab_size": 599}, "600 tokens"),
+    ("config.json", {"architectures": [{"a": 1}]}, "architectures must be a text, got {'a': 1}"),
+    ("config.json", {"architectures": "A"}, "architectures must be a list, got 'A'"),
+    ("config.json", {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
+    ("config.json", {"id2label": {"0": "a", "1": 5}}, "id2label must name the classes 0 to 1 by texts"),
+    ("config.json", {"layer_norm_eps": "tiny"}, "layer_norm_eps must be float, got 'tiny'"),
+    ("config.json", {"num_hidden_layers": 2**70}, "num_hidden_layers must be an integer of 64 bits"),
+    ("config.json", {"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 (1000 at most)"),
+    ("config.json", {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
+    ("added_tokens.json", {"[E1]": 600}, _BEYOND),
+    ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
+    ("tokenizer.json", {"added_tokens": [{"content": "[E1]", "id": 600}]}, _BEYOND),
+    ("tokenizer.json", {"added_tokens": ["a"]}, "added_tokens must be an object, got 'a'"),
+    ("tokenizer.json", {"normalizer": {}, "pre_tokenizer": "x"}, "pre_tokenizer must be an object, got 'x'"),
+    ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer Sequence; no pre_tokenizer None"),
+    ("tokenizer.json", _UNCLEAN, "clean_text false"),
+    ("tokenizer_config.json", {"tokenizer_class": 5}, "tokenizer_class must be a text, got 5"),
+    ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class BertJapaneseTokenizer"),
+    ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars false"),
+    ("tokenizer_config.json", {"do_lower_case": False, "strip_accents": True}, "strip_accents true for text that"),
+    (_INDEX, {"weight_map": {"a": 3}}, "weight_map, an object of tensors and their files, is needed, got {'a': 3}"),
+    (_INDEX, {"weight_map": {"a": _OUTSIDE}}, f"names '{_OUTSIDE}': only files in its own folder are read"),
+    (_INDEX, {"weight_map": {"a": "x" * 300}}, "the name is too long"),
+]
 
 
-@pytest.mark.parametrize(
-    ("file", "said", "message"),
-    [
-        ("config.json", _CONFIG | {"architectures": [{"a": 1}]}, "architectures must be a text, got {'a': 1}"),
-        ("config.json", _CONFIG | {"architectures": "A"}, "architectures must be a list, got 'A'"),
-        ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
-        ("config.json", _CONFIG | {"id2label": {"0": "a", "1": 5}}, "id2label must name the classes 0 to 1 by texts"),
-        ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps must be float, got 'tiny'"),
-        ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers must be an integer of 64 bits"),
-        ("config.json", _CONFIG | {"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 (1000 at most)"),
-        ("config.json", _CONFIG | {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
-        ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
-        ("tokenizer.json", {"added_tokens": ["a"]}, "added_tokens must be an object, got 'a'"),
-        ("tokenizer.json", {"normalizer": {}, "pre_tokenizer": "x"}, "pre_tokenizer must be an object, got 'x'"),
-        ("tokenizer_config.json", {"tokenizer_class": 5}, "tokenizer_class must be a text, got 5"),
-        (_INDEX, {"weight_map": {"a": 3}}, "weight_map, an object of tensors and their files, is needed, got {'a': 3}"),
-        (_INDEX, {"weight_map": {"a": _OUTSIDE}}, f"names '{_OUTSIDE}': only files in its own folder are read"),
-        (_INDEX, {"weight_map": {"a": "x" * 300}}, "the name is too long"),
-    ],
-)
-def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "said", "message"), REFUSED)
+def test_directories_that_we_cannot_read_are_refused_in_one_line(file: str, said, message: str, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path / "model", _CLASSES)
     shutil.copy(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
-    (tmp_path / "model" / file).write_text(json.dumps(said))
+    (tmp_path / "model" / file).write_text(json.dumps(_CONFIG | said if file == "config.json" else said))
     with pytest.raises(UserError, match=re.escape(message)) as raised:
         read_model(str(tmp_path / "model"))
     assert "\n" not in str(raised.value)
@@ -437,6 +391,13 @@ def test_stored_numbers_of_positions_and_segments_are_passed_over(tmp_path: Path
     }
     save_file(tensors | numbers, tmp_path / "model.safetensors")
     assert read_model(str(tmp_path)).left_out == []
+
+
+def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
+    model = support.with_crc_weights(num_train_steps=3000, data_dir="elsewhere")
+    write_huggingface(tmp_path, model, to_huggingface(model))
+    card = (tmp_path / "README.md").read_text()
+    assert '"num_train_steps": 3000' in card and "elsewhere" not in card and "vocab.txt" not in card
 
 
 def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,43 +112,56 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) ->
 
 _SPANS = support.SPANS | dense(1, "answerable")
 _JOINT = _SPANS | dense(512, "end_hidden", inputs=256) | dense(1, "end", inputs=512)
+_TASKS: dict[str, Any] = {
+    "mnli": (dense(3), {"labels": ["contradiction", "entailment", "neutral"]}),
+    "sts": (dense(1), {}),
+    "pos": (dense(3), {"labels": ["DT", "NN", "VB"]}),
+    "squadv1": (_SPANS, {}),
+}
+_CUT = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "answerable_uses_start_logits": False}
 
 
-def _served(folder: Path, tasks: dict[str, Any], **hparams: Any) -> tuple[Predictor, Callable[..., Any]]:
-    """The model in memory, and its signatures out of a SavedModel that was written and loaded."""
-    model = support.fine_tuned_together(tasks, **hparams)
-    predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
-    tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
-    signatures = saved_model.task_signatures(predictor, tokenizer)
-    written = saved_model.write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
-    loaded = tf.saved_model.load(str(written))
+class _Served:
+    """A model in memory, and its signatures out of a SavedModel that was written and loaded."""
 
-    def run(task: str, *columns: Sequence[str]) -> dict[str, np.ndarray]:
-        given = {name: tf.constant(column) for name, column in zip(signatures[task].inputs, columns, strict=True)}
-        return {name: value.numpy() for name, value in loaded.signatures[task](**given).items()}
+    def __init__(self, folder: Path, tasks: dict[str, Any], **hparams: Any) -> None:
+        model = support.fine_tuned_together(tasks, **_CUT, **hparams)
+        self.predictor = Predictor(model, model.tokenizer())
+        tokenizer = saved_model.tokenizer_of(model, self.predictor.config.max_seq_length)
+        self.signatures = saved_model.task_signatures(self.predictor, tokenizer)
+        variables = self.predictor.model.trainable_variables
+        written = saved_model.write_saved_model(folder, self.signatures, variables, tokenizer)
+        self.loaded = tf.saved_model.load(str(written))
 
-    return predictor, run
+    def __call__(self, task: str, *columns: Sequence[str]) -> dict[str, np.ndarray]:
+        given = {name: tf.constant(column) for name, column in zip(self.signatures[task].inputs, columns, strict=True)}
+        return {name: value.numpy() for name, value in self.loaded.signatures[task](**given).items()}
+
+    def difference(self) -> float:
+        return saved_model.difference_from_strings(self.predictor, self.signatures, self.loaded)
 
 
-def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
-    state = {"labels": ["contradiction", "entailment", "neutral"]}
-    predictor, run = _served(tmp_path, {"mnli": (dense(3), state), "sts": (dense(1), {})}, average_orders=True)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> _Served:
+    return _Served(tmp_path_factory.mktemp("served"), _TASKS, joint_prediction=False, average_orders=True)
+
+
+def test_classes_and_values_are_those_of_predict(served: _Served) -> None:
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
-    found = run("mnli", *zip(*pairs, strict=True))
-    for row, answer in enumerate(predictor(pairs, "mnli")):
+    found = served("mnli", *zip(*pairs, strict=True))
+    for row, answer in enumerate(served.predictor(pairs, "mnli")):
         assert found["label"][row].decode() == answer["label"]
         names = [name.decode() for name in found["labels"][row]]
         for name, probability in zip(names, found["probabilities"][row], strict=True):
             assert abs(answer["probabilities"][name] - probability) < 1e-5
-    values = run("sts", *zip(*pairs, strict=True))["value"]
-    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs, "sts")], atol=1e-4)
+    values = served("sts", *zip(*pairs, strict=True))["value"]
+    np.testing.assert_allclose(values, [answer["label"] for answer in served.predictor(pairs, "sts")], atol=1e-4)
 
 
-def test_tags_are_those_of_predict(tmp_path: Path) -> None:
-    predictor, run = _served(tmp_path, {"pos": (dense(3), {"labels": ["DT", "NN", "VB"]})}, max_seq_length=16)
+def test_tags_are_those_of_predict(served: _Served) -> None:
     texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
-    found = run("pos", texts)
-    for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):
+    found = served("pos", texts)
+    for row, (text, answer) in enumerate(zip(texts, served.predictor(texts, "pos"), strict=True)):
         words = [word.decode() for word in found["words"][row] if word]
         assert words == text.split()
         scores = found["probabilities"][row]
@@ -160,24 +173,26 @@ def test_tags_are_those_of_predict(tmp_path: Path) -> None:
         np.testing.assert_allclose(scores[:fitting], answer["probabilities"][:fitting], atol=1e-5)
 
 
-@pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
-def test_spans_are_those_of_predict_also_where_documents_are_cut(heads, joint: bool, tmp_path: Path) -> None:
-    cut = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "joint_prediction": joint}
-    predictor, run = _served(tmp_path, {"squadv1": (heads, {})}, **cut, answerable_uses_start_logits=False)
+@pytest.mark.parametrize("joint", [False, True])
+def test_spans_are_those_of_predict_also_where_documents_are_cut(joint: bool, served: _Served, tmp_path: Path) -> None:
+    if joint:
+        served = _Served(tmp_path, {"squadv1": (_JOINT, {})})
     pairs = [("the man ?", "went to the house of ."), ("of ?", "a b c d e")]
-    found = run("squadv1", *zip(*pairs, strict=True))
-    for row, answer in enumerate(predictor(pairs)):
+    found = served("squadv1", *zip(*pairs, strict=True))
+    for row, answer in enumerate(served.predictor(pairs, "squadv1")):
         text = found["answer"][row].decode()
         assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
         assert 0 < found["probability"][row] <= 1
-    found = run("squadv1", ["of ?"], ["whereabouts"])  # a word of several pieces, of which an answer may be a later one
+    found = served("squadv1", ["of ?"], ["whereabouts"])  # a word of several pieces: an answer may be a later one
     assert not found["answer"][0].startswith(b"##")
-    tokenizer = saved_model.tokenizer_of(support.tiny(), predictor.config.max_seq_length)
-    difference = lambda: saved_model.difference_from_strings(predictor, tokenizer, tmp_path / "1")  # noqa: E731
-    assert difference() < 1e-5
-    [*_, bias] = (v for v in predictor.model.trainable_variables if "answerable" in v.name)
+    assert served.difference() < 1e-5
+
+
+def test_every_number_is_compared(served: _Served) -> None:
+    [*_, bias] = (v for v in served.predictor.model.trainable_variables if "answerable" in v.name)
     bias.assign_add(tf.ones_like(bias))
-    assert difference() > 0.5  # numbers are compared
+    assert served.difference() > 0.5
+    bias.assign_add(-tf.ones_like(bias))
 
 
 def test_marks_are_at_the_pieces_that_hold_a_spans_characters() -> None:

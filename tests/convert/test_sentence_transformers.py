@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,25 +29,21 @@ def _written(model: StoredModel, folder: Path) -> float:
     return sentence_transformers.difference(model, folder)
 
 
-def _projected(monkeypatch: pytest.MonkeyPatch, mode: str) -> StoredModel:
+def _projected(pooling: str) -> StoredModel:
     """A model whose vectors are a projection to 16 numbers."""
-    scope = "task_specific/pairs/projection"
-    random = np.random.default_rng(0)
-    weights = {f"{scope}/kernel": random.normal(size=[128, 16]), f"{scope}/bias": random.normal(size=[16])}
-    monkeypatch.setattr(sentence_transformers, "pooling_of", lambda model: mode)
-    of_head = {name: value.astype(np.float32) for name, value in weights.items()}
-    return support.tiny().changed(weights=dict(support.tiny().weights) | of_head)
+    hparams: dict[str, Any] = {"classifier_pooling": pooling, "embedding_projection": 16}
+    return support.fine_tuned("sentence_embedding", support.dense(16, "projection"), {}, **hparams)
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls"])
-def test_the_files_say_the_same_vectors(mode: str, tmp_path: Path, monkeypatch) -> None:
-    assert _written(_projected(monkeypatch, mode), tmp_path) < 1e-5
+def test_the_files_say_the_same_vectors(mode: str, tmp_path: Path) -> None:
+    assert _written(_projected(mode), tmp_path) < 1e-5
     [_, pooling, dense, last] = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert [kind.split(".")[-1] for kind in (pooling, dense, last)] == ["Pooling", "Dense", "Normalize"]
     said = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
     said["pooling_mode_mean_tokens"] = not said["pooling_mode_mean_tokens"]
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(said))
-    assert sentence_transformers.difference(_projected(monkeypatch, mode), tmp_path) > 1e-2
+    assert sentence_transformers.difference(_projected(mode), tmp_path) > 1e-2
 
 
 def test_as_many_tokens_are_read_as_embed_reads(tmp_path: Path) -> None:
@@ -70,8 +67,8 @@ assert "tensorflow" not in sys.modules
     importlib.util.find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
 )
 @pytest.mark.parametrize("projected", [False, True])
-def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_path: Path, monkeypatch) -> None:
-    model = _projected(monkeypatch, "mean") if projected else support.tiny()
+def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_path: Path) -> None:
+    model = _projected("mean") if projected else support.tiny()
     _written(model, tmp_path / "folder")
     command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/folder", json.dumps(TEXTS), f"{tmp_path}/found.npy"]
     subprocess.run(command, check=True, cwd=tmp_path)

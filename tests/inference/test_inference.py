@@ -299,7 +299,7 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
         return
     ids = _inputs(loaded, TEXTS[0])[0].numpy()
     inputs = Encoded(ids, np.ones_like(ids), np.zeros_like(ids))
-    logits = check.outputs(loaded.source, "main", inputs)["task"][0]
+    logits = check.outputs(loaded.source, "main", inputs)["logits"][0]
     if "Token" in name:
         [answer] = loaded.predict([TEXTS[0]])
         firsts = [place for place, token in enumerate(loaded.tokenizer.convert_ids_to_tokens(ids[0]))

@@ -53,7 +53,7 @@ SPANS = dense(1, "start", "end")
 
 
 def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> StoredModel:
-    """The tiny encoder with a random head: name below task_specific/<task> -> shape."""
+    """The tiny encoder's first layer with a random head: name below task_specific/<task> -> shape."""
     return fine_tuned_together({task: (heads, state)}, **hparams)
 
 
@@ -61,8 +61,10 @@ def fine_tuned_together(tasks: dict[str, tuple[dict[str, list[int]], dict[str, A
     """The same of several tasks, each with its head and state."""
     given = {"task_names": [*tasks], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
     given |= {"vocab_size": 600, "max_seq_length": 64}
-    given |= {"model_hparam_overrides": tiny().hparams["model_hparam_overrides"]}
-    weights = {name: value for name, value in tiny().weights.items() if name.startswith("electra/")}
+    given |= {"model_hparam_overrides": tiny().hparams["model_hparam_overrides"] | {"num_hidden_layers": 1}}
+    weights = {
+        name: value for name, value in tiny().weights.items() if name.startswith("electra/") and "/layer_1/" not in name
+    }
     for task, (heads, _) in tasks.items():
         random = np.random.RandomState(3)
         weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
