@@ -222,8 +222,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
     results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
 
-    # Objectives that train the main network, of which a run has one at most, and what cards of models call objectives.
-    # A paper with an objective of its own extends both.
+    # Objectives that train the main network, of which a run has one at most. A paper with one of its own extends them.
     MAIN_OBJECTIVES: ClassVar[tuple[str, ...]] = (
         "electra_objective",
         "electric_objective",
@@ -231,15 +230,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "all_tokens_mlm_objective",
         "corrective_lm_objective",
     )
-    TITLES: ClassVar[dict[str, str]] = {
-        "adversarial_generator": "an adversarial generator",
-        "electra_objective": "replaced-token detection (ELECTRA)",
-        "electric_objective": "noise-contrastive estimation (Electric)",
-        "replace_mlm_objective": "Replace MLM",
-        "all_tokens_mlm_objective": "All-Tokens MLM",
-        "corrective_lm_objective": "corrective language modelling (COCO-LM)",
-        "sequence_contrast_objective": "sequence contrast (COCO-LM)",
-    }
 
     # The way in.
 
@@ -390,12 +380,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     def trains_main_network(self) -> bool:
         """True with a main network beside the generator; a run without one is BERT's."""
         return bool(self.main_objectives)
-
-    @property
-    def titles(self) -> list[str]:
-        """The run's objectives, as cards of models call them."""
-        found = [title for name, title in self.TITLES.items() if getattr(self, name)]
-        return found if self.trains_main_network else ["masked language modelling (BERT)", *found]
 
     @property
     def default_predictions(self) -> int:

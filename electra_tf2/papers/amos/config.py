@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import ClassVar
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.flops import Part, language_model_head
@@ -25,8 +24,6 @@ class Config(PretrainingConfig):
         "factor of the main network's gradient where it reaches the shares of generator_exits: -1: samples become "
         "harder (AMOS); 0: the shares are not trained",
     )
-
-    TITLES: ClassVar[dict[str, str]] = {"generator_exits": "a mixture of generators (AMOS)"} | PretrainingConfig.TITLES
 
     @property
     def no_probabilities(self) -> str:

@@ -30,10 +30,6 @@ class Config(PretrainingConfig):
     init_from_teacher: bool = hparam(False, "start from the teacher's weights; layers 0, 2, 4, ... of twice as many")
 
     @property
-    def titles(self) -> list[str]:
-        return [*super().titles, *(["distillation from a teacher (DistilBERT)"] if self.teacher else [])]
-
-    @property
     def compares_tokens(self) -> bool:
         """True if BERT learns the teacher's distribution at masked positions."""
         return bool(self.teacher and self.distill_token_weight and not self.trains_main_network)

@@ -20,9 +20,6 @@ class Config(PretrainingConfig):
     choice_candidates: int = hparam(10, "classes: the rejection, and words that the generator samples", at_least=2)
 
     MAIN_OBJECTIVES: ClassVar[tuple[str, ...]] = (*PretrainingConfig.MAIN_OBJECTIVES, "multiple_choice_objective")
-    TITLES: ClassVar[dict[str, str]] = PretrainingConfig.TITLES | {
-        "multiple_choice_objective": "multiple choice among candidates (MC-BERT)"
-    }
 
     @property
     def no_probabilities(self) -> str:

@@ -6,7 +6,7 @@
 import dataclasses
 import os
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.hparams import free_hparam, hparam
@@ -36,10 +36,6 @@ class Config(PretrainingConfig):
     cooccurrence_file: str = free_hparam(
         "", "file of mpa_objective's table, of electra build-table; default <data_dir>/cooccurrence.npz", place="read"
     )
-
-    TITLES: ClassVar[dict[str, str]] = PretrainingConfig.TITLES | {
-        "mpa_objective": "a penalty of attention to what misled (MPA)"
-    }
 
     def derived(self) -> dict[str, Any]:
         default = os.path.join(self.data_dir, "cooccurrence.npz")

@@ -56,10 +56,6 @@ class Config(PretrainingConfig):
         "", "file of tf_idf's table, of electra build-table; default <data_dir>/document_frequency.npz", place="read"
     )
 
-    @property
-    def titles(self) -> list[str]:
-        return [*super().titles, *(f"the auxiliary task {task}" for task in self.aux_tasks)]
-
     def derived(self) -> dict[str, Any]:
         default = os.path.join(self.data_dir, "document_frequency.npz")
         return super().derived() | {"document_frequency_file": self.document_frequency_file or default}
