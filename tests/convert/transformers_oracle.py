@@ -88,7 +88,8 @@ def on_arrays(model: Any, arrays: Any) -> dict[str, Any]:
 
 
 def on_texts(model: Any, folder: str, texts: list[str]) -> dict[str, Any]:
-    tokenizer, found = transformers.AutoTokenizer.from_pretrained(folder), {}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found: dict[str, Any] = {}
     for number, text in enumerate(texts):
         inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True, truncation=True, max_length=512)
         own = {"ids": inputs["input_ids"], "offsets": inputs.pop("offset_mapping"), **outputs(model, inputs)}
