@@ -36,6 +36,7 @@ from electra_tf2.util.hparams import checked, closest, free_on_resume, layered, 
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_bytes, read_json
 from electra_tf2.util.recipes import recipe_names
+from electra_tf2.util.tables import SPLITS
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
@@ -46,6 +47,14 @@ def check_vocabulary(config: FinetuningConfig) -> None:
             f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: "
             "give the vocabulary that the model was pre-trained with, or its --vocab-size"
         )
+
+
+def check_files(given: dict[str, Any]) -> None:
+    """Raises UserError if a file that is named by a flag is not there."""
+    for split in SPLITS:
+        path = given.get(f"{split}_file")
+        if path and not Path(path).exists():
+            raise UserError(f"--{split}-file: there is no file {path}")
 
 
 def check_start(config: FinetuningConfig) -> None:
@@ -67,6 +76,7 @@ def main() -> int:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):
         raise UserError("do_train and do_eval are both false: nothing to do")
+    check_files(given)
     if given.get("do_train", True):
         config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
         check_start(config)
@@ -139,6 +149,8 @@ def label(given: dict[str, Any], source: str) -> int:
             sys.__stdout__.reconfigure(encoding="utf-8")  # whatever a terminal shows: it is a file for others to read
         print(answers, end="")
     else:
+        if os.path.isfile(output):
+            print(f"note: {output} was there and is replaced", file=sys.stderr)
         write_atomically(output, answers)
         say(f"labelled {source}: {output}")
     return 0

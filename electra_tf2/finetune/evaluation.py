@@ -1,6 +1,5 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
-import functools
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -46,12 +45,8 @@ class Evaluation:
         self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end
 
     def prepare(self) -> FeatureTable | None:
-        """Reads and shows everything that the run will need, once. Returns the training features of all tasks, None if
+        """Reads and shows everything that the run will need. Returns the training features of all tasks, None if
         nothing is trained. Raises UserError: what is missing or wrong in the files."""
-        return self._training_table
-
-    @functools.cached_property
-    def _training_table(self) -> FeatureTable | None:
         config = self.config
         for task in self.tasks:
             if config.do_eval or config.eval_every_steps or config.keep_best:

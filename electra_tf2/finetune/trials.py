@@ -59,6 +59,7 @@ class Trials:
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
         self.folders = [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
+        self._prepared = functools.cache(self.evaluation.prepare)
         self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
@@ -112,7 +113,7 @@ class Trials:
 
     def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
         config, folder = self.config, held.path
-        train = self.evaluation.prepare()
+        train = self._prepared()
         assert train is not None
         steps = number_of_steps(config, train.examples)
         inputs = f"{train.examples:,} {'inputs' if self.tasks[0].choices == 1 else 'questions'}"
@@ -177,7 +178,7 @@ class Trials:
 
     def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
         config = self.config
-        self.evaluation.prepare()
+        self._prepared()
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
         say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
         newest, steps = max([step, *checkpoint_files.steps(folder)]), read_made_of(folder).get("steps", 0)

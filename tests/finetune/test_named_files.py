@@ -80,9 +80,10 @@ def test_predictions_as_a_table(learned, tmp_path):
     folder, _ = learned
     model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
     new = write_reviews(tmp_path / "new.csv", rows=9, delimiter=",")  # other than in training
+    (tmp_path / "out.tsv").touch()
     words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.tsv"]
     done = run_program("run_finetuning.py", *words)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "out.tsv was there and is replaced" in done.stderr, done.stderr
     with open(tmp_path / "out.tsv", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [row["id"] for row in rows] == [str(number) for number in range(9)] and "\nc" in rows[0]["the text"]
@@ -145,6 +146,11 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
     ):
         with pytest.raises(UserError, match=message):
             config(tmp_path, **wrong)
+
+
+def test_a_file_that_is_not_there_is_named_by_its_flag():
+    done = run_program("run_finetuning.py", "--train-file", "nosuch.csv", "--model", "electra_mini")
+    assert done.errors == ["error: --train-file: there is no file nosuch.csv"] and "layers of" not in done.stdout
 
 
 def test_a_folder_of_the_files_name_is_another_tasks(tmp_path):
