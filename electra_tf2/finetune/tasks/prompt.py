@@ -11,49 +11,22 @@ import re
 import string
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
-from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import MaskedLanguageModel
-from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.model.other_heads import CopyHead, vocabulary_head
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.other_heads import vocabulary_head
 from electra_tf2.settings.built_in import Prompt
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import places
-
-
-class Filler(Layer):
-    """COCO-LM's auxiliary network, which fills a prompt's [MASK], and the main network's copy head (ours).
-
-    The auxiliary network is as pre-training left it, with embeddings of its own, so that training the main network does
-    not change what it says.
-    """
-
-    def __init__(self, architecture: Architecture, main: Architecture, mask_id: int, compute_dtype: str) -> None:
-        super().__init__("")
-        self.auxiliary = MaskedLanguageModel(Encoder("generator", architecture, compute_dtype=compute_dtype))
-        self.copy_head = CopyHead("copy_predictions", main)
-        self.mask_id = mask_id
-
-    def filled(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
-        """int32 [B, L]: the ids with the likeliest word at `mask_positions`, wherever there is a [MASK]."""
-        places = inputs.labels["mask_positions"][:, tf.newaxis]
-        states = self.auxiliary.encoder(input_ids, inputs.input_mask, inputs.segment_ids).sequence
-        words = tf.argmax(self.auxiliary.head(tf.gather(states, places, batch_dims=1)), -1, tf.int32)  # [B, 1]
-        at_mask = tf.equal(tf.range(tf.shape(input_ids)[1]), places) & tf.equal(input_ids, self.mask_id)
-        return tf.where(at_mask, words, input_ids)
 
 
 class LabelWordHead(Head):
@@ -61,8 +34,6 @@ class LabelWordHead(Head):
 
     For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
     [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
-    Where a word was filled in, its own p has p_copy besides (equation 2); divided by the same factor and the softmax's
-    normaliser Z, that adds Z p_copy / (1 - p_copy) to the exponential of its logit.
 
     Args:
       transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
@@ -75,14 +46,6 @@ class LabelWordHead(Head):
         super().__init__("", seed)
         self.language_model = vocabulary_head(scope, encoder, transform, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
-        self.filler: Filler | None = None
-
-    @property
-    def frozen(self) -> Sequence[tf.Variable]:
-        return () if self.filler is None else self.filler.auxiliary.trainable_variables
-
-    def rewritten(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
-        return input_ids if self.filler is None else self.filler.filled(input_ids, inputs)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
@@ -95,11 +58,6 @@ class LabelWordHead(Head):
         words = tf.gather(self.language_model.table, self.word_ids)
         logits = tf.matmul(hidden, words, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
-        if self.filler is not None:
-            copied = tf.equal(tf.gather(inputs.input_ids, places, batch_dims=1), self.word_ids)  # [B, words]
-            log_normalizer = tf.reduce_logsumexp(self.language_model(states), -1)  # [B, 1]
-            by_copying = self.filler.copy_head(states) + log_normalizer
-            logits += tf.where(copied, tf.nn.softplus(by_copying - logits), 0.0)  # log(exp(a) + exp(b))
         if self.regression:
             # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
             targets = inputs.labels["targets"]
@@ -126,24 +84,6 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
         "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
         "(--no-untied-generator)"
     )
-
-
-def generator_sizes(checkpoint: str | None) -> Architecture:
-    """Sizes of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
-
-    Raises:
-      UserError: the checkpoint has no such generator or network.
-    """
-    assert checkpoint is not None, "checked with the hparams"
-    model = open_model(checkpoint)
-    needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
-    if not (model.is_run and model.has_generator and all(name in model.weights for name in needed)):
-        raise UserError(
-            f"prompt_mask_mode needs the auxiliary network and the copy head of COCO-LM's pre-training "
-            f"(corrective_lm_objective), which {checkpoint} has not"
-        )
-    kept = {name: value for name, value in model.hparams.items() if name not in places(PretrainingConfig)}
-    return PretrainingConfig.from_dict(kept).generator_architecture
 
 
 MASK = "[MASK]"
@@ -231,7 +171,6 @@ class PromptTask(TextTask):
         literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
-        self._auxiliary: Architecture | None = None  # of what fills [MASK]
         self._pools: dict[bool, tuple[list[_Prompted], list[list[int]]]] = {}  # for new text, for the task's files
         self._kept: list[TextExample] = []
 
@@ -345,12 +284,7 @@ class PromptTask(TextTask):
     def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
         scope, transform = self._head or language_model_head(self.config.init_checkpoint)
         self._head = scope, transform
-        head = LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = self._auxiliary or generator_sizes(self.config.init_checkpoint)
-            mask_id = self.tokenizer.special.mask
-            head.filler = Filler(self._auxiliary, encoder.architecture, mask_id, self.config.precision)
-        return head
+        return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
@@ -360,14 +294,11 @@ class PromptTask(TextTask):
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
         chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
         kept = [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
-        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
-        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
+        return super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = Architecture(**saved["auxiliary"])
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
     def mean_prediction(self, means: Prediction) -> Prediction:

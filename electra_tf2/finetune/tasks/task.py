@@ -118,16 +118,6 @@ class HeadOutput(NamedTuple):
 class Head(Layer):
     """Base of heads; variables under "task_specific/<task>" as in the original."""
 
-    @property
-    def frozen(self) -> Sequence[tf.Variable]:
-        """Those of its variables that are loaded and kept, but not trained."""
-        return ()
-
-    def rewritten(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
-        """int32 [B, L]: what the encoder is to read instead of `input_ids`; `inputs` without its output."""
-        del inputs
-        return input_ids
-
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
         """float32 [B, ...], what other programs' heads of the kind say; not every kind has such."""
         raise NotImplementedError
