@@ -18,7 +18,8 @@ import tensorflow as tf
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.finetune.tasks.task import SAMPLES, Task
+from electra_tf2.finetune.tasks.exports import SAMPLES
+from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.network import LOGITS, STATES

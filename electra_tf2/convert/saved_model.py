@@ -20,7 +20,7 @@ import tensorflow as tf
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.network_file import refuse_prompts
 from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
-from electra_tf2.finetune.tasks.task import SAMPLES, Signature, strings
+from electra_tf2.finetune.tasks.exports import SAMPLES, Signature, strings
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.model import Model

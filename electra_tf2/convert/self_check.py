@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded, Text, encode
-from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks.heads import HeadInput
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.network import LOGITS, STATES

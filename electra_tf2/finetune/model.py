@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import Batch, FeatureTable
-from electra_tf2.finetune.tasks.task import HeadInput, HeadOutput, Prediction, Task
+from electra_tf2.finetune.tasks.heads import HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host

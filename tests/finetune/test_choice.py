@@ -15,8 +15,8 @@ from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.task import Features, HeadInput, Label
-from electra_tf2.finetune.tasks.text_heads import ChoiceHead
+from electra_tf2.finetune.tasks.heads import ChoiceHead, HeadInput
+from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError

@@ -10,9 +10,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.results import data_table, errors_of, labelled_lines, labelled_table, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.tagging import TaggingHead
-from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks.text_heads import ClassificationHead
+from electra_tf2.finetune.tasks.heads import ClassificationHead, HeadInput, TaggingHead
 from electra_tf2.util.errors import UserError
 from tests.finetune.conftest import WORDS
 from tests.support import finetuning as support

@@ -13,8 +13,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, language_model_head
-from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks.heads import HeadInput, LabelWordHead
+from electra_tf2.finetune.tasks.prompt import PromptTask, language_model_head
 from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
+from electra_tf2.finetune.tasks.heads import AnswerHead, HeadInput
+from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import max_context, read_questions, windows_of
-from electra_tf2.finetune.tasks.task import HeadInput
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

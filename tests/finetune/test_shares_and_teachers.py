@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, read_outputs
-from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks.text_heads import ClassificationHead
+from electra_tf2.finetune.tasks.heads import TEACHER, ClassificationHead, HeadInput
+from electra_tf2.finetune.tasks.targets import Classes, Scale, read_outputs
 from electra_tf2.model.softmax import soft_losses
 from electra_tf2.util.errors import UserError
 from tests.finetune.test_run_finetuning import run

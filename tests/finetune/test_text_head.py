@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks.text_heads import ChoiceHead, ClassificationHead, SpanHead
+from electra_tf2.finetune.tasks.heads import ChoiceHead, ClassificationHead, HeadInput, SpanHead
 from tests.support import finetuning as support
 
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)

@@ -15,36 +15,24 @@ import abc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature
 from electra_tf2.finetune.tasks.files import write_json_lines
+from electra_tf2.finetune.tasks.heads import ChoiceHead, ClassificationHead, Head
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.finetune.tasks.targets import probabilities
-from electra_tf2.finetune.tasks.task import (
-    EmptyText,
-    Features,
-    Head,
-    Label,
-    Predict,
-    Prediction,
-    Signature,
-    Split,
-    Task,
-)
-from electra_tf2.finetune.tasks.text_heads import ChoiceHead, ClassificationHead
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import field, read_json
 from electra_tf2.util.tables import open_table
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class Item(NamedTuple):
@@ -127,22 +115,17 @@ class ChoiceTask(Task):
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
         rows = enumerate(self.objects(split))
-        passages = [self._read(row, where, number, labelled) for number, (where, row) in rows]
+        passages = [self.example(row, where, number, labelled) for number, (where, row) in rows]
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
-        return self._split(passages)
+        return self.split_of(passages, split)
 
     def objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """(where it stands, the object) of the objects of a split."""
         for table in map(open_table, self.paths(split)):
             yield from ((table.where(line), row) for line, row in table.readable())
 
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        return self._split(
-            [self._read(row, f"{where}, line {number + 1}", number, False) for number, row in enumerate(rows)]
-        )
-
-    def _read(self, row: dict[str, Any], where: str, number: int, labelled: bool) -> Passage:
+    def example(self, row: dict[str, Any], where: str, number: int, labelled: bool = False) -> Passage:
         try:
             passage = self.passage(row, number, labelled)
         except UserError as error:
@@ -156,7 +139,7 @@ class ChoiceTask(Task):
             raise UserError(f"{where}: no question")
         return passage
 
-    def _split(self, passages: Sequence[Passage]) -> Split:
+    def split_of(self, passages: Sequence[Passage], split: str) -> Split:
         items = [item for passage in passages for item in passage.items]
         # A text that stands in several inputs is tokenised once.
         texts = list(dict.fromkeys(text for item in items for pair in item.candidates for text in pair))
@@ -180,9 +163,9 @@ class ChoiceTask(Task):
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
         names = tuple(range(self.choices if self.choices > 1 else 3))
         candidates = [tuple((first, f"{second} {number}") for number in names) for first, second in texts]
-        return self._split([Passage(0, (Item(0, of_item, names, None),)) for of_item in candidates])
+        return self.split_of([Passage(0, (Item(0, of_item, names, None),)) for of_item in candidates], "new")
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B, C] twice, the texts of each candidate's input -> probabilities float32 [B, C], and the number of
         the likeliest, best int32 [B]."""
 

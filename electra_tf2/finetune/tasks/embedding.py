@@ -11,7 +11,7 @@ B rows, N examples, H hidden.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,33 +19,17 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.task import (
-    EmptyText,
-    Features,
-    Head,
-    HeadInput,
-    HeadOutput,
-    Label,
-    Predict,
-    Prediction,
-    Signature,
-    Split,
-    Task,
-    strings,
-)
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
+from electra_tf2.finetune.tasks.heads import ContrastHead
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.layers import Dense, SeedStream
-from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.settings.built_in import BUILT_IN, TextSettings
 from electra_tf2.settings.metrics import pearson, spearman
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
 _COLUMNS = (
@@ -57,7 +41,6 @@ _PAIR = (("text1", "sentence1", "sentence_A"), ("text2", "sentence2", "sentence_
 _SCORED_PAIRS = TextSettings(
     _PAIR, ("score", "label", "similarity"), metrics=("spearman", "pearson"), value_range=(-np.inf, np.inf)
 )
-_IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
 
 
 class EmbeddingTask(Task):
@@ -132,7 +115,7 @@ class EmbeddingTask(Task):
         if split != "train":
             self.path(split)  # which says what would do where there is none
             task, of_task = self._scored[split]
-            return self._pairs(task.examples(of_task))
+            return self.split_of(task.examples(of_task), split)
         examples = [(text, positive or text, negative) for text, positive, negative in self._training_texts()]
         choices = self.choices
         distinct = dict.fromkeys(["", *(text for texts in examples for text in texts)])
@@ -141,19 +124,16 @@ class EmbeddingTask(Task):
         pairs = [TextExample(texts[:choices], None) for texts in examples]
         return Split(pairs, features, [choices] * len(pairs), labelled=False)
 
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        """A text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
-        examples = []
-        for number, row in enumerate(rows, start=1):
-            texts = [_of_row(row, names) for names in (_PAIR if _of_row(row, _PAIR[1]) is not None else _COLUMNS[:1])]
-            if not all(isinstance(text, str) for text in texts):
-                raise UserError(f"{where}, line {number}: a text, or text1 and text2, are needed; got {shown(row)}")
-            if not all(str(text).strip() for text in texts):
-                raise EmptyText(f"{where}, line {number}: an empty sentence")
-            examples.append(TextExample(tuple(map(str, texts)), None))
-        return self._pairs(examples)
+    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
+        """Of a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
+        texts = [_of_row(row, names) for names in (_PAIR if _of_row(row, _PAIR[1]) is not None else _COLUMNS[:1])]
+        if not all(isinstance(text, str) for text in texts):
+            raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
+        if not all(str(text).strip() for text in texts):
+            raise EmptyText(f"{where}: an empty sentence")
+        return TextExample(tuple(map(str, texts)), None)
 
-    def _pairs(self, examples: Sequence[TextExample]) -> Split:
+    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         features = self._features([text for example in examples for text in example.texts], {})
         labelled = all(example.label is not None for example in examples)
         return Split(examples, features, [len(example.texts) for example in examples], labelled)
@@ -170,7 +150,7 @@ class EmbeddingTask(Task):
 
     # Outputs.
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B] -> `embedding` float32 [B, H or the projection's width], of length 1."""
 
         def vectors(text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -178,7 +158,7 @@ class EmbeddingTask(Task):
 
         return Signature(strings("text"), vectors, lambda example: {"text": example.texts[0]})
 
-    def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
+    def make_head(self, encoder: Encoder, seed: int) -> ContrastHead:
         scope, width = self.scope, encoder.architecture.hidden_size
         choices, rarity = (self.choices, self._rarity()) if self.config.do_train else (2, None)
         return ContrastHead(scope, width, choices, rarity, self.config, seed)
@@ -220,65 +200,6 @@ class EmbeddingTask(Task):
             {"embedding": own[0].tolist()} if len(own) == 1 else {"similarity": float(own[0] @ own[1])}
             for own in split.by_example([prediction["embedding"] for prediction in predictions])
         ]
-
-
-class ContrastHead(Head):
-    """The softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
-
-    Without variables: what is learned is the encoder. Texts are compared with those of their micro-batch on their
-    device; those equal to the text or to its partner, or partners of an equal text, are left out.
-
-    Args:
-      choices: texts of an example, which lie together: the text, its partner, and with 3 its negative.
-    """
-
-    def __init__(
-        self, scope: str, hidden_size: int, choices: int, rarity: np.ndarray | None, config: FinetuningConfig, seed: int
-    ) -> None:
-        super().__init__(scope, seed)
-        self.projection = None
-        if width := config.embedding_projection:
-            self.projection = Dense(f"{scope}/projection", hidden_size, width, orthogonal, seed)
-        self.choices, self.rarity, self.lexical_weight = choices, rarity, config.lexical_weight
-        self.pooling, self.temperature = config.classifier_pooling, config.contrast_temperature
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `text`. Losses: the example's, in equal parts on its rows. Predictions: float32
-        `embedding` [B, H], of length 1."""
-        del seeds
-        vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
-        if not training:
-            return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
-        # [N, H] and [N] of each place; candidates [N (choices - 1), H].
-        vectors = tf.unstack(tf.reshape(vectors, [-1, self.choices, vectors.shape[-1]]), axis=1)
-        texts = tf.unstack(tf.reshape(inputs.labels["text"], [-1, self.choices]), axis=1)
-        candidates, names = tf.concat(vectors[1:], 0), tf.concat(texts[1:], 0)
-        cosines = tf.matmul(vectors[0], candidates, transpose_b=True)
-        anchors = tf.concat([texts[0], *map(tf.zeros_like, texts[2:])], 0)  # the texts whose partners candidates are
-        same = (names == 0) | (names == texts[0][:, tf.newaxis]) | (names == texts[1][:, tf.newaxis])
-        same |= anchors == texts[0][:, tf.newaxis]
-        rows = tf.range(tf.shape(cosines)[0])
-        own = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
-        logits = tf.where(same & ~own, _IMPOSSIBLE, cosines / self.temperature)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
-        if self.rarity is not None:
-            words = _words(inputs, self.rarity)
-            words = tf.unstack(tf.reshape(words, [-1, self.choices, words.shape[-1]]), axis=1)
-            targets = tf.matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
-            errors = tf.where(names == 0, 0.0, tf.square(cosines - targets))
-            # A text's partner counts as much as all others, whose cosines differ little.
-            weights = tf.where(own, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
-            losses += self.lexical_weight * tf.reduce_sum(weights * errors, -1)
-        return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
-
-
-def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
-    """float32 [B, V] of length 1, log(1 + count) * rarity of each wordpiece."""
-    assert inputs.input_ids is not None
-    ids = inputs.input_ids * inputs.input_mask
-    places = tf.stack([tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids), ids], -1)
-    counts = tf.scatter_nd(places, tf.ones_like(ids, tf.float32), [tf.shape(ids)[0], len(rarity)])
-    return tf.math.l2_normalize(tf.math.log1p(counts) * rarity, -1)
 
 
 def read_texts(path: Path) -> list[tuple[str, str, str]]:

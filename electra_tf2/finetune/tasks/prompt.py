@@ -14,57 +14,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf2.corpus.encoding import truncated_lengths
+from electra_tf2.finetune.tasks.heads import LabelWordHead
 from electra_tf2.finetune.tasks.targets import Scale
-from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.layers import SeedStream
-from electra_tf2.model.other_heads import vocabulary_head
 from electra_tf2.settings.built_in import Prompt
 from electra_tf2.util.errors import UserError, shown
-
-
-class LabelWordHead(Head):
-    """Softmax over the label words (LM-BFF, equation 1): the pre-trained head, restricted to a few rows.
-
-    For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
-    [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
-
-    Args:
-      transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
-      word_ids: one per label; the two ends of a regression.
-    """
-
-    def __init__(
-        self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
-    ) -> None:
-        super().__init__("", seed)
-        self.language_model = vocabulary_head(scope, encoder, transform, seed)
-        self.word_ids, self.regression = tf.constant(word_ids), regression
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
-
-        Predictions: float32 [B, words] logits.
-        """
-        places = inputs.labels["mask_positions"][:, tf.newaxis]
-        states = tf.gather(inputs.sequence, places, batch_dims=1)
-        hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
-        words = tf.gather(self.language_model.table, self.word_ids)
-        logits = tf.matmul(hidden, words, transpose_b=True)
-        logits += tf.gather(self.language_model.output_bias, self.word_ids)
-        if self.regression:
-            # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
-            targets = inputs.labels["targets"]
-            losses = tf.nn.softmax_cross_entropy_with_logits(tf.stack([1.0 - targets, targets], -1), logits)
-        else:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
-        return HeadOutput(losses, {} if training else {"logits": logits})
 
 
 def language_model_head(checkpoint: str | None) -> tuple[str, bool]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,142 +10,14 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks import qa_answers, qa_files
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.task import (
-    EmptyText,
-    Features,
-    Head,
-    HeadInput,
-    HeadOutput,
-    Label,
-    Predict,
-    Prediction,
-    Signature,
-    Split,
-    Task,
-    strings,
-)
+from electra_tf2.finetune.tasks.heads import AnswerHead
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import PredictionHead
-from electra_tf2.model.initializers import glorot_uniform
-from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
-
-_HIDDEN = 512
-FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
-
-
-class AnswerHead(Head):
-    """Start logits; end logits given the start (joint_prediction) or not; whether there is no answer.
-
-    With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
-    best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
-    of shape [B, beam, L, 2H] exists.
-    """
-
-    def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
-        super().__init__(scope, seed)
-        self.config, self.gelu = config, activation("gelu")
-        self.prediction_head = None
-        if config.architecture.head_style == "modernbert":
-            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
-
-        def dense(name: str, input_size: int, output_size: int) -> Dense:
-            return Dense(f"{scope}/{name}", input_size, output_size, glorot_uniform, seed)
-
-        self.start = dense("start", hidden_size, 1)
-        if config.joint_prediction:
-            self.end_hidden = dense("end_hidden", 2 * hidden_size, _HIDDEN)
-            self.end = dense("end", _HIDDEN, 1)
-        else:
-            self.end = dense("end", hidden_size, 1)
-        self.answerable = None
-        if config.answerable_classifier:
-            self.answerable_hidden = None
-            if config.answerable_uses_start_logits:
-                self.answerable_hidden = dense("answerable_hidden", 2 * hidden_size, _HIDDEN)
-            self.answerable = dense("answerable", _HIDDEN if self.answerable_hidden else hidden_size, 1)
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Losses: mean of start and end, plus answerable_weight times that of answerability.
-
-        Labels: int32 [B] `start_positions`, `end_positions`, `is_impossible`. Predictions with joint_prediction:
-        float32 `start_top_log_probs` [B, K], int32 `start_top_index` [B, K], and `end_top_*` [B, K, K]; else
-        `start_logits`, `end_logits` [B, L]. Always `answerable_logit` [B], positive means impossible.
-        """
-        del seeds  # the original has no dropout here
-        states, labels = inputs.sequence, inputs.labels
-        if self.prediction_head is not None:
-            states = self.prediction_head(states)
-        allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
-        allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], 1)  # [CLS]: no answer here
-        penalty = FORBIDDEN * (allowed - 1.0)
-        start_logits = _logit(self.start, states) + penalty
-        start_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["start_positions"], start_logits)
-        if self.config.joint_prediction:
-            gold = tf.gather(states, labels["start_positions"][:, tf.newaxis], batch_dims=1)
-            end_logits = tf.squeeze(self._end_logits(gold, states), 1) + penalty
-        else:
-            end_logits = _logit(self.end, states) + penalty
-        end_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["end_positions"], end_logits)
-        losses = 0.5 * (start_losses + end_losses)
-        answerable = tf.zeros_like(losses)
-        if self.answerable is not None:
-            answerable = self._answerable_logit(states, start_logits)
-            impossible = tf.cast(labels["is_impossible"], tf.float32)
-            losses += self.config.answerable_weight * tf.nn.sigmoid_cross_entropy_with_logits(impossible, answerable)
-        if training:
-            return HeadOutput(losses, {})
-        predictions = {"answerable_logit": answerable}
-        if self.config.joint_prediction:
-            predictions |= self._beam(states, start_logits, penalty)
-        else:
-            predictions |= {"start_logits": start_logits, "end_logits": end_logits}
-        return HeadOutput(losses, predictions)
-
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, L, 2] of starts and ends, without joint_prediction."""
-        states = inputs.sequence if self.prediction_head is None else self.prediction_head(inputs.sequence)
-        return tf.stack([_logit(self.start, states), _logit(self.end, states)], -1)
-
-    def _end_logits(self, starts: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
-        """float32 [B, K, L] from states of starts [B, K, H] and of all positions [B, L, H]."""
-        size = states.shape[-1]
-        kernel = tf.cast(self.end_hidden.kernel, states.dtype)
-        from_start = tf.tensordot(starts, kernel[:size], 1) + tf.cast(self.end_hidden.bias, states.dtype)
-        from_end = tf.tensordot(states, kernel[size:], 1)
-        hidden = self.gelu(from_start[:, :, tf.newaxis] + from_end[:, tf.newaxis])
-        return _logit(self.end, hidden)
-
-    def _beam(self, states: tf.Tensor, start_logits: tf.Tensor, penalty: tf.Tensor) -> dict[str, tf.Tensor]:
-        size = tf.minimum(self.config.beam_size, shape_of(states)[1])
-        start_log_probs, starts = tf.math.top_k(tf.nn.log_softmax(start_logits), size)
-        end_logits = self._end_logits(tf.gather(states, starts, batch_dims=1), states) + penalty[:, tf.newaxis]
-        end_log_probs, ends = tf.math.top_k(tf.nn.log_softmax(end_logits), size)
-        return {
-            "start_top_log_probs": start_log_probs,
-            "start_top_index": starts,
-            "end_top_log_probs": end_log_probs,
-            "end_top_index": ends,
-        }
-
-    def _answerable_logit(self, states: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
-        assert self.answerable is not None
-        features = states[:, 0]
-        if self.answerable_hidden is not None:
-            probabilities = tf.cast(tf.nn.softmax(start_logits), states.dtype)
-            start = tf.squeeze(tf.matmul(probabilities[:, tf.newaxis], states), 1)
-            features = self.gelu(self.answerable_hidden(tf.concat([features, start], -1)))
-        return _logit(self.answerable, features)
-
-
-def _logit(layer: Dense, x: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.squeeze(layer(x), -1), tf.float32)
 
 
 class QATask(Task):
@@ -192,33 +64,25 @@ class QATask(Task):
         # Documents are held out, not questions: those about one document share its words.
         documents = list({question.paragraph.text: None for question in questions})
         kept = set(self.part_of(split, documents, same_text))
-        return self._split([question for question in questions if question.paragraph.text in kept], split)
+        return self.split_of([question for question in questions if question.paragraph.text in kept], split)
 
     @property
     def longest_text(self) -> int:
         """That of a question; documents are read in windows."""
         return self.config.max_query_length
 
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        """Rows with `question`, `context` and, if wanted, `id`."""
-        questions = []
-        for number, row in enumerate(rows, start=1):
-            place = f"{where}, line {number}"
-            if not isinstance(row.get("question"), str) or not isinstance(row.get("context"), str):
-                raise UserError(f"{place}: `question` and `context`, both text, are needed; it has {', '.join(row)}")
-            paragraph = qa_files.split_words(row["context"])
-            if not paragraph.words or not row["question"].strip():
-                raise EmptyText(f"{place}: an empty question or context")
-            questions.append(qa_files.Question(str(row.get("id", number)), paragraph, row["question"], [], False))
-        return self._split(questions, "new")
+    def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
+        """Of `question`, `context` and, if wanted, `id`."""
+        asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
+        return qa_files.question_of(asked, asked, str(row.get("id", number + 1)), where, qa_files.split_words)
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A question and its context with a tab between them."""
         question, tab, context = line.partition("\t")
         return {"question": question, "context": context} if tab else super().row_of_line(line)
 
-    def _split(self, questions: Sequence[qa_files.Question], split: str) -> Split:
-        """The questions with their windows; `split` is "new" for --predict."""
+    def split_of(self, questions: Sequence[qa_files.Question], split: str) -> Split:
+        """The questions with their windows."""
         config, training, special = self.config, split == "train", self.tokenizer.special
         paragraphs = {id(question.paragraph): question.paragraph for question in questions}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
@@ -271,7 +135,7 @@ class QATask(Task):
     def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
         return AnswerHead(self.scope, encoder.architecture.hidden_size, self.config, seed)
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B] twice -> answer string [B] as wordpieces spell it, its probability among the spans that were
         considered, start and end in tokens [B, L], and the logit of there being no answer (positive: none). A document
         is cut at the model's length: windows over long documents remain with run_finetuning.py --predict."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.tokenization import Located, Words, divided
+from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.util import tables
 from electra_tf2.util.content import is_object, says_lines
 from electra_tf2.util.errors import UserError, shown
@@ -118,12 +119,12 @@ def _questions(path: Path) -> Iterator[Question]:
             for entry in field(row, "paragraphs", list, str(path)):
                 for qa in field(entry, "qas", list, str(path)):
                     identity = str(field(qa, "id", (str, int), str(path)))
-                    yield _question(entry, qa, identity, f"{path}, question {identity}", words_of)
+                    yield question_of(entry, qa, identity, f"{path}, question {identity}", words_of)
         elif "qas" in names:  # a line of MRQA
             for qa in field(row, "qas", list, where):
-                yield _question(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of, mrqa=True)
+                yield question_of(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of, mrqa=True)
         elif "question" in names:
-            yield _question(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
+            yield question_of(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Any]]:
@@ -149,7 +150,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
             yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}")
 
 
-def _question(
+def question_of(
     entry: dict[str, Any],
     qa: dict[str, Any],
     identity: str,
@@ -157,11 +158,11 @@ def _question(
     words_of: Callable[[str], Words],
     mrqa: bool = False,
 ) -> Question:
-    """A question about the context of an entry. Raises UserError: what is missing or of the wrong type."""
+    """A question about the context of an entry. Raises UserError: what is missing or of the wrong type; EmptyText."""
     paragraph, text = words_of(field(entry, "context", str, where)), field(qa, "question", str, where)
     for part, is_there in (("context", paragraph.words), ("question", text.strip())):
         if not is_there:
-            raise UserError(f"{where}: an empty {part}")
+            raise EmptyText(f"{where}: an empty {part}")
     impossible, place, answer = bool(qa.get("is_impossible", False)), (-1, -1), ""
     if mrqa:
         answers, detected = _list(qa, "answers", where), _list(qa, "detected_answers", where)

@@ -7,22 +7,20 @@ As other tasks over texts, but that their files say where the parts are and the 
 import abc
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import undivided
-from electra_tf2.finetune.tasks.task import Features, Head, Label, Predict, Signature, Split, strings
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
+from electra_tf2.finetune.tasks.heads import NUM_SPANS, Head, SpanHead, span_label
+from electra_tf2.finetune.tasks.task import Features, Label, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import Span, TextExample
-from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class SpanTask(TextTask):
@@ -75,7 +73,7 @@ class SpanTask(TextTask):
         spans = (Span(0, 0, 1), Span(self.num_texts - 1, 2, 5))
         return self.split_of([TextExample(pair[: self.num_texts], None, spans=spans) for pair in texts], "new")
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """As of other texts, and the characters [start, end) of either span, int32 [B]: the first in `text`, the second
         in the last of the texts."""
         names, places = ("text", "text_pair")[: self.num_texts], ("start1", "end1", "start2", "end2")

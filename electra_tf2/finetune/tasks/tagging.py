@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,29 +14,14 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.finetune.tasks import conll
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.task import (
-    EmptyText,
-    Features,
-    HeadInput,
-    HeadOutput,
-    Label,
-    Predict,
-    Prediction,
-    Signature,
-    Split,
-    Task,
-    strings,
-)
-from electra_tf2.finetune.tasks.text_heads import TextHead
+from electra_tf2.finetune.tasks.heads import TaggingHead
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import say
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 
 class TaggedSentence(NamedTuple):
@@ -52,30 +37,6 @@ class TaggedSentence(NamedTuple):
     @property
     def words(self) -> Sequence[str]:
         return self.text.words
-
-
-class TaggingHead(TextHead):
-    """A `TextHead` on the states of words' first pieces (BERT, section 5.3), always with a dense layer alone."""
-
-    reads_classifier = False
-
-    def states(self, inputs: HeadInput) -> tf.Tensor:
-        """[B, L, H], entry i of word i."""
-        return tf.gather(inputs.sequence, inputs.labels["labeled_positions"], batch_dims=1)
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Losses are sums over a row's words.
-
-        Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
-        Predictions: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
-        """
-        labels, logits = inputs.labels, self.logits(inputs, seeds)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
-        losses = tf.reduce_sum(losses * labels["labels_mask"], -1)
-        if training:
-            return HeadOutput(losses, {})
-        predictions = tf.argmax(logits, -1, tf.int32)
-        return HeadOutput(losses, {"predictions": predictions, "scores": tf.reduce_max(tf.nn.softmax(logits), -1)})
 
 
 class TaggingTask(Task):
@@ -172,7 +133,7 @@ class TaggingTask(Task):
                 f"training data ({shown(', '.join(unknown))}) and count as wrong"
             )
         rows = [TaggedSentence(joined(one.words), tags) for one, tags in zip(sentences, labels, strict=True)]
-        return self._split(rows, labelled=labels[0] is not None)
+        return self.split_of(rows, split)
 
     def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
         where = f"{self.path(self.file_of(split))}, line {sentence.line}"
@@ -183,21 +144,18 @@ class TaggingTask(Task):
                 raise UserError(f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type")
         return self._labels_of(sentence)
 
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        """Rows with `words`, a list, or `text`, split at blanks."""
-        examples = []
-        for number, row in enumerate(rows, start=1):
-            words = row.get("words", row.get("tokens"))
-            if words is None and isinstance(row.get("text"), str):
-                text = conll.split_words(row["text"])
-            elif isinstance(words, list) and all(isinstance(word, str) for word in words):
-                text = joined(words)
-            else:
-                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed")
-            if not any(text.words):
-                raise EmptyText(f"{where}, line {number}: there are no words")
-            examples.append(TaggedSentence(text, None))
-        return self._split(examples, labelled=False)
+    def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
+        """Of `words`, a list, or `text`, split at blanks."""
+        words = row.get("words", row.get("tokens"))
+        if words is None and isinstance(row.get("text"), str):
+            text = conll.split_words(row["text"])
+        elif isinstance(words, list) and all(isinstance(word, str) for word in words):
+            text = joined(words)
+        else:
+            raise UserError(f"{where}: `words`, a list of words, or `text` is needed")
+        if not any(text.words):
+            raise EmptyText(f"{where}: there are no words")
+        return TaggedSentence(text, None)
 
     def row_of(self, text: Any) -> dict[str, Any]:
         """A text, divided at blanks, or a list of words."""
@@ -206,7 +164,7 @@ class TaggingTask(Task):
     def row_of_line(self, line: str) -> dict[str, Any]:
         return {"text": line}
 
-    def _split(self, sentences: Sequence[TaggedSentence], labelled: bool) -> Split:
+    def split_of(self, sentences: Sequence[TaggedSentence], split: str) -> Split:
         index = {label: number for number, label in enumerate(self.label_names)}
         examples, features = [], []
         # Words are divided by one blank, whatever is between them in the text: so they are learned.
@@ -221,6 +179,7 @@ class TaggingTask(Task):
                 values["labeled_positions"] = np.array(positions, np.int32)
                 features.append(Features(row.input_ids, row.segment_ids, values, row.cut))
             examples.append(example._replace(answered=[inside for _, inside, _ in inputs]))
+        labelled = all(example.labels is not None for example in examples)
         return Split(examples, features, [len(example.answered) for example in examples], labelled)
 
     def _inputs(self, found: Located) -> list[tuple[Row, np.ndarray, np.ndarray]]:
@@ -264,7 +223,7 @@ class TaggingTask(Task):
         every = tf.zeros_like(input_ids) + tf.range(tf.shape(input_ids)[1])
         return super().no_labels(input_ids) | {"labeled_positions": every}
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
         a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
 

@@ -160,13 +160,12 @@ class Scale:
 Target = Classes | Scale
 
 
-TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1] the number as it is learned
 _LEAST = 1e-12
 
 
 def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
-    """Texts -> what the teacher said of them, as `TEACHER` holds it. Raises UserError: no such file, lines that are no
-    outputs, other labels than the student's."""
+    """Texts -> what the teacher said of them, as heads.TEACHER holds it. Raises UserError: no such file, lines that are
+    no outputs, other labels than the student's."""
     path = predictions_file(folder, task, "train")
     if not path.is_file():
         raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")

@@ -8,24 +8,21 @@ several tasks and trials, result files and exports.
 
 import abc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature
 from electra_tf2.finetune.tasks.files import TaskFiles
+from electra_tf2.finetune.tasks.heads import Head
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 
-if TYPE_CHECKING:  # a task needs no tensorflow_text
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
-
-SAMPLES = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of exported files' self-check
 T = TypeVar("T")
 Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head's output
 
@@ -88,69 +85,6 @@ class Split(NamedTuple):
         )
 
 
-class HeadInput(NamedTuple):
-    """Input of a head. B batch, L length (differs between batches), H hidden.
-
-    sequence: [B, L, H], the encoder's last layer, in the compute type.
-    input_mask, segment_ids: int32 [B, L].
-    labels: name -> [B] or [B, L]; zeros where there are none.
-    input_ids: int32 [B, L], what the encoder read.
-    """
-
-    sequence: tf.Tensor
-    input_mask: tf.Tensor
-    segment_ids: tf.Tensor
-    labels: dict[str, tf.Tensor]
-    input_ids: tf.Tensor | None = None
-
-
-class HeadOutput(NamedTuple):
-    """Output of a head on a batch.
-
-    losses: float32 [B], one per row; the rows of one example have equal parts of its loss.
-    predictions: name -> [B, ...]; empty when training.
-    """
-
-    losses: tf.Tensor
-    predictions: dict[str, tf.Tensor]
-
-
-class Head(Layer):
-    """Base of heads; variables under "task_specific/<task>" as in the original."""
-
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, ...], what other programs' heads of the kind say; not every kind has such."""
-        raise NotImplementedError
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """`seeds` of the dropout, None without it."""
-        raise NotImplementedError
-
-
-class Signature(NamedTuple):
-    """A function of a SavedModel.
-
-    inputs: their types by name; the first axis is the batch's. function: tensors by these names -> answers by name.
-    example: an example of a Split -> its inputs, without the batch's axis.
-    """
-
-    inputs: dict[str, tf.TensorSpec]
-    function: Callable[..., dict[str, tf.Tensor]]
-    example: Callable[[Any], Mapping[str, Any]] = dict
-
-
-def strings(*names: str) -> dict[str, tf.TensorSpec]:
-    """Inputs string [B]."""
-    return {name: tf.TensorSpec([None], tf.string, name=name) for name in names}
-
-
-class Predict(Protocol):
-    """The head's predictions."""
-
-    def __call__(self, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        """int32 [B, L] input_ids, input_mask, segment_ids, and the labels that are not those of `Task.no_labels`."""
-
-
 class Task(TaskFiles, abc.ABC):
     """One thing to learn, and how it is scored; `files` are arguments of tasks.files.TaskFiles."""
 
@@ -185,11 +119,23 @@ class Task(TaskFiles, abc.ABC):
         """
 
     @abc.abstractmethod
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        """Unlabelled examples from JSON objects, keyed as `{train,dev,test}.jsonl` is; for --predict.
+    def example(self, row: dict[str, Any], where: str, number: int) -> Any:
+        """An example without its label from a JSON object, keyed as in `{train,dev,test}.jsonl`; for --predict.
 
-        Row i is line i + 1 of the file `where`, for error messages.
+        Args:
+          where: it stands, for messages. number: of the object, from 0 on, which is its id where it has none.
+
+        Raises:
+          UserError: a missing field, a value of the wrong type, ...; EmptyText.
         """
+
+    @abc.abstractmethod
+    def split_of(self, examples: Sequence[Any], split: str) -> Split:
+        """The examples with what the network sees of them; `split` is "new" for --predict."""
+
+    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
+        """The examples of JSON objects, of which number i is line i + 1 of the file `where`; errors of `example`."""
+        return self.split_of([self.example(row, f"{where}, line {i + 1}", i) for i, row in enumerate(rows)], "new")
 
     @property
     def scope(self) -> str:
@@ -278,7 +224,7 @@ class Task(TaskFiles, abc.ABC):
         del batch
         return outputs
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """The function of a SavedModel, strings in and answers out. Raises UserError: a kind of task that has none."""
         raise UserError(f"{self.name}: a SavedModel cannot hold a task of this kind: try --format onnx")
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,22 +18,12 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
 from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
-from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
-from electra_tf2.finetune.tasks.task import (
-    EmptyText,
-    Features,
-    Head,
-    Label,
-    Predict,
-    Prediction,
-    Signature,
-    Split,
-    Task,
-    strings,
-)
+from electra_tf2.finetune.tasks.heads import TEACHER, ClassificationHead, Head
+from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, is_no_label, label_text, read_outputs
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
-from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
@@ -43,9 +33,6 @@ from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress, say
 from electra_tf2.util.reading import parse_json
 from electra_tf2.util.tables import Table, names_of
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 _CHUNK = 20_000  # texts that are tokenised at a time
@@ -257,21 +244,17 @@ class TextTask(Task):
         return found
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
-        """The examples with what the network sees of them; `split` is "new" for --predict."""
         labelled = all(example.label is not None for example in examples)
         if split == "train" or not self.averages_orders:
             return Split(examples, self.features(examples), labelled=labelled)
         both = [turned for example in examples for turned in (example, _turned(example))]
         return Split(examples, self.features(both), [2] * len(examples), labelled)
 
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        unlabelled, examples = dataclasses.replace(self.settings, label=None), []
-        for number, row in enumerate(rows, start=1):
-            example = example_of(row, unlabelled, f"{where}, line {number}")
-            if not all(text.strip() for text in example.texts):
-                raise EmptyText(f"{example.where}: an empty sentence")
-            examples.append(self.completed(example, row))
-        return self.split_of(examples, "new")
+    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
+        example = example_of(row, dataclasses.replace(self.settings, label=None), where)
+        if not all(text.strip() for text in example.texts):
+            raise EmptyText(f"{where}: an empty sentence")
+        return self.completed(example, row)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -341,7 +324,7 @@ class TextTask(Task):
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
         return self.split_of([TextExample(pair[: self.num_texts], None) for pair in texts], "new")
 
-    def signature(self, tokenizer: "GraphTokenizer", predict: Predict) -> Signature:
+    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B], or twice -> label string [B] and probabilities [B, C] of `labels`, or value float32 [B]."""
         names = ("text", "text_pair")[: self.num_texts]
 
