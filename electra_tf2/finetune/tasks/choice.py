@@ -12,8 +12,9 @@ lines of such objects, or with one `question`, `options` and `answer` each, are 
 """
 
 import abc
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,15 +42,33 @@ class Item(NamedTuple):
     candidates: the two texts of each candidate's input.
     names: what each candidate is called in answers.
     right: the numbers of those that are right; None: unknown.
-    gold: texts that are right, where the candidates' names are compared with them. kind: groups items in scores.
+    id: within the object. gold: texts that are right, where the candidates' names are compared with them. kind: groups
+    items in scores.
+    shares: float64 [candidates], the probability of each to be right, once a model has said so.
     """
 
-    id: Any
     candidates: tuple[tuple[str, str], ...]
     names: tuple[Any, ...]
     right: tuple[int, ...] | None
+    id: Any = None
     gold: tuple[str, ...] = ()
     kind: str = ""
+    shares: np.ndarray = np.zeros(0)
+
+    @property
+    def is_right(self) -> np.ndarray:
+        """bool [candidates]."""
+        return np.isin(np.arange(len(self.candidates)), self.right or ())
+
+    @property
+    def best(self) -> int:
+        """Number of the likeliest candidate."""
+        return int(self.shares.argmax())
+
+    @property
+    def answer(self) -> Any:
+        """Name of the likeliest candidate."""
+        return self.names[self.best]
 
 
 class Passage(NamedTuple):
@@ -59,17 +78,6 @@ class Passage(NamedTuple):
     items: tuple[Item, ...]
 
 
-class Judged(NamedTuple):
-    """An item with the probability of each of its candidates."""
-
-    item: Item
-    probabilities: np.ndarray
-
-    @property
-    def best(self) -> int:
-        return int(self.probabilities.argmax())
-
-
 class ChoiceTask(Task):
     """Questions with candidates."""
 
@@ -77,34 +85,29 @@ class ChoiceTask(Task):
     predicts = "choice"
 
     @abc.abstractmethod
-    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
-        """An object of a file.
+    def items(self, row: dict[str, Any], labelled: bool) -> list[Item]:
+        """The questions of an object of a file.
 
         Args:
-          number: of the object, from 0 on, which is its id if it has none.
           labelled: the right candidates are needed; else they are taken if they are there.
 
         Raises:
           UserError: what is wrong with it; the caller says where it stands.
         """
 
-    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
+    def measured(self, items: Sequence[Item]) -> dict[str, float]:
         """Scores of all items, in percent: the share of those whose most likely candidate is right."""
-        right = np.array([one.item.right[0] if one.item.right else -1 for one in judged])
-        return {"accuracy": accuracy(right, np.array([one.best for one in judged]))}
+        right = np.array([item.right[0] if item.right else -1 for item in items])
+        return {"accuracy": accuracy(right, np.array([item.best for item in items]))}
 
-    def answer(self, judged: Judged) -> dict[str, Any]:
+    def answer(self, item: Item) -> dict[str, Any]:
         """An item's answer as JSON."""
-        names = map(str, judged.item.names)
-        return {
-            "label": judged.item.names[judged.best],
-            "probabilities": dict(zip(names, map(float, judged.probabilities), strict=True)),
-        }
+        names = map(str, item.names)
+        return {"label": item.answer, "probabilities": dict(zip(names, item.shares.tolist(), strict=True))}
 
-    def submitted(self, passage: Passage, judged: Sequence[Judged]) -> Iterator[dict[str, Any]]:
+    def submitted(self, passage: Passage) -> Iterable[dict[str, Any]]:
         """The lines of a passage in the server's format."""
-        for one in judged:
-            yield {"idx": one.item.id, "label": one.item.names[one.best]}
+        return ({"idx": passage.id, "label": item.answer} for item in passage.items)
 
     # Files to features.
 
@@ -127,29 +130,29 @@ class ChoiceTask(Task):
 
     def example(self, row: dict[str, Any], where: str, number: int, labelled: bool = False) -> Passage:
         try:
-            passage = self.passage(row, number, labelled)
+            items = self.items(row, labelled)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
-        for item in passage.items:
+        for item in items:
             if self.choices > 1 and len(item.candidates) != self.choices:
                 raise UserError(f"{where}: {len(item.candidates)} candidates, but {self.choices} are needed")
             if not item.candidates or any(not text.strip() for pair in item.candidates for text in pair):
                 raise EmptyText(f"{where}: a question without candidates, or an empty text")
-        if not passage.items:
+        if not items:
             raise UserError(f"{where}: no question")
-        return passage
+        return Passage(next((row[name] for name in _IDS if name in row), number), tuple(items))
 
     def split_of(self, passages: Sequence[Passage], split: str) -> Split:
-        items = [item for passage in passages for item in passage.items]
+        items = _items(passages)
         # A text that stands in several inputs is tokenised once.
         texts = list(dict.fromkeys(text for item in items for pair in item.candidates for text in pair))
         pieces = dict(zip(texts, self.tokenizer.pieces(texts), strict=True))
         features = []
         for item in track(items, f"inputs of {self.name}", len(items)):
-            right = item.right or ()
-            for number, pair in enumerate(item.candidates):
+            best = item.right[0] if item.right else 0
+            for pair, is_right in zip(item.candidates, item.is_right, strict=True):
                 row = pack([pieces[text] for text in pair], self.tokenizer.special, self.config.max_seq_length)
-                label = next(iter(right), 0) if self.choices > 1 else int(number in right)
+                label = best if self.choices > 1 else int(is_right)
                 features.append(Features(row.input_ids, row.segment_ids, dict.fromkeys(self.labels, label), row.cut))
         counts = [sum(len(item.candidates) for item in passage.items) for passage in passages]
         return Split(passages, features, counts, all(item.right is not None for item in items))
@@ -163,7 +166,7 @@ class ChoiceTask(Task):
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
         names = tuple(range(self.choices if self.choices > 1 else 3))
         candidates = [tuple((first, f"{second} {number}") for number in names) for first, second in texts]
-        return self.split_of([Passage(0, (Item(0, of_item, names, None),)) for of_item in candidates], "new")
+        return self.split_of([Passage(0, (Item(of_item, names, None),)) for of_item in candidates], "new")
 
     def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
         """string [B, C] twice, the texts of each candidate's input -> probabilities float32 [B, C], and the number of
@@ -184,7 +187,7 @@ class ChoiceTask(Task):
         return Signature(specs, answer, example)
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [{"probabilities": one.probabilities.tolist()} for one in self._all_judged(split, predictions)]
+        return [{"probabilities": item.shares.tolist()} for item in _items(self.judged(split, predictions))]
 
     def _probabilities(self, outputs: Mapping[str, Any]) -> tf.Tensor:
         """float64 [B], of each candidate to be right; of those that compete they sum to 1."""
@@ -192,22 +195,18 @@ class ChoiceTask(Task):
             return tf.exp(tf.cast(outputs["log_probs"], tf.float64))
         return probabilities(outputs["logits"])[:, 1]
 
-    def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[list[Judged]]:
-        """The items of every passage with the candidates' probabilities."""
-        if not predictions:
-            return []
+    def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[Passage]:
+        """The passages with their candidates' probabilities."""
         outputs = {name: np.array([prediction[name] for prediction in predictions]) for name in predictions[0]}
         shares = iter(self._probabilities(outputs).numpy())
-        return [
-            [Judged(item, np.array([next(shares) for _ in item.candidates])) for item in passage.items]
-            for passage in split.examples
-        ]
+
+        def judged(item: Item) -> Item:
+            return item._replace(shares=np.array([next(shares) for _ in item.candidates]))
+
+        return [passage._replace(items=tuple(map(judged, passage.items))) for passage in split.examples]
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        return self.measured(self._all_judged(split, predictions))
-
-    def _all_judged(self, split: Split, predictions: Sequence[Prediction]) -> list[Judged]:
-        return [one for of_passage in self.judged(split, predictions) for one in of_passage]
+        return self.measured(_items(self.judged(split, predictions)))
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -218,48 +217,45 @@ class ChoiceTask(Task):
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """An item's answer, or of a passage with several a list of them under `answers`."""
-        rows = []
-        for judged in self.judged(split, predictions):
-            answers = [self.answer(one) for one in judged]
-            rows.append(answers[0] if len(answers) == 1 else {"answers": answers})
-        return rows
+        answers = [[self.answer(item) for item in passage.items] for passage in self.judged(split, predictions)]
+        return [of_items[0] if len(of_items) == 1 else {"answers": of_items} for of_items in answers]
 
     def balance(self, split: Split) -> dict[str, float]:
         names: list[str] = []
-        for right, item in ((item.right or (), item) for passage in split.examples for item in passage.items):
+        for item in _items(split.examples):
             if self.choices > 1:
-                names += [str(item.names[number]) for number in right[:1]]
+                names += [str(item.names[number]) for number in item.right or ()]
             else:
-                names += ["right" if number in right else "wrong" for number in range(len(item.candidates))]
+                names += np.where(item.is_right, "right", "wrong").tolist()
         return dict(Counter(names).most_common())
 
     def majority(self, split: Split) -> dict[str, float]:
         """{} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest."""
-        items = [item for passage in split.examples for item in passage.items]
+        items = _items(split.examples)
         if any(item.gold for item in items):
             return {}
         if self.choices > 1:
-            commonest = np.bincount([(item.right or (0,))[0] for item in items]).argmax()
-            constant = [np.eye(self.choices)[commonest]] * len(items)
-        else:
-            right = sum(len(item.right or ()) for item in items)
-            mostly_right = float(2 * right > sum(len(item.candidates) for item in items))
-            constant = [np.full(len(item.candidates), mostly_right) for item in items]
-        return self.measured([Judged(*one) for one in zip(items, constant, strict=True)])
+            commonest = np.sum([item.is_right for item in items], axis=0).argmax()
+            return self.measured([item._replace(shares=np.eye(self.choices)[commonest]) for item in items])
+        mostly_right = float(np.mean(np.concatenate([item.is_right for item in items])) > 0.5)
+        return self.measured([item._replace(shares=np.full(len(item.names), mostly_right)) for item in items])
 
     def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
-        judged = self._all_judged(split, predictions)
+        items = _items(self.judged(split, predictions))
         if self.choices > 1:
-            return [one.best for one in judged]
-        return np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
+            return [item.best for item in items]
+        return np.concatenate([item.shares > 0.5 for item in items]).tolist()
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         if name not in self.submission:
             return []
         path = folder / self.submission[name]
-        judged = zip(split.examples, self.judged(split, predictions), strict=True)
-        write_json_lines(path, (line for passage, answers in judged for line in self.submitted(passage, answers)))
+        write_json_lines(path, itertools.chain.from_iterable(map(self.submitted, self.judged(split, predictions))))
         return [path]
+
+
+def _items(passages: Iterable[Passage]) -> list[Item]:
+    return [item for passage in passages for item in passage.items]
 
 
 _PLACEHOLDER = "@placeholder"
@@ -267,6 +263,7 @@ _COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happe
 _LEVELS = ("middle", "high")
 _LETTERS = "ABCD"
 _BLANK = "_"
+_IDS = ("idx", "id", "example_id")  # names of an object's
 
 
 class Copa(ChoiceTask):
@@ -278,7 +275,7 @@ class Copa(ChoiceTask):
     primary_metric = "accuracy"
     choices = 2
 
-    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+    def items(self, row: dict[str, Any], labelled: bool) -> list[Item]:
         question = field(row, "question", str)
         if question not in _COPA_QUESTIONS:
             raise UserError(f"the question must be cause or effect, got {shown(question)}")
@@ -290,8 +287,7 @@ class Copa(ChoiceTask):
             if label not in (0, 1):
                 raise UserError(f"the label must be 0 or 1, got {label}")
             right = (label,)
-        identity = row.get("idx", number)
-        return Passage(identity, (Item(identity, candidates, (0, 1), right),))
+        return [Item(candidates, (0, 1), right)]
 
 
 class MultiRc(ChoiceTask):
@@ -303,7 +299,7 @@ class MultiRc(ChoiceTask):
 
     primary_metric = "f1a"
 
-    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+    def items(self, row: dict[str, Any], labelled: bool) -> list[Item]:
         content = field(row, "passage", dict)
         text = field(content, "text", str)
         items = []
@@ -317,28 +313,25 @@ class MultiRc(ChoiceTask):
                     raise UserError(f"labels of answers must be 0 or 1, got {shown(labels)}")
                 right = tuple(int(i) for i in np.flatnonzero(labels))
             names = tuple(answer.get("idx", i) for i, answer in enumerate(answers))
-            items.append(Item(asked.get("idx", place), candidates, names, right))
-        return Passage(row.get("idx", number), tuple(items))
+            items.append(Item(candidates, names, right, asked.get("idx", place)))
+        return items
 
-    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
-        gold, chosen = [], []
-        for one in judged:
-            gold.append(np.isin(np.arange(len(one.item.candidates)), one.item.right or ()))
-            chosen.append(one.probabilities > 0.5)
+    def measured(self, items: Sequence[Item]) -> dict[str, float]:
+        gold, chosen = [item.is_right for item in items], [item.shares > 0.5 for item in items]
         exactly = [float((g == c).all()) for g, c in zip(gold, chosen, strict=True)]
         f1a = f1(np.concatenate(gold), np.concatenate(chosen))
         return with_average({"f1a": f1a, "exact_match": 100.0 * float(np.mean(exactly))})
 
-    def answer(self, judged: Judged) -> dict[str, Any]:
-        answers = zip(judged.item.names, judged.probabilities.tolist(), strict=True)
+    def answer(self, item: Item) -> dict[str, Any]:
+        answers = zip(item.names, item.shares.tolist(), strict=True)
         labels = [{"idx": name, "label": int(p > 0.5), "probability": p} for name, p in answers]
-        return {"idx": judged.item.id, "answers": labels}
+        return {"idx": item.id, "answers": labels}
 
-    def submitted(self, passage: Passage, judged: Sequence[Judged]) -> Iterator[dict[str, Any]]:
-        questions = list(map(self.answer, judged))
+    def submitted(self, passage: Passage) -> Iterable[dict[str, Any]]:
+        questions = list(map(self.answer, passage.items))
         for answer in (answer for question in questions for answer in question["answers"]):
             del answer["probability"]
-        yield {"idx": passage.id, "passage": {"questions": questions}}
+        return [{"idx": passage.id, "passage": {"questions": questions}}]
 
 
 class Record(ChoiceTask):
@@ -351,7 +344,7 @@ class Record(ChoiceTask):
 
     primary_metric = "f1"
 
-    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+    def items(self, row: dict[str, Any], labelled: bool) -> list[Item]:
         content = field(row, "passage", dict)
         text = field(content, "text", str)
         found: dict[str, None] = {}
@@ -373,19 +366,22 @@ class Record(ChoiceTask):
                 if not gold:
                     raise UserError("a query without answers")
             candidates = tuple((plain, query.replace(_PLACEHOLDER, name)) for name in names)
-            items.append(Item(asked.get("idx", place), candidates, names, right, gold))
-        return Passage(row.get("idx", number), tuple(items))
+            items.append(Item(candidates, names, right, asked.get("idx", place), gold))
+        return items
 
-    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
-        golds = {str(number): one.item.gold for number, one in enumerate(judged)}
-        chosen = {str(number): str(one.item.names[one.best]) for number, one in enumerate(judged)}
+    def measured(self, items: Sequence[Item]) -> dict[str, float]:
+        golds = {str(number): item.gold for number, item in enumerate(items)}
+        chosen = {str(number): str(item.answer) for number, item in enumerate(items)}
         return with_average(answered_scores(golds, chosen))
 
     def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
-        return [one.item.names[one.best] for one in self._all_judged(split, predictions)]
+        return [item.answer for item in _items(self.judged(split, predictions))]
 
-    def answer(self, judged: Judged) -> dict[str, Any]:
-        return {"idx": judged.item.id} | super().answer(judged)
+    def answer(self, item: Item) -> dict[str, Any]:
+        return {"idx": item.id} | super().answer(item)
+
+    def submitted(self, passage: Passage) -> Iterable[dict[str, Any]]:
+        return ({"idx": item.id, "label": item.answer} for item in passage.items)
 
 
 class Race(ChoiceTask):
@@ -417,7 +413,7 @@ class Race(ChoiceTask):
                 return files
         return []
 
-    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+    def items(self, row: dict[str, Any], labelled: bool) -> list[Item]:
         article = field(row, "article", str)
         if "question" in row:
             row = row | {"questions": [row["question"]], "options": [row.get("options")]}
@@ -426,8 +422,8 @@ class Race(ChoiceTask):
         answers = field(row, "answers", list) if labelled or "answers" in row else None
         if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
             raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
-        identity = row.get("id", row.get("example_id", number))
-        level = row.get("level") or next((one for one in _LEVELS if str(identity).startswith(one)), "")
+        identity = str(row.get("id", row.get("example_id", "")))
+        level = row.get("level") or next((one for one in _LEVELS if identity.startswith(one)), "")
         items = []
         for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
             given = choices if isinstance(choices, list) else [None]
@@ -440,12 +436,12 @@ class Race(ChoiceTask):
                 right = (_LETTERS.index(answers[place]),)
             blank = question if _BLANK in question else f"{question} {_BLANK}"
             candidates = tuple((article, blank.replace(_BLANK, choice)) for choice in choices)
-            items.append(Item(place, candidates, tuple(_LETTERS), right, kind=str(level)))
-        return Passage(identity, tuple(items))
+            items.append(Item(candidates, tuple(_LETTERS), right, kind=str(level)))
+        return items
 
-    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
-        scores = super().measured(judged)
+    def measured(self, items: Sequence[Item]) -> dict[str, float]:
+        scores = super().measured(items)
         for level in _LEVELS:
-            of_level = [one for one in judged if one.item.kind == level]
+            of_level = [item for item in items if item.kind == level]
             scores |= {f"accuracy_{level}": super().measured(of_level)["accuracy"]} if of_level else {}
         return scores
