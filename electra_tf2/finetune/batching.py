@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.finetune.tasks.task import Features, Label
+from electra_tf2.finetune.tasks.task import Features, Label, Split, Task
 
 _POOL = 50  # batches that are sorted by length together
 Batch = dict[str, tf.Tensor]
@@ -158,6 +158,12 @@ class FeatureTable:
                 padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
                 batch[f"{task.name}/{name}"] = padded
         return batch
+
+
+def prediction_table(task: Task, split: Split) -> FeatureTable:
+    """The features of a split that is predicted."""
+    part = TaskFeatures(task.name, split.features, task.labels)
+    return FeatureTable([part], task.config.max_seq_length, task.config.fixed_padding, task.predicted_choices)
 
 
 def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:

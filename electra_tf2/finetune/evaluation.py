@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores, data_table, errors_of, trained_on, unknown_of
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
@@ -42,6 +42,7 @@ class Evaluation:
         self.config, self.tasks = config, list(tasks)
         self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> results.errors_of the last evaluation
         self._splits: dict[str, dict[str, Split]] = {task.name: {} for task in tasks}  # those that were read
+        self._tables: dict[str, FeatureTable] = {}  # "<task> <split>" -> its features, of those that were predicted
         self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end
 
     def prepare(self) -> FeatureTable | None:
@@ -95,12 +96,13 @@ class Evaluation:
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """A model's predictions on a split of the task of this number."""
-        task, config = self.tasks[number], self.config
-        split = self.load(task, name)
-        features = TaskFeatures(task.name, split.features, task.labels)
-        table = FeatureTable([features], config.max_seq_length, config.fixed_padding, task.predicted_choices)
-        with Progress(f"evaluating {task.name} {name}: input", len(table), unit="inputs") as progress:
-            return Predicted(split, *model.predict(number, table, config.eval_batch_size, progress.update))
+        task = self.tasks[number]
+        split, key = self.load(task, name), f"{task.name} {name}"
+        if key not in self._tables:
+            self._tables[key] = prediction_table(task, split)
+        table = self._tables[key]
+        with Progress(f"evaluating {key}: input", len(table), unit="inputs") as progress:
+            return Predicted(split, *model.predict(number, table, self.config.eval_batch_size, progress.update))
 
     def selecting(self, model: FinetuningTask) -> dict[str, float]:
         """Flat metrics of the splits that choose the best checkpoint; "score" is what it is chosen by."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, refuse_single, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
-from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
@@ -71,8 +71,7 @@ class Predictor:
           run: gives those on a batch, as arrays; default: this model's.
         """
         task, size = self.tasks[number], self.config.predict_batch_size
-        features = TaskFeatures(task.name, split.features, task.labels)
-        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding, task.predicted_choices)
+        table = prediction_table(task, split)
         predictions: list[Prediction] = [{} for _ in split.features]
         for batch in track(table.plain_batches(size), f"batch of {size}", -(-table.examples // size)):
             output = run(batch) if run else tf.nest.map_structure(np.asarray, self._graph(number, batch)(batch))
