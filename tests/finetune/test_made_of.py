@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.finetune.tasks.qa_answers import squad_v2_scores
 from electra_tf2.finetune.trained_folder import digest
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.weights import find_checkpoint
@@ -44,31 +43,41 @@ def test_more_trials_keep_those_of_the_same_things_wherever_they_lie_now(copied)
     assert made_of[0].keys() >= {"weights to start from", "kind train", "kind dev", "kind test", "qa_na_threshold"}
 
 
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ("train", "kind_model_1 was trained with other kind train"),
-        ("dev", "scores.json was made with other kind dev: --no-do-train scores the model"),
-        ("test", "scores.json was made with other kind test: --no-do-train scores the model"),
-    ],
-)
-def test_changed_data_are_refused_at_once(copied, split, message):
-    data, out, settings = copied
-    before = results(out)
-    turn_over(data, split)
-    output = run(data, out, expect=2, **settings | {"num_trials": 3})
-    assert message in line_of(output) and "examples" not in output
-    assert results(out) == before and not trial(out, 3).exists()
-
-
-def test_other_weights_under_the_same_name_are_refused(copied):
-    data, out, settings = copied
+def another_start(data, _):
     [weights] = (data / "start").glob("*.data-*")
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(bytes(content))
-    output = run(data, out, expect=2, **settings | {"num_trials": 3})
-    assert "kind_model_1 was trained with other weights to start from" in line_of(output)
+
+
+def stopped_and_turned_over(data, out):
+    (trial(out, 2) / "scores.json").unlink()
+    shutil.rmtree(trial(out, 1))
+    turn_over(data, "train")
+
+
+SCORED = "scores.json was made with other {}: --no-do-train scores the model anew"
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "message"),
+    [
+        (lambda data, _: turn_over(data, "train"), {}, "kind_model_1 was trained with other kind train"),
+        (lambda data, _: turn_over(data, "dev"), {}, SCORED.format("kind dev")),
+        (lambda data, _: turn_over(data, "test"), {}, SCORED.format("kind test")),
+        (another_start, {}, "kind_model_1 was trained with other weights to start from"),
+        (stopped_and_turned_over, {}, "kind_model_2 was trained with other kind train"),
+        (lambda *_: None, {"qa_na_threshold": 1.0}, SCORED.format("qa_na_threshold")),
+        (lambda *_: None, {"average_orders": True}, SCORED.format("average_orders")),
+    ],
+)
+def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, message):
+    data, out, settings = copied
+    before = results(out)
+    change(data, out)
+    output = run(data, out, expect=2, **settings | {"num_trials": 3} | given)
+    assert message in line_of(output) and "examples" not in output
+    assert results(out) == before and not trial(out, 3).exists()
 
 
 def test_scores_of_changed_data_are_made_anew_without_training(copied):
@@ -80,21 +89,6 @@ def test_scores_of_changed_data_are_made_anew_without_training(copied):
     [turned] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
     assert before + turned == pytest.approx(100)
     assert "done before" in run(data, out, **settings)
-
-
-@pytest.mark.parametrize(("name", "value"), [("qa_na_threshold", 1.0), ("average_orders", True)])
-def test_scores_by_other_settings_are_not_averaged(copied, name, value):
-    data, out, settings = copied
-    output = run(data, out, expect=2, **settings | {name: value})
-    assert f"scores.json was made with other {name}: --no-do-train scores the model anew" in line_of(output)
-
-
-def test_a_stopped_trial_does_not_go_on_with_other_data(copied):
-    data, out, settings = copied
-    (trial(out, 2) / "scores.json").unlink()
-    turn_over(data, "train")
-    shutil.rmtree(trial(out, 1))
-    assert "kind_model_2 was trained with other kind train" in line_of(run(data, out, expect=2, **settings))
 
 
 def test_a_trial_of_an_older_version_is_taken_with_a_warning(copied):
@@ -154,10 +148,9 @@ def test_a_missing_data_folder_is_not_made(tmp_path):
 
 
 def test_a_folder_of_checkpoints_needs_no_file_that_names_the_newest(tmp_path):
-    for step in (9, 10):
-        for path in golden.CHECKPOINT.iterdir():
-            if path.suffix == ".index" or ".data-" in path.name:
-                shutil.copy(path, tmp_path / f"model.ckpt-{step}.{path.name.rpartition('.')[2]}")
+    for path in golden.CHECKPOINT.glob("*.ckpt*"):
+        for step in (9, 10):
+            shutil.copy(path, tmp_path / f"model.ckpt-{step}.{path.name.rpartition('.')[2]}")
     assert find_prefix(tmp_path) == find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
     write_lines(tmp_path / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')  # which is gone
     assert find_prefix(tmp_path) == find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
@@ -168,11 +161,3 @@ def test_a_digest_knows_where_a_file_ends(tmp_path):
         (tmp_path / name).write_text(text)
     assert digest([tmp_path / "a", tmp_path / "b"]) != digest([tmp_path / "c", tmp_path / "d"])
     assert digest([tmp_path / "a", tmp_path / "b"]) != digest([tmp_path / "b", tmp_path / "a"])
-
-
-def test_no_answer_is_given_above_the_threshold_alone():
-    answers, predictions = {"a": ["x"], "b": []}, {"a": "x", "b": "y"}
-    at = squad_v2_scores(answers, predictions, {"a": 0.5, "b": 0.5}, threshold=0.5)
-    above = squad_v2_scores(answers, predictions, {"a": 0.5, "b": 0.5}, threshold=0.4999)
-    assert (at["exact"], at["HasAns_exact"], at["NoAns_exact"]) == (50, 100, 0)
-    assert (above["exact"], above["HasAns_exact"], above["NoAns_exact"]) == (50, 0, 100)

@@ -123,31 +123,20 @@ def test_sentences_and_documents_are_held_out_too(tmp_path):
     assert len({int(i) // 2 for i in ids[1]}) == 1, "both questions about a document"
 
 
-def test_an_empty_text_does_not_stop_a_prediction(trained, data_dir, tmp_path):
-    out, _, settings = trained
-    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "id": 9}']
-    output = run(data_dir, out, "--predict", str(write_lines(tmp_path / "new.jsonl", *lines)), **settings)
-    rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
-    assert [(row["id"], row.get("label")) for row in rows] == [(7, "some"), (8, None), (9, "none")]
-    assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
-    lines = ["text,label", "error error,mine", '"",mine']
-    run(data_dir, out, "--predict", str(write_lines(tmp_path / "new.csv", *lines)), **settings)
-    rows = [json.loads(line) for line in (tmp_path / "new.csv.predictions.jsonl").read_text().splitlines()]
-    assert [(row["given_label"], row.get("label")) for row in rows] == [("mine", "some"), ("mine", None)]
-
-
 def test_a_pipe_is_no_training_data(tmp_path):
     os.mkfifo(tmp_path / "train.csv")
     with pytest.raises(UserError, match=r"train_file .*train\.csv is a pipe"):
         with_named({"train_file": str(tmp_path / "train.csv")})
 
 
-def test_a_pipe_is_labelled(trained, data_dir, tmp_path):
+def test_a_pipe_is_labelled_and_an_empty_text_does_not_stop_it(trained, data_dir, tmp_path):
     out, _, settings = trained
     pipe = tmp_path / "new.jsonl"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=['{"text": "the list", "id": 9}\n'], daemon=True)
-    writer.start()
-    run(data_dir, out, "--predict", str(pipe), **settings)
-    (row,) = map(json.loads, (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines())
-    assert (row["id"], row["label"]) == (9, "none")
+    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "label": "mine"}', ""]
+    threading.Thread(target=pipe.write_text, args=["\n".join(lines)], daemon=True).start()
+    output = run(data_dir, out, "--predict", str(pipe), **settings)
+    rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
+    assert [(row.get("id"), row.get("label")) for row in rows] == [(7, "some"), (8, None), (None, "none")]
+    assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
+    assert rows[2]["given_label"] == "mine"

@@ -39,6 +39,9 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
 def test_of_thresholds_that_are_as_good_the_first_is_the_best():
     scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": ""}, {"a": 0.1, "b": 0.2}, threshold=0.0)
     assert (scores["best_exact"], scores["best_exact_thresh"], scores["best_f1_thresh"]) == (100, 0.1, 0.1)
+    for threshold, expected in ((0.5, (50, 100, 0)), (0.4999, (50, 0, 100))):  # above it alone no answer is given
+        scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": 0.5, "b": 0.5}, threshold)
+        assert (scores["exact"], scores["HasAns_exact"], scores["NoAns_exact"]) == expected
 
 
 @pytest.mark.parametrize(

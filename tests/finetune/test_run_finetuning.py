@@ -9,6 +9,8 @@ import pytest
 
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.formats.weights import TensorFlowCheckpoint
+from electra_tf2.util.errors import UserError
+from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_forked, run_program
@@ -195,12 +197,10 @@ def test_evaluation_alone_gives_the_same_scores(trained, data_dir, tmp_path, pad
     ],
 )
 def test_bad_files_are_named_with_their_line(tmp_path, lines, message):
-    write_lines(tmp_path / "finetuning_data" / "bad" / "dev.tsv", "text\tlabel", "a b\tx")
     if lines is not None:
-        write_lines(tmp_path / "finetuning_data" / "bad" / "train.tsv", *lines)
-    tasks = {"bad": {"type": "classification"}}
-    output = run(tmp_path, tmp_path / "out", tasks=tasks, task_names=["bad"], expect=2)
-    assert message in line_of(output)
+        write_lines(tmp_path / "bad" / "train.tsv", *lines)
+    with pytest.raises(UserError, match=message):
+        support.task(tmp_path, "bad", {"type": "classification", "held_out": 0}).load("train")
 
 
 def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):

@@ -36,9 +36,7 @@ def moved(trained, data_dir, tmp_path_factory):
 
 
 FORMATS = {
-    "rows.jsonl": '{"id": 7, "text": "error error", "label": "?"}\n\n{"id": 8, "text": "the names", "label": "?"}\n',
     "rows.csv": 'id,text,label\n7,"error, error",?\n8,"the list\nof names",?\n',
-    "rows.tsv": "id\tlabel\ttext\n7\t?\terror error\n8\t?\tthe list of names\r\n",
     "rows.txt": "error error\n\nthe list of names\n",
 }
 

@@ -115,6 +115,8 @@ class Scale:
     key, label, num_classes, num_outputs = "targets", Label("float32"), None, 1
 
     def __init__(self, low: float, high: float, strict: bool = True) -> None:
+        if not low < high:
+            raise ValueError(f"{low:g} must be below {high:g}")
         self.low, self.high, self.strict = low, high, strict
 
     def checked(self, value: Any, where: str) -> float:

@@ -361,7 +361,7 @@ class TextTask(Task):
         split, predictions = self.averaged(split, predictions)
         labels = np.array([feature.labels[self.target.key] for feature in split.features])
         predicted = np.array([self.target.predicted(prediction) for prediction in predictions])
-        return self._measured(labels, predicted)
+        return measured(self.settings.metrics, labels, predicted, self.target.num_classes)
 
     def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
         return [answer["label"] for answer in self.answers(split, predictions)]
@@ -382,12 +382,7 @@ class TextTask(Task):
             return {}
         labels = np.array([self.target.encoded(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
-        return self._measured(labels, constant)
-
-    def _measured(self, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return measured(
-            self.settings.metrics, labels, predicted, None if self.is_regression else self.target.num_classes
-        )
+        return measured(self.settings.metrics, labels, constant, self.target.num_classes)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return self.target.answers(self.averaged(split, predictions)[1])
@@ -413,26 +408,22 @@ class TextTask(Task):
         return {"labels": list(self.label_names)}
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        if self.is_regression:
-            if self.settings.range_of_data:
-                self._check_range(saved.get("range", [0.0, 1.0]))  # that of runs which did not save theirs
-            return
-        names = tuple(saved.get("labels", ()))
-        if self._target is None and not self.config.do_train:
-            self._target = self._classes(names)
-        self.check_names(self.label_names, names)
-
-    def _check_range(self, saved: Any) -> None:
-        if not isinstance(saved, list) or [type(end) for end in saved] != [float, float] or saved[0] >= saved[1]:
-            raise UserError(f"{self.name}: the saved range must be two numbers, got {shown(saved)}")
-        if self._target is None and not self.config.do_train:
-            self._target = Scale(saved[0], saved[1], strict=False)
-        assert isinstance(self.target, Scale)
-        if saved != [self.target.low, self.target.high]:
-            raise UserError(
-                f"{self.name}: the model was trained on labels from {saved[0]:g} to {saved[1]:g}, they are now from "
-                f"{self.target.low:g} to {self.target.high:g}: give the task's min and max, or train it again"
-            )
+        adopts = self._target is None and not self.config.do_train
+        if not self.is_regression:
+            names = tuple(saved.get("labels", ()))
+            if adopts:
+                self._target = self._classes(names)
+            self.check_names(self.label_names, names)
+        elif self.settings.range_of_data:
+            low, high = map(float, saved.get("range", (0.0, 1.0)))  # that of runs which did not save theirs
+            if adopts:
+                self._target = Scale(low, high, strict=False)
+            assert isinstance(self.target, Scale)
+            if (low, high) != (self.target.low, self.target.high):
+                raise UserError(
+                    f"{self.name}: the model was trained on labels from {low:g} to {high:g}, they are now from "
+                    f"{self.target.low:g} to {self.target.high:g}: give the task's min and max, or train it again"
+                )
 
 
 def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
