@@ -15,7 +15,6 @@ from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import ChoiceHead, HeadInput
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
@@ -44,21 +43,6 @@ def test_candidates_stay_together(choices, examples, batch_size, fixed):
         assert (rows[rows[:, 0] < 0] == -1).all()
     seen = np.concatenate([batch["row"].numpy() for batch in evaluated])
     assert sorted(seen[seen >= 0]) == list(range(len(table)))
-
-
-def test_the_loss_is_that_of_a_softmax_over_the_candidates():
-    config = support.config("copa")
-    head = ChoiceHead("task_specific/copa", 4, 2, config, 0)
-    states = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
-    right = np.array([1, 1, 0, 0, 1, 1], np.int32)
-    ones = tf.ones([6, 3], tf.int32)
-    output = head(HeadInput(tf.constant(states), ones, ones, {"right": tf.constant(right)}), None, training=False)
-    logits = (states[:, 0] @ head.dense.kernel.numpy())[:, 0].reshape(3, 2)
-    log_probs = logits - np.logaddexp(logits[:, :1], logits[:, 1:])
-    np.testing.assert_allclose(output.predictions["log_probs"], log_probs.reshape(-1), atol=1e-5)
-    losses = output.losses.numpy().reshape(3, 2)
-    np.testing.assert_allclose(losses.sum(1), -log_probs[np.arange(3), right[::2]], atol=1e-5)
-    np.testing.assert_allclose(losses[:, 0], losses[:, 1])
 
 
 def race(level="high", number=1, answers=("B", "D")):

@@ -91,12 +91,24 @@ def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
         ([question(), question()], CONTEXT, r"the question id a occurs twice"),
         ([question(answer="a table")], CONTEXT, r"question a: 'a table' is not at character 51, where 'the last'"),
         ([question(start=500)], CONTEXT, r"question a: 'the last line' ends outside of the context"),
-        ([{"id": "a", "answers": []}], CONTEXT, r"train.json: question 'a' .*|the field 'question' is missing"),
+        ([{"id": "a", "answers": []}], CONTEXT, r"train.json.*the field 'question' is missing"),
         ([question() | {"answers": [{"text": "x"}]}], CONTEXT, r"question a: the field 'answer_start' is missing"),
+        ([question(start="0")], CONTEXT, "question a: the field 'answer_start'"),
+        ([question(start=10**200)], CONTEXT, "'the last line' ends outside of the context"),
+        ([question() | {"answers": 5}], CONTEXT, "question a: answers must be a list, got 5"),
+        ([question() | {"answers": [5]}], CONTEXT, "the field 'text' is missing or of the wrong type; got 5"),
+        (b"", CONTEXT, "train.json.*not valid JSON"),
+        (b"\xff\xfe", CONTEXT, "train.json is not UTF-8 text"),
+        (b"[1]", CONTEXT, "train.json.*a JSON object is needed"),
+        (b"[" * 100_000, CONTEXT, "train.json.*(nested more than|not valid JSON)"),
+        (b'{"data": 5}', CONTEXT, "train.json.*the field 'data' is missing or of the wrong type"),
+        (b'{"data": [5]}', CONTEXT, "train.json.*'paragraphs' is missing or of the wrong type; got 5"),
     ],
 )
 def test_bad_files_name_the_question(tmp_path, questions, context, message):
-    if questions is not None:
+    if isinstance(questions, bytes):
+        write(tmp_path).write_bytes(questions)
+    elif questions is not None:
         write(tmp_path, *questions, context=context)
     with pytest.raises(UserError, match=message):
         make(tmp_path).load("train")
@@ -108,21 +120,27 @@ def test_a_question_too_long_for_the_length_is_an_error(tmp_path):
         make(tmp_path, max_seq_length=32, max_query_length=30).load("train")
 
 
+BORN, UNSPACED = "Born (1895-1943), 1895 to 1943 in  Rome.", "北京在北方。後にカフェで北京オペラを見た。"
+
+
 @pytest.mark.parametrize(
-    ("answer", "start", "said"),
+    ("context", "answer", "start", "said"),
     [
-        ("1895", 6, "1895"),
-        ("1895", 5, "1895"),  # the file is off by one
-        ("1895", 18, "1895"),
-        ("in rome", 31, "in  Rome"),
-        (" Rome", 34, "Rome"),
-        ("Ro", 35, "Rome"),  # all of a piece, but not the full stop behind it
+        (BORN, "1895", 6, "1895"),
+        (BORN, "1895", 5, "1895"),  # the file is off by one
+        (BORN, "1895", 18, "1895"),
+        (BORN, "in rome", 31, "in  Rome"),
+        (BORN, " Rome", 34, "Rome"),
+        (BORN, "Ro", 35, "Rome"),  # all of a piece, but not the full stop behind it
+        (UNSPACED, "北京", 0, "北京"),
+        (UNSPACED, "北京", 12, "北京"),
+        (UNSPACED, "カフェ", 8, "カフェ"),
     ],
 )
-def test_the_pieces_that_are_learned_are_those_of_the_answers_characters(tmp_path, answer, start, said):
-    context = "Born (1895-1943), 1895 to 1943 in  Rome."
+def test_the_pieces_that_are_learned_are_those_of_the_answers_characters(tmp_path, context, answer, start, said):
     write(tmp_path, question(answer=answer, start=start), context=context)
-    tokenizer = WordpieceTokenizer([*SPECIAL_TOKENS, "born", "1895", "1943", "to", "in", "rome", *"(-),."])
+    words = ["born", "1895", "1943", "to", "in", "rome", *"(-),.北京在方後見。", "カ", "##フ", "##ェ", "##て", "##に"]
+    tokenizer = WordpieceTokenizer([*SPECIAL_TOKENS, *words])
     (task,) = make_tasks(support.config("squad", raw_data_dir=str(tmp_path), max_seq_length=64), tokenizer)
     split = task.load("train")
     (feature,), (_, document, (window,)) = split.features, split.examples[0]
@@ -273,10 +291,16 @@ def test_new_questions(tmp_path):
 
 def test_damaged_mrqa_files_are_named(tmp_path):
     header = '{"header": {}}'
-    for spans in ([], [[0]], ["x"]):
-        qa = {"qid": 1, "question": "c", "detected_answers": [{"text": "a", "char_spans": spans}]}
+    fields: list[dict] = [
+        {"detected_answers": [{"text": "a", "char_spans": spans}]} for spans in ([], [[0]], ["x"], [[0, 1e400]])
+    ]
+    messages = [r"char_spans must be like \[\[first, last\]\]"] * 4
+    fields += [{"detected_answers": 5}, {"answers": "a"}, {"answers": [5]}]
+    messages += ["detected_answers must be a list, got 5", "answers must be a list, got 'a'", "must be text, got 5"]
+    for wrong, message in zip(fields, messages, strict=True):
+        qa = {"qid": 1, "question": "c"} | wrong
         path = write_lines(tmp_path / "train.jsonl", header, json.dumps({"context": "a b", "qas": [qa]}))
-        with pytest.raises(UserError, match=r"line 2: char_spans must be like \[\[first, last\]\]"):
+        with pytest.raises(UserError, match=f"line 2: .*{message}"):
             read_questions(path, v2=False, training=True)
     packed = tmp_path / "train.jsonl.gz"
     packed.write_bytes(gzip.compress(header.encode() * 1000)[:-20])

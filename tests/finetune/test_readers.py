@@ -14,7 +14,6 @@ import pytest
 from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.results import trained_on, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
@@ -69,14 +68,17 @@ FILES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }  # fmt: skip
 
 
-def make(name="mine", described=None, tokenizer=None, **overrides):
-    own = {name: described} if described else {}
-    return make_tasks(support.config(name, tasks=own, **overrides), tokenizer or support.tokenizer())[0]
+def make(name="mine", described=None, **overrides):
+    return support.task(None, name, described, **overrides)
+
+
+def learner(path, **described):
+    """A task of classification that learns from a file."""
+    return make(described={"type": "classification", "held_out": 0, "files": {"train": str(path)}} | described)
 
 
 def learned_texts(path):
-    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(path)}})
-    return [example.texts[0] for example in task.load("train").examples]
+    return [example.texts[0] for example in learner(path).load("train").examples]
 
 
 def contrasted_texts(path):
@@ -175,7 +177,7 @@ def test_quotes_between_tabs_are_told(tmp_path, reader, capsys):
 def test_a_label_is_the_same_however_it_is_written(tmp_path, suffix, labels):
     rows = [{"text": text, "label": label} for text, label in zip(TEXTS, labels, strict=True)]
     (tmp_path / f"a{suffix}").write_bytes(content_of(rows, suffix))
-    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / f"a{suffix}")}})
+    task = learner(tmp_path / f"a{suffix}")
     found = [example.label for example in task.load("train").examples]
     assert found[0] == found[1] != found[2] == found[3] and len(task.label_names) == 2 and "." not in found[0]
 
@@ -183,7 +185,7 @@ def test_a_label_is_the_same_however_it_is_written(tmp_path, suffix, labels):
 def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
     rows = [{"text": text, "label": label} for text, label in zip(TEXTS, ["pos", "Pos", "neg", "neg"], strict=True)]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
-    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    task = learner(tmp_path / "a.csv")
     assert task.label_names == ("Pos", "neg", "pos")
     assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().out
 
@@ -201,12 +203,12 @@ def test_scores_of_what_is_trained_on_are_told(tmp_path):
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):
     rows = [{"text": f"the file \u5929\u6c14 {number}", "label": "ab"[number % 2]} for number in range(4)]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
-    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    task = learner(tmp_path / "a.csv")
     said = unknown_of(task, [task.load("train")])
     assert "of the tokens are [UNK]" in said and "\u5929" in said and "--limit-alphabet" in said
     rows = [row | {"text": "the file is open"} for row in rows]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
-    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(tmp_path / "a.csv")}})
+    task = learner(tmp_path / "a.csv")
     assert unknown_of(task, [task.load("train")]) == ""
 
 
@@ -403,32 +405,6 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
 # Answers.
 
 
-def unspaced():
-    """A question of a text without blanks, in which the answer stands twice."""
-    context = "北京在北方。後にカフェで北京オペラを見た。"
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "カ", "##フ", "##ェ", "##て", "後", "##に", "##カ"]
-    tokens += [letter for letter in dict.fromkeys(context) if letter not in tokens and letter not in "オペラ見た"]
-    return context, WordpieceTokenizer(tokens)
-
-
-@pytest.mark.parametrize(("answer", "last"), [("北京", True), ("北京", False), ("カフェ", False), ("北方", False)])
-def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
-    context, tokenizer = unspaced()
-    start = context.rindex(answer) if last else context.index(answer)
-    asked = {"id": "1", "question": "北", "answers": [{"text": answer, "answer_start": start}]}
-    write_lines(
-        tmp_path / "squadv1" / "train.json",
-        json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}),
-    )
-    task = make("squadv1", tokenizer=tokenizer, raw_data_dir=str(tmp_path), max_seq_length=64)
-    split = task.load("train")
-    (feature,), (_, document, (window,)) = split.features, split.examples[0]
-    first, end = (feature.labels[name] - window.offset for name in ("start_positions", "end_positions"))
-    spans = document.spans
-    assert spans[first, 0] <= start < spans[first, 1] and spans[end, 1] >= start + len(answer)
-    assert context[spans[first, 0] : spans[end, 1]].startswith(answer[0]) and spans[end, 1] - spans[first, 0] <= 4
-
-
 def squad_of_datasets(suffix):
     answers = [{"text": ["file"], "answer_start": [4]}, {"text": [], "answer_start": []}]
     rows = [
@@ -464,7 +440,7 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_shares(tmp_path):
     rows = [{"text": text, "label": "rare" if n % 10 == 0 else "common"} for n, text in enumerate(texts)]
     rows += [{"text": f" TEXT  {n}", "label": rows[n]["label"]} for n in range(0, 100, 2)]
     (tmp_path / "a.jsonl").write_bytes(content_of(rows, ".jsonl"))
-    task = make(described={"type": "classification", "held_out": 0.2, "files": {"train": str(tmp_path / "a.jsonl")}})
+    task = learner(tmp_path / "a.jsonl", held_out=0.2)
     train, dev = (task.load(split).examples for split in ("train", "dev"))
     norm = lambda part: {" ".join(one.texts[0].lower().split()) for one in part}  # noqa: E731
     assert not norm(train) & norm(dev) and norm(train) | norm(dev) == set(texts)

@@ -1,6 +1,7 @@
 """Fine-tuning from the command line: trials, several tasks, resuming, the best checkpoint, new text, bad input."""
 
 import json
+import re
 import signal
 import sys
 
@@ -65,12 +66,18 @@ def first_scores(out):
 
 def test_a_task_is_learned_and_everything_is_written(trained):
     out, output, _ = trained
-    scores = results(out)["trials"][0]["scores"]["kind"]["dev"]
-    assert scores["accuracy"] > 85 and scores["loss"] < 0.6
-    assert "kind  dev    accuracy" in output and "new heads start from random values" in output
+    scores, majority = first_scores(out)["kind"], results(out)["majority"]["kind"]["dev"]
+    assert scores["dev"]["accuracy"] > 85 and scores["dev"]["loss"] < 0.6
+    assert set(scores) == {"dev", "test"} and scores["test"]["accuracy"] > 60  # test data that have labels
+    assert set(majority) == {"accuracy"} and 50 <= majority["accuracy"] < scores["dev"]["accuracy"]
+    assert "kind  dev    accuracy" in output and "accuracy of the commonest label" in output
+    assert re.search(r"(?m)^examples +320 ", output) and re.search(r"(?m)^tokens, median +1?\d +", output)
+    assert "new heads start from random values" in output
     folder = out / "finetuning_models" / "kind_model_1"
     answers = [json.loads(line) for line in (folder / "predictions" / "kind_dev.jsonl").read_text().splitlines()]
     assert len(answers) == 40 and sum(answers[0]["probabilities"].values()) == pytest.approx(1)
+    assert list(answers[0]) == ["text", "gold", "label", "probabilities"]
+    assert 100 * np.mean([answer["gold"] == answer["label"] for answer in answers]) == scores["dev"]["accuracy"]
     assert (out / "results" / "kind_results.txt").read_text().startswith("task")
     assert len((out / "test_predictions" / "kind_test_1_predictions.jsonl").read_text().splitlines()) == 10
     assert json.loads((folder / "tasks.json").read_text()) == {"kind": {"labels": ["none", "some"]}}

@@ -1,6 +1,5 @@
 """Task files that cannot be used: one line that names file and line, whatever is wrong with them."""
 
-import json
 import re
 
 import pytest
@@ -166,50 +165,6 @@ def test_test_files_may_have_labels(tmp_path, capsys, rows, labelled, warning):
     assert split.labelled == labelled and task.has_labels("test")
     assert re.search(warning, capsys.readouterr().err)
     assert [row.get("gold") for row in task.inputs(split)] == (["x", "y"] if labelled else [None, None])
-
-
-def question(**fields):
-    return {"id": "a", "question": "What?", "answers": [{"text": "a", "answer_start": 0}]} | fields
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not valid JSON"),
-        (b"\xff\xfe", "is not UTF-8 text"),
-        (b"[1]", "a JSON object is needed"),
-        (b"[" * 100_000, "nested more than|not valid JSON"),
-        ({"data": 5}, "the field 'data' is missing or of the wrong type"),
-        ({"data": [5]}, "the field 'paragraphs' is missing or of the wrong type; got 5"),
-        (question(answers=5), "question a: answers must be a list, got 5"),
-        (question(answers=[5]), "question a: the field 'text' is missing or of the wrong type; got 5"),
-        (question(answers=[{"text": "a", "answer_start": "0"}]), "question a: the field 'answer_start'"),
-        (question(answers=[{"text": "a", "answer_start": 10**200}]), "'a' ends outside of the context"),
-    ],
-)
-def test_squad_files(tmp_path, content, message):
-    if isinstance(content, dict) and "id" in content:
-        content = {"data": [{"paragraphs": [{"context": "a b", "qas": [content]}]}]}
-    path = write_lines(tmp_path / "squad" / "train.json")
-    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    with pytest.raises(UserError, match=rf"train\.json.*({message})"):
-        make(tmp_path, "squad").load("train")
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"detected_answers": 5}, "detected_answers must be a list, got 5"),
-        ({"answers": "a"}, "answers must be a list, got 'a'"),
-        ({"answers": [5]}, "an answer must be text, got 5"),
-        ({"detected_answers": [{"text": "a", "char_spans": [[0, 1e400]]}]}, "char_spans must be like"),
-    ],
-)
-def test_mrqa_files(tmp_path, fields, message):
-    entry = {"context": "a b", "qas": [{"qid": "1", "question": "What?"} | fields]}
-    write_lines(tmp_path / "newsqa" / "train.jsonl", json.dumps(entry))
-    with pytest.raises(UserError, match=rf"train\.jsonl, line 1: {message}"):
-        make(tmp_path, "newsqa").load("train")
 
 
 def test_tags(tmp_path, capsys):

@@ -21,12 +21,14 @@ def test_every_head_pools_alike_and_reads_no_padding(kind, pooling, classifier):
     config = support.config("cola", classifier=classifier, classifier_pooling=pooling)
     head = kind("task_specific/cola", 4, 2, config, 0)
     states = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
-    labels = {name: tf.zeros(2, tf.int32) for name in ("label_ids", "right")}
+    labels = {"label_ids": tf.constant([0, 1]), "right": tf.constant([1, 1])}  # of one question, or of each row
     labels |= {"span_1": tf.constant(SPANS[0]), "span_2": tf.constant(SPANS[1])}
 
+    def output(states):
+        return head(HeadInput(tf.constant(states), tf.constant(MASK), tf.zeros_like(MASK), labels), None, False)
+
     def predictions(states):
-        inputs = HeadInput(tf.constant(states), tf.constant(MASK), tf.zeros_like(MASK), labels)
-        return next(iter(head(inputs, None, training=False).predictions.values())).numpy()
+        return next(iter(output(states).predictions.values())).numpy()
 
     expected = states[:, 0] if pooling == "cls" else np.stack([states[0, :3].mean(0), states[1].mean(0)])
     if kind is SpanHead:
@@ -35,8 +37,9 @@ def test_every_head_pools_alike_and_reads_no_padding(kind, pooling, classifier):
     if classifier == "tanh":
         expected = np.tanh(expected @ head.inner.kernel.numpy())
     expected = expected @ head.dense.kernel.numpy()
-    if kind is ChoiceHead:
+    if kind is ChoiceHead:  # a softmax over the candidates, whose loss the rows share
         expected = (expected - np.log(np.exp(expected).sum()))[:, 0]
+        np.testing.assert_allclose(output(states).losses, [-expected[1] / 2] * 2, atol=1e-5)
     np.testing.assert_allclose(predictions(states), expected, atol=1e-5)
     padded = states.copy()
     padded[0, 3:] = 9

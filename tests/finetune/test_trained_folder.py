@@ -140,22 +140,6 @@ def test_a_moved_folder_is_evaluated_with_the_files_alone(moved, trained, data_d
     assert scores == results(trained[0])["trials"][0]["scores"]
 
 
-def test_labelled_test_data_is_scored_beside_the_commonest_label(trained):
-    out, output, _ = trained
-    written = results(out)
-    scores = written["trials"][0]["scores"]["kind"]
-    assert set(scores) == {"dev", "test"} and scores["test"]["accuracy"] > 60
-    assert set(written["majority"]["kind"]["dev"]) == {"accuracy"}
-    assert 50 <= written["majority"]["kind"]["dev"]["accuracy"] < scores["dev"]["accuracy"]
-    assert "accuracy of the commonest label" in output
-    assert re.search(r"(?m)^examples +320 ", output) and re.search(r"(?m)^tokens, median +1?\d +", output)
-    predictions = out / "finetuning_models" / "kind_model_1" / "predictions" / "kind_dev.jsonl"
-    answers = [json.loads(line) for line in predictions.read_text().splitlines()]
-    assert list(answers[0]) == ["text", "gold", "label", "probabilities"]
-    right = sum(answer["gold"] == answer["label"] for answer in answers)
-    assert 100 * right / len(answers) == scores["dev"]["accuracy"]
-
-
 def untrained(tmp_path):
     return [path for path in tmp_path.rglob("*") if path.name in ("config.json", "scores.json") or "ckpt" in path.name]
 
