@@ -41,8 +41,8 @@ def test_a_bucket_holds_the_sequence_and_wastes_less_than_an_eighth(length, max_
     assert len({bucket_length(n, 512) for n in range(1, 513)}) <= 30
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.lists(st.integers(1, 64), min_size=3, max_size=12), st.integers(1, 5), st.integers(0, 3), st.booleans())
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.integers(1, 64), min_size=3, max_size=6), st.integers(1, 5), st.integers(0, 3), st.booleans())
 def test_an_epoch_sees_every_example_once(lengths, batch_size, seed, fixed):
     examples = table(lengths, fixed_padding=fixed)
     epochs = 50 * batch_size  # a whole number of pools and of epochs
@@ -51,7 +51,7 @@ def test_an_epoch_sees_every_example_once(lengths, batch_size, seed, fixed):
     assert (counts == epochs).all()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(1, 64), min_size=3, max_size=12), st.integers(1, 5), st.integers(0, 120), st.booleans())
 def test_training_goes_on_where_it_stopped(lengths, batch_size, start, fixed):
     examples = table(lengths, fixed_padding=fixed)

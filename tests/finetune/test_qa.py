@@ -139,7 +139,7 @@ BORN, UNSPACED = "Born (1895-1943), 1895 to 1943 in  Rome.", "北京在北方。
 )
 def test_the_pieces_that_are_learned_are_those_of_the_answers_characters(tmp_path, context, answer, start, said):
     write(tmp_path, question(answer=answer, start=start), context=context)
-    words = ["born", "1895", "1943", "to", "in", "rome", *"(-),.北京在方後見。", "カ", "##フ", "##ェ", "##て", "##に"]
+    words = ["born", "1895", "1943", "to", "in", "rome", *"(-),.北京在方後に。", "##カ", "##フ", "##ェ", "##て"]
     tokenizer = WordpieceTokenizer([*SPECIAL_TOKENS, *words])
     (task,) = make_tasks(support.config("squad", raw_data_dir=str(tmp_path), max_seq_length=64), tokenizer)
     split = task.load("train")

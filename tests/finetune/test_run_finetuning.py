@@ -102,7 +102,7 @@ def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, dat
     assert "done before" in output and results(out) == before
     assert "done without --write-test-outputs: with --no-do-train" in output and "distill-outputs:" not in output
     output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
-    assert "learning_rate was 0.001, is 0.0005" in output
+    assert "learning_rate was 0.003, is 0.0005" in output
 
 
 def test_two_tasks_and_two_trials_make_one_table(copied):
@@ -138,7 +138,7 @@ def test_a_killed_trial_goes_on_to_the_same_scores(trained, data_dir, tmp_path):
     settings = settings | {"save_checkpoints_steps": 7, "iterations_per_loop": 1, "num_trials": 1}
     words = command(data_dir, tmp_path, **settings)[1:]
     assert run_forked(words, tmp_path / "output", 19, signal.SIGKILL)[0] == -signal.SIGKILL
-    assert "resuming at step 14 of 160" in run(data_dir, tmp_path, **settings)
+    assert "resuming at step 14 of 80" in run(data_dir, tmp_path, **settings)
     assert results(tmp_path)["trials"][0]["scores"] == first_scores(out)
 
 
