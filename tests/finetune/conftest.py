@@ -23,7 +23,7 @@ def data_dir(tmp_path_factory):
     for split, size in (("train", 320), ("dev", 40), ("test", 10)):
         rows = []
         for _ in range(size):
-            words = list(random.choice(WORDS, random.randint(7, 9)))  # of one bucket: prediction is traced once
+            words = list(random.choice(WORDS, random.randint(3, 9)))
             words += ["error"] * random.randint(3)
             rows.append((" ".join(random.permutation(words)), words.count("error")))
         kinds = ["none", "some"]
@@ -43,7 +43,7 @@ def data_dir(tmp_path_factory):
 def trained(data_dir, tmp_path_factory):
     """The folder of two trials on one task, what their run said, and the hparams that it was given."""
     out = tmp_path_factory.mktemp("out")
-    settings: dict[str, Any] = {"num_train_epochs": 2.0, "learning_rate": 3e-3, "num_trials": 2}
+    settings: dict[str, Any] = {"num_train_epochs": 2.0, "learning_rate": 2e-3, "num_trials": 2}
     settings |= {"write_test_outputs": True, "write_distill_outputs": True}
     sizes = {"num_hidden_layers": 2, "hidden_dropout_prob": 0.1}
     settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | sizes
