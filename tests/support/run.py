@@ -2,12 +2,15 @@
 
     python -m tests.support.run [--jobs 2] [--durations 30] [FILE_OR_FOLDER ...]
 
-The processes are forked from one that has imported TensorFlow, so that a file costs no start. Of a file that fails the
-whole output is printed. At the end stand the slowest tests, and time and memory of all.
+The processes are forked from one that has imported TensorFlow, so that a file costs no start; those that tests start
+come from one process, too. Of a file that fails the whole output is printed. At the end stand the slowest tests, and
+time and memory of all.
 """
 
 import argparse
 import gc
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import re
 import sys
@@ -64,6 +67,8 @@ def start(files: list[Path], folder: Path, words: list[str]) -> int:
     output = os.open(folder / f"{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    # It runs, as the child of this process's parent, whom alone the system would tell so.
+    multiprocessing.forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
     # What this process has imported is not imported anew to have its assertions rewritten.
     words = ["-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", *words]
     words += [str(file.relative_to(ROOT)) for file in files]
@@ -91,7 +96,12 @@ def main() -> int:
     running: dict[int, list[Path]] = {}
     waiting = groups([path.resolve() for path in given.paths])
     import tests.conftest  # noqa: F401 - TensorFlow, for all that are forked
+    from electra_tf2.corpus.worker_pool import PRELOADED
+    from electra_tf2.util.environment import errors_unseen
 
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    with errors_unseen():  # it would tell of the semaphores that an ended file has left
+        multiprocessing.forkserver.ensure_running()
     gc.freeze()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
