@@ -27,7 +27,6 @@ from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
-from electra_tf2.util.papers import check_retired
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
 
@@ -66,7 +65,6 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     """
     saved = read_json(folder / "config.json", "configuration of a fine-tuned model")
     fields = {field.name for field in dataclasses.fields(FinetuningConfig)}
-    check_retired(saved, fields, str(folder))
     dropped = free_on_resume(FinetuningConfig)
     if elsewhere:
         dropped &= {field.name for field in dataclasses.fields(DeviceHparams)}
