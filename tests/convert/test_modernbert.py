@@ -11,8 +11,11 @@ from electra_tf2.formats.huggingface_config import network_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
-from tests.convert.test_transformers import MODERN, modern
+from tests.convert.test_transformers import modern
 from tests.support import golden
+from tests.support.huggingface_oracle import CLASSES
+
+MODERN = CLASSES["ModernBertModel"]
 
 
 def test_a_detector_of_any_width_is_read_without_a_generator(tmp_path: Path) -> None:
@@ -29,7 +32,7 @@ TYPES = ["full_attention", "sliding_attention", "full_attention", "sliding_atten
 
 def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
-    plain = MODERN | {"model_type": "modernbert"}
+    plain = MODERN
     old = plain | {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 20.0}
     thetas = {"full_attention": 500.0, "sliding_attention": 20.0}
     parameters = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
@@ -67,7 +70,7 @@ def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
 def test_configurations_that_we_cannot_read_are_refused_with_the_field(change, message: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
     with pytest.raises(UserError, match=message) as raised:
-        network_of(MODERN | {"model_type": "modernbert"} | change, tmp_path)
+        network_of(MODERN | change, tmp_path)
     assert "\n" not in str(raised.value)
 
 

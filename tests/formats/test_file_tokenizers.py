@@ -129,14 +129,13 @@ def _write_tasks(folder: Path) -> None:
 def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(tmp_path: Path) -> None:
     start, data = _folder(tmp_path / "start", "BPE", "ElectraForPreTraining"), tmp_path / "data"
     _write_tasks(data / "finetuning_data")
-    words = ["--data-dir", str(data), "--task-names", "chunk,squadv1", "--init-checkpoint", str(start)]
+    words = ["--data-dir", str(data), "--task-names", "chunk", "--init-checkpoint", str(start)]
     words += ["--model-dir", f"{tmp_path}/tuned", "--train-batch-size", "4", "--num-train-epochs", "1"]
     done = run_program("run_finetuning.py", *words, "--max-seq-length", "48", "--num-trials", "1")
     assert done.returncode == 0, done.stderr
     model = electra.load(f"{tmp_path}/tuned_1")
     assert isinstance(model.tokenizer, FileTokenizer)
-    assert model.predict(["Café 北京 !"], task="chunk")[0]["words"] == ["Café", "北京", "!"]
-    assert model.predict([("where?", CONTEXT)], task="squadv1")[0]["prediction_text"] in CONTEXT
+    assert model.predict(["Café 北京 !"])[0]["words"] == ["Café", "北京", "!"]
 
 
 @pytest.mark.parametrize("kind", ["BPE", "Unigram"])

@@ -287,7 +287,7 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
         electra.Model(_fine_tuned("sts")).predict(["alone"])
 
 
-@pytest.mark.parametrize("name", [name for name in oracle.CLASSES if "Classification" in name or "Question" in name])
+@pytest.mark.parametrize("name", [name for name in oracle.CLASSES if "Class" in name or "Question" in name][:4])
 def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) -> None:
     """The logits behind the answers are those of the self-check, which are held against transformers' numbers."""
     support.write_crc_directory(tmp_path, name)
@@ -376,7 +376,8 @@ def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> No
     assert to_huggingface(sources.read_model(RELEASED / name)).class_name == class_name
 
 
-def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:
+def test_keras_users_can_put_a_head_on_train_and_save(tmp_path: Path) -> None:
+    model = electra.Model(support.with_crc_weights({"hidden_dropout_prob": 0.1}))
     assert electra.Model(model.source, "bfloat16").keras().compute_dtype_name == "bfloat16"
     encoder = model.keras()
     ids, mask, _ = (part.numpy() for part in _inputs(model, TEXTS[0]))

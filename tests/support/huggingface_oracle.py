@@ -7,11 +7,10 @@ writes tests/golden/huggingface.npz with transformers and PyTorch (the extra `or
 
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from tests.support import golden
 
 
 class Inputs(NamedTuple):
@@ -36,6 +35,22 @@ _COMMON: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
+_MODERN: dict[str, Any] = {
+    "model_type": "modernbert",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 64,
+    "local_attention": 8,
+    "pad_token_id": 0,
+    **dict.fromkeys(("bos_token_id", "cls_token_id"), 2),
+    **dict.fromkeys(("eos_token_id", "sep_token_id"), 3),
+}
+_BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
+_DETECTOR = {"id2label": {"0": "original", "1": "replaced"}, "label2id": {"original": 0, "replaced": 1}}
+# Class -> what differs in its configuration; of several of a class, a word behind it says which.
 CLASSES: dict[str, dict[str, Any]] = {
     "ElectraForPreTraining": {"model_type": "electra", "embedding_size": 16},
     "ElectraForMaskedLM": {"model_type": "electra", "embedding_size": 16},
@@ -44,13 +59,24 @@ CLASSES: dict[str, dict[str, Any]] = {
     "ElectraForQuestionAnswering": {"model_type": "electra", "embedding_size": 16},
     "BertForMaskedLM": {"model_type": "bert"},
     "BertForSequenceClassification": {"model_type": "bert", "num_labels": 3},
+    "ModernBertModel": _MODERN,
+    "ModernBertModel global": _MODERN | {"global_attn_every_n_layers": 1, "attention_bias": True},
+    "ModernBertForMaskedLM": _MODERN | _BIASES | {"global_attn_every_n_layers": 2, "norm_eps": 1e-3},
+    "ModernBertForMaskedLM untied": _MODERN | {"tie_word_embeddings": False, "mlp_bias": True},
+    "ModernBertForTokenClassification detector": _MODERN
+    | _DETECTOR
+    | {"global_rope_theta": 500.0, "local_rope_theta": 20.0},
+    "ModernBertForSequenceClassification": _MODERN | {"num_labels": 3, "classifier_bias": True},
+    "ModernBertForSequenceClassification mean": _MODERN | {"num_labels": 2, "classifier_pooling": "mean"},
+    "ModernBertForTokenClassification": _MODERN | {"num_labels": 5},
+    "ModernBertForQuestionAnswering": _MODERN,
 }
-LABELS = {"ElectraForSequenceClassification": 3, "ElectraForTokenClassification": 5, "BertForSequenceClassification": 3}
 
 
-def config_of(class_name: str) -> dict[str, Any]:
-    """config.json of a class."""
-    config = _COMMON | {"architectures": [class_name]} | CLASSES[class_name]
+def config_of(name: str) -> dict[str, Any]:
+    """config.json of one of CLASSES."""
+    common = {} if name.startswith("Modern") else _COMMON
+    config = common | {"architectures": [name.split(" ")[0]]} | CLASSES[name]
     labels = config.pop("num_labels", None)
     if labels is not None:
         config["id2label"] = {str(number): f"label {number}" for number in range(labels)}
@@ -73,9 +99,10 @@ def crc_tensors(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, np.n
     for name, shape in shapes:
         x = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
         scale = 0.3 if "embeddings" in name else 1 / np.sqrt(shape[-1])
-        if "LayerNorm" in name or name.endswith("bias"):
+        is_norm = "LayerNorm" in name or "norm." in name
+        if is_norm or name.endswith("bias"):
             scale = 0.1
-        tensors[name] = ((1.0 if "LayerNorm.weight" in name else 0.0) + scale * x).astype(np.float32)
+        tensors[name] = ((1.0 if is_norm and name.endswith("weight") else 0.0) + scale * x).astype(np.float32)
     return tensors
 
 
@@ -84,28 +111,34 @@ def main() -> None:
     import transformers
 
     arrays: dict[str, np.ndarray] = {}
+    families = {"electra": "Electra", "bert": "Bert", "modernbert": "ModernBert"}
     for name in CLASSES:
         values = config_of(name)
-        config_class = transformers.ElectraConfig if values["model_type"] == "electra" else transformers.BertConfig
-        model = getattr(transformers, name)(config_class(**values, attn_implementation="eager")).eval()
+        [class_name] = values.pop("architectures")
+        config = getattr(transformers, f"{families[values.pop('model_type')]}Config")(**values)
+        model = getattr(transformers, class_name)._from_config(config, attn_implementation="eager").eval()
         trained = {key: value for key, value in model.state_dict().items() if value.dtype == torch.float32}
-        tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "generator_lm_head.weight")
+        tied = ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "generator_lm_head.weight"]
+        tied += ["decoder.weight"] if config.tie_word_embeddings else []
         tensors = crc_tensors((key, tuple(value.shape)) for key, value in trained.items() if key not in tied)
         print(
             model.load_state_dict({k: torch.tensor(v) for k, v in tensors.items()}, strict=False), model.tie_weights()
         )
+        batch = {key: torch.tensor(value) for key, value in inputs()._asdict().items()}
+        if name.startswith("Modern"):
+            del batch["token_type_ids"]
         with torch.no_grad():
-            batch = {key: torch.tensor(value) for key, value in inputs()._asdict().items()}
-            output = model(**batch, output_hidden_states=True)
-        logits = (
-            torch.stack([output.start_logits, output.end_logits], -1) if "start_logits" in output else output.logits
-        )
+            output, states = model(**batch), model.base_model(**batch).last_hidden_state
         arrays[f"{name}/shapes"] = np.array(
             [f"{key} {','.join(map(str, value.shape))}" for key, value in tensors.items()]
         )
-        arrays[f"{name}/states"] = output.hidden_states[-1].numpy()
-        arrays[f"{name}/logits"] = logits.numpy()[:, :3] if "MaskedLM" in name else logits.numpy()
-    np.savez_compressed(golden.GOLDEN / "huggingface.npz", allow_pickle=False, **arrays)
+        arrays[f"{name}/states"] = states.numpy()
+        if "start_logits" in output:
+            arrays[f"{name}/logits"] = torch.stack([output.start_logits, output.end_logits], -1).numpy()
+        elif "logits" in output:
+            arrays[f"{name}/logits"] = output.logits.numpy()[:, :3] if "MaskedLM" in name else output.logits.numpy()
+    file = Path(__file__).parents[1] / "golden" / "huggingface.npz"
+    np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 if __name__ == "__main__":
