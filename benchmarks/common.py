@@ -16,7 +16,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 30522
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
-_SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
+SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 
@@ -102,7 +102,7 @@ def texts_of(number: int, longest: int = 120) -> list[str]:
     """Texts of 3 to `longest` words, most of them short, the same in every run."""
     random = np.random.default_rng(0)
     lengths = np.clip(random.lognormal(2.8, 0.8, number), 3, longest).astype(int)
-    return [" ".join(random.choice(_SENTENCE.split(), length)) for length in lengths]
+    return [" ".join(random.choice(SENTENCE.split(), length)) for length in lengths]
 
 
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:
