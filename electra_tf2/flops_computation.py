@@ -17,7 +17,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import main_network_parameters
 from electra_tf2.pretrain.flops import (
-    least_bytes_per_step,
     model_parts,
     parameter_count,
     training_flops,
@@ -165,8 +164,6 @@ def _show_config(config: PretrainingConfig, tflops: float) -> None:
     print(
         f"  {config.num_train_steps:,} steps: {flops:.4e} FLOPs, {_days(flops, tflops):.3g} days at {tflops:g} TFLOP/s"
     )
-    step, moved = config.train_batch_size * training_flops_per_example(config), least_bytes_per_step(config)
-    print(f"  a step: {step / 1e9:,.0f} GFLOP; at least {moved / 1e9:.2f} GB moved, {step / moved:.0f} FLOPs a byte")
     if original is not None:
         print(f"  by the original's rule: {original:.4e} FLOPs")
 

@@ -13,14 +13,12 @@ class Part(NamedTuple):
     """One part of a model.
 
     forward_flops: of its forward pass on one example.
-    states: numbers that its matrix products write in the forward pass of one example, scores of attention excepted.
     backward: whether there is a backward pass.
     """
 
     name: str
     parameters: int
     forward_flops: int
-    states: int = 0
     backward: bool = True
 
     @property
@@ -73,7 +71,6 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         + a.positions.parameters(a)
         + last_norm,
         forward_flops=2 * length * projection + a.num_hidden_layers * 2 * length * layer_kernels + attention,
-        states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inputs * inner)),
     )
 
 
@@ -98,7 +95,7 @@ def language_model_head(name: str, input_size: int, a: Architecture, positions: 
     parameters = input_size * size + size + norm_parameters(a, size) + a.vocab_size
     parameters += 0 if a.tie_word_embeddings else a.vocab_size * width
     flops = 2 * positions * (input_size * size + projection + width * a.vocab_size)
-    return Part(name, parameters, flops, positions * (size + a.vocab_size))
+    return Part(name, parameters, flops)
 
 
 def table_width(a: Architecture) -> int:
@@ -108,13 +105,13 @@ def table_width(a: Architecture) -> int:
 
 def token_unit(name: str, a: Architecture, length: int) -> Part:
     """One linear unit over the states of every token."""
-    return Part(name, a.hidden_size + 1, 2 * length * a.hidden_size, length)
+    return Part(name, a.hidden_size + 1, 2 * length * a.hidden_size)
 
 
 def contrast_head(name: str, a: Architecture) -> Part:
     """heads.ContrastHead on [CLS] of both views of an example."""
     square = a.hidden_size**2
-    return Part(name, square + 3 * a.hidden_size, 2 * 2 * square, 2 * a.hidden_size)
+    return Part(name, square + 3 * a.hidden_size, 2 * 2 * square)
 
 
 def main_network_parameters(a: Architecture) -> int:

@@ -1,4 +1,4 @@
-"""Cost of a pre-training run: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
+"""Cost of a pre-training run: parameters and floating-point operations of its parts; free of TensorFlow.
 
 Generator, main network and heads are priced here; a paper prices its own (`PretrainingConfig.further_parts`).
 run_pretraining prints the figures at start, flops_computation.py tables of them.
@@ -55,15 +55,15 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if parts and config.generator_sample_mode == "eval":
         width = generator.hidden_size * (2 if config.two_tower_generator else 1)
         second = [*parts[:-1], language_model_head("", width, generator, masked)]
-        again, states = sum(part.forward_flops for part in second), sum(part.states for part in second)
-        parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
+        again = sum(part.forward_flops for part in second)
+        parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
     parts.append(main_network)
     if config.sequence_contrast_objective:
         parts.append(encoder(f"main network on {config.crop_length} tokens", main, config.crop_length))
         parts[-1] = parts[-1]._replace(parameters=0)
     if config.gradient_accumulation_steps > 1 and config.needs_whole_batch:
-        again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
-        parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
+        again = sum(part.forward_flops for part in parts)
+        parts.append(Part("first pass, for the whole batch", 0, again, backward=False))
     return [embeddings, *parts, *_heads(config), *config.further_parts()]
 
 
@@ -73,13 +73,13 @@ def _heads(config: PretrainingConfig) -> list[Part]:
     hidden, parts = sizes.hidden_size, []
     if config.adversarial_generator:
         width = config.generator_architecture.hidden_size
-        parts.append(Part("generator's baseline", width + 1, 2 * masked * width, masked))
+        parts.append(Part("generator's baseline", width + 1, 2 * masked * width))
     if config.corrective_lm_objective:
         parts += [token_unit("copy head", sizes, length), _language_model(config, masked)]
     if config.electra_objective or config.electric_objective:
         norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
         parameters = hidden * hidden + hidden + norm + hidden + 1
-        parts.append(Part("detection head", parameters, 2 * length * (hidden * hidden + hidden), length * (hidden + 1)))
+        parts.append(Part("detection head", parameters, 2 * length * (hidden * hidden + hidden)))
     if config.replace_mlm_objective:
         parts.append(_language_model(config, masked))
     if config.all_tokens_mlm_objective:
@@ -95,8 +95,7 @@ def _language_model(config: PretrainingConfig, positions: int) -> Part:
     """The main network's head over the vocabulary, at so many positions of a sequence."""
     sizes = config.architecture
     if config.clm_head == "tied":
-        flops = 2 * positions * sizes.hidden_size * sizes.vocab_size
-        return Part("language-model head", sizes.vocab_size, flops, positions * sizes.vocab_size)
+        return Part("language-model head", sizes.vocab_size, 2 * positions * sizes.hidden_size * sizes.vocab_size)
     return language_model_head("language-model head", sizes.hidden_size, sizes, positions)
 
 
@@ -112,18 +111,6 @@ def parameter_count(config: PretrainingConfig) -> int:
 def training_flops_per_example(config: PretrainingConfig) -> int:
     """FLOPs of forward and backward pass on one sequence."""
     return sum(part.training_flops for part in model_parts(config))
-
-
-def least_bytes_per_step(config: PretrainingConfig) -> int:
-    """Bytes that a step moves to and from memory when all element-wise work is part of a matrix product.
-
-    Of every parameter: two readings in the type of the products, its gradient written and read, itself and Adam's two
-    moments read and written in float32. Of every state: written and read in the forward pass; in the backward pass
-    read again, and its gradient written and read.
-    """
-    number = 4 if config.precision == "float32" else 2
-    states = sum(part.states * (5 if part.backward else 2) for part in model_parts(config))
-    return parameter_count(config) * (2 * number + 2 * 4 + 6 * 4) + config.train_batch_size * states * number
 
 
 def update_flops(config: PretrainingConfig) -> int:

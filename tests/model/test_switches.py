@@ -47,8 +47,11 @@ def sizes(**switches: Any) -> Architecture:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_an_encoder_equals_its_definition(name: str) -> None:
-    encoder_reference.compared_with(Encoder("electra", sizes(**SWITCHES[name])))
+def test_an_encoder_equals_its_definition_and_has_the_parameters_that_are_counted(name: str) -> None:
+    network = Encoder("electra", sizes(**SWITCHES[name]))
+    encoder_reference.compared_with(network)
+    built = sum(int(tf.size(variable)) for variable in network.trainable_variables)
+    assert flops.main_network_parameters(network.architecture) == built
 
 
 @pytest.mark.parametrize("name", ["local, distances", "together"])
@@ -62,13 +65,6 @@ def test_compiled_it_has_the_values_and_gradients_of_its_formulas() -> None:
         expected = passes(network, batch)
     assert_alike(passes(network, batch), expected)
     assert_alike(one_program(lambda: passes(network, batch))(), expected)
-
-
-@pytest.mark.parametrize("name", SWITCHES)
-def test_parameters_are_those_of_the_encoder_that_is_built(name: str) -> None:
-    architecture = sizes(**SWITCHES[name])
-    built = sum(int(tf.size(variable)) for variable in Encoder("electra", architecture).trainable_variables)
-    assert flops.main_network_parameters(architecture) == built
 
 
 def test_a_gated_network_has_the_cost_of_one_that_is_not() -> None:

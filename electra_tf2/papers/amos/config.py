@@ -59,7 +59,5 @@ class Config(PretrainingConfig):
         head = language_model_head("other exits", generator.hidden_size, generator, others)
         width = self.architecture.embedding_size
         back = 2 * 2 * masked * width * self.architecture.vocab_size
-        return [
-            head._replace(parameters=generator.hidden_size),
-            Part("mixture's gradient", 0, back, masked * width, backward=False),
-        ]
+        gradient = Part("mixture's gradient", 0, back, backward=False)
+        return [head._replace(parameters=generator.hidden_size), gradient]

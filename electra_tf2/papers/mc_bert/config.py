@@ -43,8 +43,5 @@ class Config(PretrainingConfig):
         drawn = language_model_head("candidates", generator.hidden_size, generator, length)
         head, size = language_model_head("choice head", sizes.hidden_size, sizes, length), table_width(sizes)
         flops = head.forward_flops + 2 * length * size * (self.choice_candidates - sizes.vocab_size)
-        states = head.states + length * (self.choice_candidates - sizes.vocab_size)
-        return [
-            drawn._replace(parameters=0, backward=False),
-            Part("choice head", head.parameters + size + 1, flops, states),
-        ]
+        choice = Part("choice head", head.parameters + size + 1, flops)
+        return [drawn._replace(parameters=0, backward=False), choice]

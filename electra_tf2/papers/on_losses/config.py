@@ -136,7 +136,7 @@ class Config(PretrainingConfig):
         if "fs" in tasks:
             vectors = 2 * (1 + half)
             flops = 2 * vectors * hidden * hidden + 2 * 2 * half * hidden
-            parts.append(Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden))
+            parts.append(Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops))
         if "qt" in tasks:
             parts.append(contrast_head("quick thoughts", sizes))
         heads = {  # numbers that a head gives, and states that it reads, of [CLS] alone if 0
@@ -156,6 +156,4 @@ def task_head(task: str, a: Architecture, classes: int, states: int) -> Part:
     """Cost of a `TaskHead`, which has a layer norm where it reads every state."""
     hidden, together = a.hidden_size, 3 if task == "tgs" else 1
     kernels, norm = together * hidden * hidden + hidden * classes, 2 * hidden if states else 0
-    number = max(1, states)
-    parameters = kernels + hidden + norm + classes
-    return Part(f"head of {task}", parameters, 2 * number * kernels, number * (hidden + classes))
+    return Part(f"head of {task}", kernels + hidden + norm + classes, 2 * max(1, states) * kernels)
