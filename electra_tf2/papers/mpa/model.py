@@ -6,7 +6,7 @@ attention, from the positions of wrong tokens to such context, is added to the l
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -36,12 +36,13 @@ class Model(PretrainingModel):
         objectives = super().make_objectives(networks)
         return [*objectives, AttentionRegulariser(self.config, networks)] if self.config.mpa_objective else objectives
 
-    def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
-        config, weight = self.config, super().weight_of(objective, values)
+    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+        config, weights = self.config, super().weights(values)
         steps = config.num_warmup_steps if config.mpa_warmup_steps is None else config.mpa_warmup_steps
-        if not isinstance(objective, AttentionRegulariser) or values.step is None or not steps:
-            return weight
-        return weight * tf.minimum(values.step / steps, 1.0)
+        if config.mpa_objective and values.step is not None and steps:
+            done = tf.minimum(tf.cast(values.step, tf.float32) / steps, 1.0)
+            weights[AttentionRegulariser.loss_name] *= done
+        return weights
 
 
 def attention_of(forward: Forward) -> Mapping[tuple[int, int], AttentionMap]:
@@ -72,7 +73,7 @@ class AttentionRegulariser(Objective):
         super().__init__(config, networks)
         self._heads = config.observed_heads
         arrays = read_table(config.cooccurrence_file, "cooccurrence_file", KIND, config.vocab_file)
-        self._scores = lookup(CooccurrenceTable(**arrays), config.mpa_table == "dense")
+        self._table = CooccurrenceTable(**arrays)
 
     def predicted(self, forward: Forward) -> tf.Tensor:
         """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
@@ -84,7 +85,9 @@ class AttentionRegulariser(Objective):
         """float32 [B, N, L]: S; 0 at padding and at the masked position itself."""
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
-        found = self._scores(predicted, tokens)
+        neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
+        scores = tf.cast(tf.gather(tf.constant(self._table.scores), predicted), tf.float32)
+        found = found_among(neighbours, scores, tokens)
         places = tf.range(tokens.shape[1])
         other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         return found * other * tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
@@ -117,24 +120,8 @@ class AttentionRegulariser(Objective):
         return self.output(forward, losses / heads, metrics)
 
 
-def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """(int32 [B, N] tokens, int32 [B, L] context) -> float32 [B, N, L], the score of every pair."""
-    if dense:
-        # No constant, which a graph could hold 2 GB of. Only the function knows it, so no checkpoint has it.
-        whole = tf.Variable(table.dense(), trainable=False, name="cooccurrence")
-        return lambda tokens, context: tf.cast(
-            tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
-            tf.float32,
-        )
-
-    @compiled
-    def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        """float32 [B, N, L]: the score of each token [B, L] among the neighbours [B, N, K] of each draw, or 0."""
-        same = neighbours[:, :, tf.newaxis, :] == tokens[:, tf.newaxis, :, tf.newaxis]
-        return tf.reduce_sum(tf.where(same, scores[:, :, tf.newaxis, :], 0.0), -1)
-
-    return lambda tokens, context: found_among(
-        tf.gather(tf.constant(table.neighbours), tokens),
-        tf.cast(tf.gather(tf.constant(table.scores), tokens), tf.float32),
-        context,
-    )
+@compiled
+def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+    """float32 [B, N, L]: the score of each token [B, L] among the neighbours [B, N, K] of each draw, or 0."""
+    same = neighbours[:, :, tf.newaxis, :] == tokens[:, tf.newaxis, :, tf.newaxis]
+    return tf.reduce_sum(tf.where(same, scores[:, :, tf.newaxis, :], 0.0), -1)
