@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
@@ -146,9 +145,9 @@ def test_few_shot_splits_are_balanced_disjoint_and_reproducible(groups, size, se
 def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
     config = PretrainingConfig.from_dict(
         {"vocab_size": 40, "corrective_lm_objective": True, "electra_objective": False, "embedding_size": 16}
-        | {"model_hparam_overrides": SIZES}
+        | {"model_hparam_overrides": SIZES, "vocab_file": str(golden.CHECKPOINT / "vocab.txt")}
     )
-    model = PretrainingModel(config, SpecialIds(0, 1, 2, 3, 4))
+    model = PretrainingModel(config)
     assert model.encoder is not None
     head = LabelWordHead("clm_predictions", model.encoder, False, [9, 7, 30], False, 0)
     sequence = tf.random.stateless_normal([2, 6, 16], [1, 2])

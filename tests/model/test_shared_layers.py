@@ -51,11 +51,13 @@ def plain():
         yield
 
 
-@pytest.mark.parametrize("name", SHARED_WITH)
-def test_which_layer_uses_whose_weights(name):
-    a = sizes(name)
+@pytest.mark.parametrize(("name", "positions"), zip(SHARED_WITH, ("none", "coco") * 2, strict=True))
+def test_which_layer_uses_whose_weights_and_parameters_are_counted_once(name, positions):
+    a = sizes(name, relative_positions=positions)
     assert (a.shared_with("attention"), a.shared_with("ffn")) == SHARED_WITH[name]
-    layers = Encoder("electra", a).transformer_layers
+    network = Encoder("electra", a)
+    assert priced("", a, 9, embedding_parameters(a)).parameters == sum(v.size for v in values_of(network).values())
+    layers = network.transformer_layers
     for layer, attention, ffn in zip(layers, *SHARED_WITH[name], strict=True):
         assert layer.attention.qkv is layers[attention].attention.qkv
         assert layer.attention_norm is layers[attention].attention_norm
@@ -96,14 +98,6 @@ def shared_name(variable: str, share_layers: str) -> str:
     number, _, rest = after.partition("/")
     shared = SHARED_WITH[share_layers][0 if rest.startswith("attention/") else 1]
     return f"{before}/layer_{shared[int(number)]}/{rest}"
-
-
-@pytest.mark.parametrize("positions", ["none", "coco"])
-@pytest.mark.parametrize("name", SHARED_WITH)
-def test_parameters_are_counted_once(name, positions):
-    a = sizes(name, relative_positions=positions)
-    built = sum(value.size for value in values_of(Encoder("electra", a)).values())
-    assert priced("", a, 9, embedding_parameters(a)).parameters == built
 
 
 def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tmp_path):

@@ -80,6 +80,19 @@ def test_calls_of_the_device_are_as_long_as_a_signal_may_wait():
     assert lengths == [1, 10, 20, 20, 4, 1]
 
 
+def test_a_longer_loop_changes_nothing_and_traces_a_step_once(tmp_path, capsys):
+    told: list[object] = []
+    losses: list[list[float]] = []
+    for length in (1, 5):
+        runner = toy.trainer(tmp_path / str(length), iterations_per_loop=length)
+        toy.before(runner.task, "train_step", lambda *_: told.append("traced"))
+        assert runner.train() == 0
+        losses.append([line["loss"] for line in logged(tmp_path / str(length))])
+        told.append(float(capsys.readouterr().out.split("initial loss")[1].split()[0]))
+    assert told == ["traced", pytest.approx(losses[0][0], abs=0.01)] * 2
+    assert losses[1] == pytest.approx(np.reshape(losses[0], [4, 5]).mean(1), rel=1e-5)
+
+
 class Killed(BaseException):
     """As SIGKILL: nobody tidies up."""
 

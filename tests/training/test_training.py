@@ -88,12 +88,6 @@ def test_micro_batches_on_two_replicas_compute_what_one_batch_does(data_dir, tmp
         assert value == pytest.approx(whole.metrics[name], rel=2e-3, abs=2e-3), name
 
 
-def test_micro_batches_compute_what_one_batch_does(data_dir, tmp_path, whole):
-    runner = trainer(data_dir, tmp_path, **OPTIMIZER, gradient_accumulation_steps=4)
-    assert runner.train() == 0
-    np.testing.assert_allclose(losses(tmp_path), whole.losses, rtol=2e-4)
-
-
 def test_float16_on_two_replicas_skips_an_overflow_and_goes_on(tmp_path):
     runner = toy.trainer(tmp_path, bad_gradient_at=3, precision="float16", strategy=support.two_replicas())
     scale, weight = runner.task.loss_scale, runner.task.model.weight
@@ -101,22 +95,6 @@ def test_float16_on_two_replicas_skips_an_overflow_and_goes_on(tmp_path):
     assert runner.train() == 0
     assert scale.scale.numpy() == before / 2 and scale.good_steps.numpy() == 17 and runner.current_step == 20
     assert np.isfinite(weight.numpy()).all() and weight.numpy().all()
-
-
-def test_a_longer_loop_changes_nothing_and_traces_a_step_once(data_dir, tmp_path, whole, capsys):
-    runner = trainer(data_dir, tmp_path, **OPTIMIZER, iterations_per_loop=4, save_checkpoints_steps=STEPS)
-    step, traced = runner.task.train_step, []
-
-    def counted(*inputs):
-        traced.append(inputs)
-        return step(*inputs)
-
-    runner.task.train_step = counted
-    assert runner.train() == 0
-    assert len(traced) == 1
-    np.testing.assert_allclose(losses(tmp_path), whole.losses.reshape(2, 4, 3).mean(1), rtol=1e-5)
-    first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
-    assert first == pytest.approx(whole.losses[0, 0], abs=0.01)
 
 
 def test_training_learns(whole):
