@@ -37,7 +37,7 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """x / (1 - rate), or 0 with probability `rate`, by a hash of the seed and the place in the array."""
     if rate == 0.0:
         return x
-    return tf.where(cpu.are_kept(cpu.places_in(tf.shape(x)), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
+    return tf.where(cpu.are_kept(tf.shape(x), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
 
 
 @with_kernel(cpu.layer_norm, xla.layer_norm)

@@ -109,12 +109,7 @@ def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def mask(
-    config: PretrainingConfig,
-    batch: Batch,
-    draw: Draw,
-    special: SpecialIds,
-    unit: MaskingUnit | None = None,
-    candidates: tf.Tensor | None = None,
+    config: PretrainingConfig, batch: Batch, draw: Draw, special: SpecialIds, unit: MaskingUnit | None = None
 ) -> MaskedBatch:
     """Chooses positions and hides them (ELECTRA, section 2; the rates are those of the original's code).
 
@@ -122,15 +117,20 @@ def mask(
       batch: int32 [B, L] input_ids, input_mask, segment_ids.
       draw: `row_draws` of the step's seed.
       unit: what is masked as a whole; None: every token for itself.
-      candidates: float32 [B, L], 1 at tokens that may be masked; `candidates_mask` if not given.
+    """
+    candidates = candidates_mask(batch["input_ids"], batch["input_mask"], special, config.mask_separators)
+    return masked_at(config, batch, *draw_positions(config, batch, draw, candidates, unit), draw, special)
 
-    Returns:
-      The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
+
+def draw_positions(
+    config: PretrainingConfig, batch: Batch, draw: Draw, candidates: tf.Tensor, unit: MaskingUnit | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Positions int32 [B, N] among candidates float32 [B, L], their weights and draws `how`, as `masked_at` takes them.
+
+    A row without any candidate gets weight 0 everywhere (the original divides by zero).
     """
     input_ids, input_mask = batch["input_ids"], batch["input_mask"]
     count, how = config.max_predictions_per_seq, draw(HOW, [config.max_predictions_per_seq, 2])
-    if candidates is None:
-        candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
     if config.mask_count == "probabilistic":
         wanted = number_at_random(input_mask, config.mask_prob, count, draw(COUNT, []))
@@ -143,7 +143,7 @@ def mask(
         where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNIT, [config.max_seq_length])
         positions, wanted, how = draw_without_replacement(unit, input_ids, where, of_units, how, candidates, wanted)
     real = tf.sequence_mask(wanted, count)
-    return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), how, draw, special)
+    return tf.where(real, positions, 0), tf.cast(real, tf.float32), how
 
 
 def masked_at(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
@@ -29,7 +29,7 @@ class StepValues(NamedTuple):
     """Values that may differ from step to step.
 
     temperature: of the generator's softmax when sampling, a float or a float32 scalar.
-    step: float32, 0-based; None in evaluation, where every schedule is at its end.
+    step: int64, 0-based; None in evaluation, where every schedule is at its end.
     """
 
     temperature: float | tf.Tensor
@@ -56,16 +56,15 @@ class PretrainingModel(Layer):
 
     Args:
       config: hparams of the run.
-      special: the ids of the special tokens; read from `config.vocab_file` if not given.
 
     Raises:
-      UserError: two objectives of a paper have the same loss_name.
+      UserError: no vocabulary there; two objectives of a paper have the same loss_name.
     """
 
-    def __init__(self, config: PretrainingConfig, special: SpecialIds | None = None) -> None:
+    def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("", config.seed)
         self.config = config
-        self.special = special or special_ids(load_vocab(config.vocab_file))
+        self.special = special_ids(load_vocab(config.vocab_file))
         self.has_main_network = config.trains_main_network
         self.final_values = StepValues(config.temperature)  # of evaluation
         self.encoder = None
@@ -115,6 +114,7 @@ class PretrainingModel(Layer):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
+        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         """Masks the rows of one replica and sums the weights of their losses.
 
@@ -123,11 +123,13 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
+          values: of this step, for papers whose text or masking changes with it; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
           the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
+        del values
         rows = batch["input_ids"].shape[0]
         draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
         masked = masking.mask(self.config, batch, draw, self.special, self.unit)
@@ -218,7 +220,7 @@ class PretrainingModel(Layer):
           values: of this step, for the weights of the losses; the final ones if not given.
         """
         normalizers = normalizers or self.normalizers(forward.masked)
-        values = values or self.final_values
+        weights = self.weights(values or self.final_values)
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -227,7 +229,7 @@ class PretrainingModel(Layer):
             result = objective(forward, training)
             term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
             losses[objective.loss_name] = term
-            loss += self.weight_of(objective, values) * term
+            loss += weights[objective.loss_name] * term
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         encoded = forward.encoded or forward.generator.encoded
@@ -235,12 +237,12 @@ class PretrainingModel(Layer):
             metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)
 
-    def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
-        """The factor of an objective's term; a paper's may change from step to step."""
+    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+        """Loss name -> factor of the term in the total loss; a paper's may change from step to step."""
         del values
-        return objective.loss_weight
+        return {objective.loss_name: objective.loss_weight for objective in self.objectives}
 
 
-def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> PretrainingModel:
+def make_model(config: PretrainingConfig) -> PretrainingModel:
     """The model of a run: the core's, or that of its paper where that has one."""
-    return class_of_run(config.paper, "Model", PretrainingModel)(config, special)
+    return class_of_run(config.paper, "Model", PretrainingModel)(config)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import pretrain_data, schedules
+from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
 from electra_tf2.pretrain.objectives import contrast
@@ -19,7 +19,7 @@ from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import class_of_run
 
 # First words of the seeds of training steps and evaluation batches.
-_TRAIN, _EVALUATE = 1, 2
+_TRAIN, EVALUATE = 1, 2
 
 
 class PretrainingTask(TrainingTask):
@@ -63,7 +63,7 @@ class PretrainingTask(TrainingTask):
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
         values = self.step_values(step)
-        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
         gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
@@ -71,22 +71,26 @@ class PretrainingTask(TrainingTask):
 
     def step_values(self, step: tf.Tensor) -> StepValues:
         """The values that differ from step to step, at 0-based `step`."""
-        temperature: float | tf.Tensor = self.config.temperature
-        if self.config.temperature_decay:
-            temperature = schedules.temperature_at(self.config, step)
-        return StepValues(temperature, tf.cast(step, tf.float32))
+        config = self.config
+        temperature: float | tf.Tensor = config.temperature
+        if config.initial_temperature is not None and config.temperature_decay:
+            # T + (T0 - T) exp(-u / tau), u the share of the run that is done (Fast-ELECTRA, Dong et al. 2023): samples
+            # may start hot, so that a young main network can tell the replacements.
+            fallen = tf.exp(-tf.cast(step, tf.float32) / max(1.0, config.temperature_decay * config.num_train_steps))
+            temperature += (config.initial_temperature - temperature) * fallen
+        return StepValues(temperature, step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
-        masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch))
+        seed = self.seed_of(EVALUATE, step)
+        masked, _ = self._prepare(batch, seed, self._row_offset(batch), self.model.final_values)
         return self._forward(masked)
 
     @compiled
     def _prepare(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        rows = batch["input_ids"].shape[0]
-        return self.model.prepare(batch, seed, row_offset, rows * self.replicas)
+        return self.model.prepare(batch, seed, row_offset, batch["input_ids"].shape[0] * self.replicas, values)
 
     @compiled
     def _gradients(

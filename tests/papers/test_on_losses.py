@@ -11,11 +11,17 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tables import read_table, write_table
 from electra_tf2.model import kernels
-from electra_tf2.papers.on_losses.model import TaskValues, active_tasks, stage_steps, staged_tasks
+from electra_tf2.papers.on_losses.model import active_tasks, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, parted, segments_of
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
-from electra_tf2.papers.on_losses.tasks import labels_of
-from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, tampered
+from electra_tf2.papers.on_losses.tasks import (
+    ORDERS,
+    SequenceCorruption,
+    frequencies,
+    labels_of,
+    scaled,
+    tampered,
+)
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
@@ -195,10 +201,9 @@ def config_of(folder, tasks, **changes):
     return PretrainingConfig.from_dict(settings)
 
 
-def values_at(config, step):
-    """Values of a step, 0-based, of a task."""
-    values, active = StepValues(1.0, tf.constant(float(step))), active_tasks(config, tf.constant(step, tf.int64))
-    return values if active is None else TaskValues(*values, active)
+def values_at(step):
+    """Values of a step, 0-based."""
+    return StepValues(1.0, tf.constant(step, tf.int64))
 
 
 def test_order_is_balanced_and_is_that_of_plain_lists(folder):
@@ -258,7 +263,7 @@ def test_half_of_long_sequences_are_tampered_with(folder):
     batch = tensors({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     draw = masking.row_draws(tf.constant([1, 2]), 4000, 0, 4000)
     candidates = tf.constant(candidates_of({"input_ids": ids}))
-    found = SequenceCorruption(config, golden.NO_NETWORKS).change_text(batch, candidates, draw, tf.constant(True))
+    found = SequenceCorruption(config, golden.NO_NETWORKS).change_text(batch, candidates, draw)
     changed = found.batch["input_ids"].numpy() != ids
     np.testing.assert_array_equal(found.labels, changed.any(1))
     assert changed.any(1).mean() == pytest.approx(0.5, abs=0.03)
@@ -287,8 +292,7 @@ def test_idle_tasks_have_no_labels(folder):
     config = config_of(folder, tasks, aux_combination="alt")
     model = make_model(config)
     for step in range(5):
-        values = values_at(config, step)
-        _, normalizers = model.prepare(tensors(batch_of(100)) | {"values": values}, tf.constant([1, 2]))
+        _, normalizers = model.prepare(tensors(batch_of(100)), tf.constant([1, 2]), values=values_at(step))
         assert [float(normalizers[f"{task}_loss"]) > 0 for task in tasks] == [step == i + 1 for i in range(4)]
 
 
@@ -368,11 +372,10 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     model = make_model(config)
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
-        values = values_at(config, step)
-        masked, _ = model.prepare(tensors(batch_of(16)) | {"values": values}, tf.constant([1, 2]))
+        values = values_at(step)
+        masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), values=values)
         masks[turn] = masked
-        weights = {objective.loss_name: float(model.weight_of(objective, values)) for objective in model.objectives}
-        assert {name for name, weight in weights.items() if weight} == {turn}
+        assert {name for name, weight in model.weights(values).items() if float(weight)} == {turn}
         with tf.GradientTape() as tape:
             loss = model(masked, tf.constant([0, 1]), True, values).loss
         gradients = tape.gradient(loss, model.trainable_variables)

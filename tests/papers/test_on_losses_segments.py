@@ -133,8 +133,8 @@ def gradients_of(folder, parts):
     task = make_task(config, tf.distribute.get_strategy())
     found = []
     for step in range(2):
-        values = values_at(config, step)
-        masked, normalizers = task._prepare(tensors(segments_of(8)) | {"values": values}, SEED, tf.constant(0))
+        values = values_at(step)
+        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), values)
         found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
     return task, found
 
@@ -184,8 +184,8 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
     np.testing.assert_array_equal(of_first.generator.softmax.logits, without.forward(masked).generator.softmax.logits)
     for step in range(3):
-        values = values_at(config, step)
-        masked_now, _ = model.prepare(batch | {"values": values}, SEED)
+        values = values_at(step)
+        masked_now, _ = model.prepare(batch, SEED, values=values)
         active = active_tasks(config, tf.constant(step, tf.int64)) or {}
         expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
         assert isinstance(masked_now, TaskBatch) and set(masked_now.task_ids.numpy()) == {expected}

@@ -77,20 +77,16 @@ def places_in(shape: tf.Tensor) -> list[tf.Tensor]:
     return terms[::-1]
 
 
-def are_kept(places: Sequence[tf.Tensor], seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """Decides by a hash of int32 [2] `seed` and place what dropout of this rate keeps: bool."""
-    return random_bits(places, seed) >= tf.constant(round(rate * 2**32), tf.uint32)
+def are_kept(shape: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    """Decides by a hash of int32 [2] `seed` and place what dropout of this rate keeps: bool of this shape."""
+    return random_bits(places_in(shape), seed) >= tf.constant(round(rate * 2**32), tf.uint32)
 
 
-def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float, places: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
-    """Computes x / (1 - rate) or 0, for use inside of kernels; it is its own gradient.
-
-    Args:
-      places: those of a part of an array in the whole, as for `random_bits`; those in `x` if not given.
-    """
+def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    """Computes x / (1 - rate) or 0, for use inside of kernels; it is its own gradient."""
     if rate == 0.0:
         return x
-    keep = are_kept(places_in(tf.shape(x)) if places is None else places, seed, rate)
+    keep = are_kept(tf.shape(x), seed, rate)
     return tf.where(keep, x * tf.constant(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
 
 

@@ -8,7 +8,6 @@ sum is summed for all weights at once (compilation.sums_at_once).
 Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `cpu` says more of each.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -38,11 +37,15 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
     return tf.matmul(x, kernel), gradient
 
 
-def computed_again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> tf.Tensor:
-    """function(*tensors), of which nothing but these is kept: the gradient computes it again.
+def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
+    """Computes last.product(first(x)), of layers.Dense, and keeps no activation, which the gradient computes again.
 
     Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
     """
+
+    def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
+        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
 
     @differentiable
     def compute(*tensors: tf.Tensor) -> Any:
@@ -50,22 +53,12 @@ def computed_again(function: Callable[..., tf.Tensor], *tensors: tf.Tensor) -> t
             *barred, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
             with tf.GradientTape() as tape:
                 tape.watch(barred)
-                value = function(*barred)
+                value = activated_product(*barred)
             return materialize(*tape.gradient(value, barred, upstream))
 
-        return function(*tensors), gradient
+        return activated_product(*tensors), gradient
 
-    return compute(*tensors)
-
-
-def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
-    """Computes last.product(first(x)), of layers.Dense; the gradient computes the activation again."""
-
-    def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
-        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
-
-    return computed_again(activated_product, first.product(x), first.bias_or_zeros, cast_weight(last.kernel, x.dtype))
+    return compute(first.product(x), first.bias_or_zeros, cast_weight(last.kernel, x.dtype))
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -223,7 +216,7 @@ class _Pairs:
         self._joined = self._bits = None
         if not rate:
             return
-        kept = cpu.are_kept(cpu.places_in(tf.shape(scores)), seed, rate)
+        kept = cpu.are_kept(tf.shape(scores), seed, rate)
         # XLA's generator of softmax kernels knows no shifts, so it cannot hash. It reads what dropout keeps as an
         # integer that the heads share, a bit each.
         heads = scores.shape[1]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import MASKED_LM, check_shared_vocabulary
 from electra_tf2.formats.weights import LoadReport, warm_start
@@ -52,8 +51,8 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def __init__(self, config: Config, special: SpecialIds | None = None) -> None:
-        super().__init__(config, special)
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self._learn_from(Teacher(config) if config.teacher else None)
 
     @tf.__internal__.tracking.no_automatic_dependency_tracking

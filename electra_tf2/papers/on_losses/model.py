@@ -2,52 +2,51 @@
 
 An auxiliary task is an objective on the states of the pre-trained network: its input is the corrupted one for ELECTRA,
 the masked one for BERT. A task may change the sequences before they are masked, which everything else then sees; what
-it changed is its label. tasks.py has what tasks have in common; tokens.py and segments.py have the tasks (section 3.2);
-here are the steps at which each is trained (section 4), the model and its evaluation.
+it changed is its label. tasks.py and segments.py have the tasks (section 3.2); here are the steps at which each is
+trained (section 4), the model and its evaluation.
 """
 
 import functools
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput, MaskedLanguageModel
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import Layer, SeedStream, fold_in
-from electra_tf2.papers.on_losses import segments, tokens
 from electra_tf2.papers.on_losses.config import TASKS, Config
-from electra_tf2.papers.on_losses.tasks import Auxiliary, Classification, TaskBatch
+from electra_tf2.papers.on_losses.segments import AdjacentSegments, FastSent, QuickThoughts, SameDocument, SentenceOrder
+from electra_tf2.papers.on_losses.tasks import (
+    Auxiliary,
+    Classification,
+    SequenceCorruption,
+    TaskBatch,
+    TermFrequency,
+    TermFrequencyInverse,
+    TokenCorruption,
+    TrigramOrder,
+)
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.objective import Networks, Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
-from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.training.task import compiled_step
+from electra_tf2.pretrain.task import EVALUATE, PretrainingTask
 from electra_tf2.util.errors import UserError
 
 MAIN = ""  # the name of all that is no auxiliary task
 
-_CLASSES: dict[str, type[Auxiliary]] = {
-    "fs": segments.FastSent,
-    "qt": segments.QuickThoughts,
-    "asp": segments.AdjacentSegments,
-    "sdp": segments.SameDocument,
-    "so": segments.SentenceOrder,
-    "tf": tokens.TermFrequency,
-    "tf_idf": tokens.TermFrequencyInverse,
-    "tcp": tokens.TokenCorruption,
-    "scp": tokens.SequenceCorruption,
-    "tgs": tokens.TrigramOrder,
-}
+_OF_SEGMENTS: list[type[Auxiliary]] = [FastSent, QuickThoughts, AdjacentSegments, SameDocument, SentenceOrder]
+_CHANGING_TOKENS: list[type[Auxiliary]] = [TokenCorruption, SequenceCorruption, TrigramOrder]
+_OF_FREQUENCY: list[type[Auxiliary]] = [TermFrequency, TermFrequencyInverse]
+_CLASSES = {task_class.task: task_class for task_class in [*_OF_SEGMENTS, *_CHANGING_TOKENS, *_OF_FREQUENCY]}
 
 # Schedules (section 4).
 #
@@ -81,16 +80,19 @@ def staged_tasks(tasks: int, steps: int, seed: int) -> np.ndarray:
     return np.concatenate(stages)
 
 
-def active_tasks(config: Config, step: tf.Tensor) -> dict[str, tf.Tensor] | None:
-    """Task, or MAIN, -> float32 scalar, 1 if it is trained at the 0-based step, else 0; None if all always are."""
-    if not config.takes_turns:
+Shares = Mapping[str, float | tf.Tensor]  # task, or MAIN, -> float32 scalar, 1 if it is trained at a step, else 0
+
+
+def active_tasks(config: Config, step: tf.Tensor | None) -> Shares | None:
+    """What is trained at the 0-based step, int64; None: everything, as always where nothing takes turns."""
+    if not config.takes_turns or step is None:
         return None
     names, how = config.aux_tasks, config.aux_combination
     beside = how in ("inc", "alt+", "cmtl+")
     turns = names if beside else [MAIN, *names]
     number = tf.cast(step, tf.int32)
     if how == "inc":
-        reached = tf.cast(step, tf.int64) * len(names) // max(1, config.num_train_steps)
+        reached = step * len(names) // max(1, config.num_train_steps)
         values = tf.unstack(tf.cast(tf.range(len(names), dtype=tf.int64) <= reached, tf.float32))
     else:
         turn = number % len(turns)
@@ -100,22 +102,6 @@ def active_tasks(config: Config, step: tf.Tensor) -> dict[str, tf.Tensor] | None
         values = tf.unstack(tf.one_hot(turn, len(turns)))
     found = dict(zip(turns, values, strict=True))
     return found | {MAIN: tf.ones([])} if beside else found
-
-
-class TaskValues(NamedTuple):
-    """`StepValues`, and what is trained at a step.
-
-    active: float32 scalar by task, 1 if it is trained, MAIN for all else.
-    """
-
-    temperature: float | tf.Tensor
-    step: tf.Tensor | None
-    active: dict[str, tf.Tensor]
-
-
-def share_of(task: str, values: StepValues) -> float | tf.Tensor:
-    """1 if a task, or MAIN, is trained at a step, else 0."""
-    return values.active.get(task, values.active[MAIN]) if isinstance(values, TaskValues) else 1.0
 
 
 class TaskVectors(Layer):
@@ -142,8 +128,8 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def __init__(self, config: Config, special: SpecialIds | None = None) -> None:
-        super().__init__(config, special)
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self.tasks = tuple(objective for objective in self.objectives if isinstance(objective, Auxiliary))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
@@ -160,9 +146,12 @@ class Model(PretrainingModel):
         """The tasks that change the text."""
         return [task for task in self.tasks if isinstance(task, Classification)]
 
-    def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
-        task = objective.task if isinstance(objective, Auxiliary) else MAIN
-        return super().weight_of(objective, values) * share_of(task, values)
+    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+        weights, active = super().weights(values), active_tasks(self.config, values.step)
+        if active is None:
+            return weights
+        tasks = {task.loss_name: task.task for task in self.tasks}
+        return {name: weight * active[tasks.get(name, MAIN)] for name, weight in weights.items()}
 
     def prepare(
         self,
@@ -170,41 +159,47 @@ class Model(PretrainingModel):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
+        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        """As of the core; the batch may hold a step's `StepValues` under the name "values", as `Task` passes it."""
-        values = batch.get("values", self.final_values)
-        batch = {name: field for name, field in batch.items() if name != "values"}
+        active = active_tasks(self.config, None if values is None else values.step)
+        masked = self.masked(batch, seed, row_offset, global_batch_size or batch["input_ids"].shape[0], active)
+        return masked, self.normalizers(masked)
+
+    def masked(
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor | int, global_batch_size: int, active: Shares | None
+    ) -> MaskedBatch:
+        """Has the active tasks (None: all) change the text, and masks it; other arguments are those of `prepare`."""
         rows = batch["input_ids"].shape[0]
-        of_rows = (rows, row_offset, global_batch_size or rows)
+        of_rows = (rows, row_offset, global_batch_size)
         labels: dict[str, tf.Tensor] = {}
         unmaskable = tf.zeros_like(batch["input_ids"], tf.bool)
         for task in self.changing:
             key = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
             candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
-            active = tf.convert_to_tensor(share_of(task.task, values)) > 0
-            changed = task.change_text(batch, candidates, masking.row_draws(key, *of_rows), active)
-            batch, labels[task.task] = changed.batch, changed.labels
-            if changed.unmaskable is not None:
-                unmaskable |= changed.unmaskable
+            is_active = tf.convert_to_tensor(1.0 if active is None else active.get(task.task, 0.0)) > 0
+            changed = task.change_text(batch, candidates, masking.row_draws(key, *of_rows))
+            batch = {name: tf.where(is_active, changed.batch[name], field) for name, field in batch.items()}
+            labels[task.task] = tf.where(is_active, changed.labels, -1)
+            unmaskable |= is_active & changed.unmaskable
         ids, real, separators = batch["input_ids"], batch["input_mask"], self.config.mask_separators
         candidates = tf.where(unmaskable, 0.0, masking.candidates_mask(ids, real, self.special, separators))
         draw = masking.row_draws(seed, *of_rows)
-        masked = masking.mask(self.config, batch, draw, self.special, self.unit, candidates)
+        drawn = masking.draw_positions(self.config, batch, draw, candidates, self.unit)
+        masked = masking.masked_at(self.config, batch, *drawn, draw, self.special)
         # It has all fields of a masked batch.
-        of_tasks = cast(MaskedBatch, TaskBatch(masked, labels, tf.fill([rows], self._task_number(values))))
-        return of_tasks, self.normalizers(of_tasks)
+        return cast(MaskedBatch, TaskBatch(masked, labels, tf.fill([rows], self._task_number(active))))
 
-    def _task_number(self, values: StepValues) -> tf.Tensor:
+    def _task_number(self, active: Shares | None) -> tf.Tensor:
         """int32 scalar: number k > 0 is the k-th of aux_tasks, 0 none.
 
         0 are steps that train the main objective alone, generators, and everything after pre-training, which knows
         nothing of this. Where the main objective has no steps of its own (alt+, cmtl+), a network that always read a
         task's vector would then miss what the vectors have in common, so `TaskVectors` takes their mean away.
         """
-        if self._task_vectors is None or not isinstance(values, TaskValues):
+        if self._task_vectors is None or active is None:
             return tf.zeros([], tf.int32)
         numbered = enumerate(self.config.aux_tasks, start=1)
-        return tf.add_n([tf.cast(values.active[task], tf.int32) * number for number, task in numbered])
+        return tf.add_n([tf.cast(active.get(task, 0.0), tf.int32) * number for number, task in numbered])
 
     # Vectors of tasks, added to the words of all that the pre-trained network reads.
 
@@ -246,14 +241,6 @@ class Task(PretrainingTask):
         if self.train_records is not None:
             check_records(config, self.train_records)
 
-    def step_values(self, step: tf.Tensor) -> StepValues:
-        values, active = super().step_values(step), active_tasks(self.config, step)
-        return values if active is None else cast(StepValues, TaskValues(*values, active))
-
-    @compiled_step
-    def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        return super().train_step(batch | {"values": self.step_values(step)}, step)
-
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch whose text is as it was read, so that runs with and without tasks compare. Each task that
         changes the text is measured in a pass of its own."""
@@ -267,8 +254,8 @@ class Task(PretrainingTask):
         return found
 
     def _turn(self, turn: str, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        active = {name: tf.constant(float(name == turn)) for name in (MAIN, *self.config.aux_tasks)}
-        return super().eval_step(batch | {"values": TaskValues(*self.model.final_values, active)}, step)
+        seed, rows = self.seed_of(EVALUATE, step), batch["input_ids"].shape[0]
+        return self._forward(self.model.masked(batch, seed, self._row_offset(batch), rows * self.replicas, {turn: 1.0}))
 
 
 def check_records(config: Config, records: Records) -> None:

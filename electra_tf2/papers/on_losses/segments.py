@@ -33,9 +33,9 @@ class SentenceOrder(Classification):
 
     task, loss_name, classes, head_name = "so", "so_loss", 2, "sentence_order"
 
-    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw) -> Changed:
         text, (_, first), (_, second) = segments_of(batch)
-        possible = (second[:, 0] >= 0) & active
+        possible = second[:, 0] >= 0
         labels = tf.where(possible, tf.cast(draw(0, []) < 0.5, tf.int32), -1)
         segments = parted(draw(1, [3]), first + second, labels == 1)
         return Changed(put_together(batch, text, *segments, possible), labels)
@@ -55,9 +55,9 @@ class SegmentRelation(Classification):
     classes = 3
     texts: tuple[str, ...]
 
-    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw) -> Changed:
         text, first, second = segments_of(batch)
-        possible = active & (second[1][:, 0] >= 0)
+        possible = second[1][:, 0] >= 0
         for name in self.texts:
             possible &= batch[name][:, 0] > 0
         label = integers(draw(0, []), self.classes)
