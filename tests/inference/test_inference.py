@@ -377,7 +377,7 @@ def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> No
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(tmp_path: Path) -> None:
-    model = electra.Model(support.with_crc_weights({"hidden_dropout_prob": 0.1}))
+    model = electra.Model(_fine_tuned("cola"))
     assert electra.Model(model.source, "bfloat16").keras().compute_dtype_name == "bfloat16"
     encoder = model.keras()
     ids, mask, _ = (part.numpy() for part in _inputs(model, TEXTS[0]))
