@@ -35,6 +35,7 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def imports(tree: ast.AST, everywhere: bool, types: bool) -> Iterator[str]:
@@ -58,7 +59,7 @@ def imports(tree: ast.AST, everywhere: bool, types: bool) -> Iterator[str]:
 def imported(module: str, everywhere: bool, types: bool = True) -> frozenset[str]:
     """Modules of ours, and top-level names of others, that a module imports."""
     found = set()
-    for name in imports(ast.parse(MODULES[module].read_text(encoding="utf-8")), everywhere, types):
+    for name in imports(TREES[module], everywhere, types):
         name = name.removeprefix("electra_tf2.")
         ours = next((one for one in (name, name.rpartition(".")[0]) if one in MODULES), None)
         found.add(ours or name.partition(".")[0])

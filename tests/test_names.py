@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +31,7 @@ def texts(path: Path) -> Iterator[str]:
     yield from (line.partition("#")[2] for line in text.splitlines())
 
 
+@cache
 def is_there(name: str) -> bool:
     """True if a dotted name is a module, or a word of one."""
     parts = name.split(".")

@@ -207,10 +207,6 @@ def test_json_lines(tmp_path, suffix):
         ('{"text": "unfinished', "not valid JSON"),
         ('{"body": "a", "id": 3}', r"no field 'text' \(there: body, id\)"),
         ('["a"]', r"a JSON object is needed"),
-        ("[" * 100_000, "lists and objects are nested more than 64 deep"),
-        ('{"text": "a", "id": %s}' % ("[" * 99 + "]" * 99), "lists and objects are nested more than 64 deep"),
-        ('{"text": "a", "id": %s}' % ("9" * 5000), "an integer of 5000 digits"),
-        ('{"text": "a", "id": %s}' % ("9" * 400), "an integer of 400 digits"),
         ('{"text": null}', "field 'text' is NoneType"),
     ],
 )
