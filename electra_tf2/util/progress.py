@@ -157,9 +157,9 @@ class Progress:
         self._live.update(Group(row, Columns(_shown(self._values), padding=(0, 2))))
 
 
-def track(items: Iterable[T], title: str, total: float | None = None, unit: str = "") -> Iterator[T]:
+def track(items: Iterable[T], title: str, total: float | None = None) -> Iterator[T]:
     """The items, with progress while they are worked on."""
-    with Progress(title, total, unit=unit) as progress:
+    with Progress(title, total) as progress:
         for number, item in enumerate(items, start=1):
             yield item
             progress.update(number)

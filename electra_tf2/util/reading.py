@@ -26,7 +26,7 @@ _TYPES: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int
 _Kind = TypeVar("_Kind", dict, list, str, int)
 
 
-def read_text(path: str | os.PathLike[str], what: str, encoding: str = "utf-8") -> str:
+def read_text(path: str | os.PathLike[str], what: str) -> str:
     """The text of a file, without the byte order mark that some editors put before it.
 
     Args:
@@ -37,11 +37,11 @@ def read_text(path: str | os.PathLike[str], what: str, encoding: str = "utf-8") 
     """
     data = read_bytes(path, what)
     try:
-        return data.decode(encoding).removeprefix("\ufeff")
+        return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{what}: {path} is not {encoding.upper()} text (byte {data[error.start]:#04x} in line {line}): "
+            f"{what}: {path} is not UTF-8 text (byte {data[error.start]:#04x} in line {line}): "
             "save or convert it as UTF-8"
         ) from None
 
