@@ -190,7 +190,9 @@ class FinetuningTask(TrainingTask):
         dataset = table.evaluation_batches(batch_size)
         alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
         local, done = self.strategy.experimental_local_results, 0
-        for batch in untuned(dataset) if alone else distribute(self.strategy, dataset):
+        batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
+        self._predict_step.get_concrete_function(batches.element_spec, number, alone)  # one graph for all lengths
+        for batch in batches:
             result = self._predict_step(batch, number, alone)
             arrays = tf.nest.map_structure(
                 lambda value: np.concatenate([part.numpy() for part in local(value)]), result
