@@ -77,22 +77,6 @@ def test_races_files(tmp_path):
     assert task.has_labels("test") and task.has_labels("train") and task.load("test").labelled
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"answers": ["E", "A"]}, "the answer must be one of A, B, C, D, got 'E'"),
-        ({"answers": ["A"]}, "not as many answers"),
-        ({"options": [["a", "b", "c"], ["a", "b", "c", "d"]]}, "3 candidates, but 4 are needed"),
-        ({"options": [["a", "b", "c", 5], ["a", "b", "c", "d"]]}, "options must be texts"),
-        ({"article": None}, "the field 'article' is missing or of the wrong type"),
-    ],
-)
-def test_what_is_wrong_with_an_article_is_named(tmp_path, change, message):
-    write_lines(tmp_path / "race" / "train" / "high" / "7.txt", json.dumps(race() | change))
-    with pytest.raises(UserError, match=rf"7\.txt: .*{message}"):
-        support.task(tmp_path, "race").load("train")
-
-
 def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     """The right candidate holds the word "error"."""
     rows = []

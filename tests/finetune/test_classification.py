@@ -70,12 +70,15 @@ def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
         ("sst", ["sentence\tlabel"], r"holds no examples"),
         ("rte", ["i\ta\tb\tl", "0\tx\ty\tentailmnt"], r"unknown label 'entailmnt'; did you mean 'entailment'"),
         ("sts", ["h" * 1, "x"], r"columns, but column 7 is needed"),
+        ("mine", ["text\tname", "a b\tx"], r"train.tsv has no column 'label'"),
+        ("mine", ["text\tlabel", "a b\tx", "c\tx"], "one label only: x"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, name, lines, message):
-    write_lines(tmp_path / name / "dev.tsv", *lines)
+    split, described = ("train", {"type": "classification"}) if name == "mine" else ("dev", None)
+    write_lines(tmp_path / name / f"{split}.tsv", *lines)
     with pytest.raises(UserError, match=message):
-        support.task(tmp_path, name).load("dev")
+        support.task(tmp_path, name, described).load(split)
 
 
 def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():

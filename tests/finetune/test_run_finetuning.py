@@ -10,8 +10,6 @@ import pytest
 
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.formats.weights import TensorFlowCheckpoint
-from electra_tf2.util.errors import UserError
-from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_forked, run_program
@@ -192,25 +190,7 @@ def test_evaluation_alone_gives_the_same_scores(trained, data_dir, tmp_path, pad
     assert after == before if not padding else after == pytest.approx(before, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["text\tlabel", "a b\tx", "c d"], "train.tsv, line 3: 1 columns, but 2 are expected"),
-        (["text\tlabel", "a b\tx", "\ty"], "train.tsv, line 3: an empty sentence"),
-        (["text\tname", "a b\tx"], "train.tsv has no column 'label'"),
-        (["text\tlabel"], "train.tsv holds no examples"),
-        (["text\tlabel", "a b\tx", "c\tx"], "one label only: x"),
-        (None, "no file of split 'train': looked for"),
-    ],
-)
-def test_bad_files_are_named_with_their_line(tmp_path, lines, message):
-    if lines is not None:
-        write_lines(tmp_path / "bad" / "train.tsv", *lines)
-    with pytest.raises(UserError, match=message):
-        support.task(tmp_path, "bad", {"type": "classification", "held_out": 0}).load("train")
-
-
-def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):
+def test_bad_data_and_a_missing_vocabulary_are_one_line(data_dir, tmp_path):
     tasks = {"kind": TASKS["kind"] | {"labels": ["none", "sone"]}}
     output = run(data_dir, tmp_path, tasks=tasks, expect=2)
     assert "unknown label 'some'; did you mean 'sone'?" in line_of(output)

@@ -49,6 +49,9 @@ RECORD = {
 }
 
 
+RACE = {"article": "a", "questions": ["b", "c"], "options": [["d", "e", "f", "g"]] * 2, "answers": ["A", "B"]}
+
+
 def lines_of(*rows):
     return [json.dumps(row) for row in rows]
 
@@ -234,6 +237,11 @@ def test_record(tmp_path):
         ("multirc", {"passage": {"text": "t", "questions": [{"question": "q", "answers": [3]}]}}, "'text' is missing"),
         ("record", RECORD | {"qas": [{"query": "q", "answers": []}]}, "a query without @placeholder"),
         ("record", RECORD | {"passage": {"text": "t", "entities": [{"start": 0, "end": 9}]}}, "not within the text"),
+        ("race", RACE | {"answers": ["E", "A"]}, "the answer must be one of A, B, C, D, got 'E'"),
+        ("race", RACE | {"answers": ["A"]}, "not as many answers"),
+        ("race", RACE | {"options": [["a", "b", "c"], ["a", "b", "c", "d"]]}, "3 candidates, but 4 are needed"),
+        ("race", RACE | {"options": [["a", "b", "c", 5], ["a", "b", "c", "d"]]}, "options must be texts"),
+        ("race", RACE | {"article": None}, "the field 'article' is missing or of the wrong type"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, row, message):

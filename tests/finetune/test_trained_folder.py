@@ -71,38 +71,28 @@ def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("name", "content", "words", "message"),
     [
-        (["--classifier", "tanh"], "holds a model of other hparams: classifier was 'linear', is 'tanh'"),
-        (["--predict", "nowhere.txt"], "--predict: there is no file nowhere.txt"),
-        (["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
-        (["--task-names", "count"], "--predict wants one task"),
-        (["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
-        (["--predict-output", "{file}"], "new.txt is the file that is to be labelled"),
+        ("a.txt", "a", ["--classifier", "tanh"], "holds a model of other hparams: classifier was 'linear', is 'tanh'"),
+        ("a.txt", "a", ["--predict", "nowhere.txt"], "--predict: there is no file nowhere.txt"),
+        ("a.txt", "a", ["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
+        ("a.txt", "a", ["--task-names", "count"], "--predict wants one task"),
+        ("a.txt", "a", ["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
+        ("a.txt", "a", ["--predict-output", "{file}"], "a.txt is the file that is to be labelled"),
+        ("a.jsonl", '{"text": "a"}\n{"txt": 1}\n', [], "a.jsonl, line 2: no field 'text'"),
+        ("a.csv", "id,text\n1\n", [], "a.csv, line 2: 1 columns, but 2 are expected"),
+        ("a.tsv", "id\ttxt\n1\ta\n", [], "a.tsv has no column 'text'; did you mean 'txt'?"),
+        ("a.txt", "one\ttwo\n", [], "kind has 1 text(s) a line"),
+        ("a.txt", "\n", [], "a.txt is empty"),
     ],
 )
-def test_what_does_not_fit_the_model_is_one_line(moved, tmp_path, words, message):
-    file = write_lines(tmp_path / "new.txt", "error")
+def test_what_cannot_be_labelled_or_does_not_fit_the_model_is_one_line(moved, tmp_path, name, content, words, message):
+    file = tmp_path / name
+    file.write_text(content)
     words = [word.replace("{file}", str(file)) for word in words]
     done = run_program("run_finetuning.py", "--model-dir", str(moved), "--predict", str(file), *words)
     assert done.returncode == 2 and len(done.errors) == 1 and message in done.errors[0]
-    assert file.read_text().strip() == "error"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("rows.jsonl", '{"text": "a"}\n{"txt": 1}\n', "rows.jsonl, line 2: no field 'text'"),
-        ("rows.csv", "id,text\n1\n", "rows.csv, line 2: 1 columns, but 2 are expected"),
-        ("rows.tsv", "id\ttxt\n1\ta\n", "rows.tsv has no column 'text'; did you mean 'txt'?"),
-        ("rows.txt", "one\ttwo\n", "kind has 1 text(s) a line"),
-        ("rows.txt", "\n", "rows.txt is empty"),
-    ],
-)
-def test_rows_that_cannot_be_labelled_are_named(moved, tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
-    done = run_program("run_finetuning.py", "--model-dir", str(moved), "--predict", str(tmp_path / name))
-    assert done.returncode == 2 and message in done.errors[0]
+    assert file.read_text() == content
 
 
 @pytest.mark.parametrize(
