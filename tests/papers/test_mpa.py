@@ -16,7 +16,6 @@ from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
-from tests.papers.test_mpa_table import dense
 from tests.support import golden
 from tests.support import training as support
 from tests.support.programs import run_program
@@ -85,7 +84,7 @@ def with_scores(forward, config, scores):
 
 def plain_loss(config, forward, scores, table):
     """(sum of the penalty over wrong tokens, wrong draws, mass of attention on harmful tokens), by loops in float64."""
-    whole = dense(table).astype(np.float64)
+    whole = table.dense().astype(np.float64)
     masked, corrupted = forward.masked, forward.corrupted
     ids, real = corrupted.input_ids.numpy(), masked.input_mask.numpy()
     total = wrong = mass = 0.0
@@ -108,8 +107,9 @@ def plain_loss(config, forward, scores, table):
 
 
 @pytest.mark.parametrize("target", ["scaled_logits", "prob_mass"])
-def test_the_penalty_equals_plain_loops(table_file, target):
-    config = config_of(table_file, mpa_target=target, mpa_layers=[0, -1], mpa_heads=[1, 3])
+@pytest.mark.parametrize("table", ["sparse", "dense"])
+def test_the_penalty_equals_plain_loops(table_file, target, table):
+    config = config_of(table_file, mpa_target=target, mpa_table=table, mpa_layers=[0, -1], mpa_heads=[1, 3])
     model = make_model(config)
     masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
     sampled = np.random.RandomState(2).randint(20, 60, masked.positions.shape)
@@ -131,6 +131,18 @@ def test_the_penalty_equals_plain_loops(table_file, target):
     assert float(numerator) == pytest.approx(mass, rel=1e-3) and float(denominator) == wrong
     assert [float(x) for x in output.metrics["mispredictions"]] == [wrong, 8]
     assert float(output.metrics["mpa_loss"][1]) == float(tf.reduce_sum(forward.masked.masked_lm_weights))
+
+
+def test_a_dense_table_is_neither_in_the_graph_nor_in_the_checkpoint(table_file, tmp_path):
+    """A graph holds 2 GB, the table of 32,768 tokens by itself."""
+    config = config_of(table_file, mpa_table="dense")
+    model = make_model(config)
+    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    scores = tf.function(golden.objective_of(model, AttentionRegulariser)._scores, autograph=False)
+    graph = scores.get_concrete_function(masked.masked_lm_ids, masked.input_ids).graph.as_graph_def()
+    assert graph.ByteSize() < 10_000
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "model.ckpt"))
+    assert [600, 600] not in [shape for _, shape in tf.train.list_variables(path)]
 
 
 @pytest.mark.parametrize("stop_gradient", [True, False])

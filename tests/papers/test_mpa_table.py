@@ -23,14 +23,6 @@ def plain_counts(ids, window):
     return counts
 
 
-def dense(table):
-    """float16 [V, V]."""
-    whole = np.zeros([len(table.neighbours)] * 2, np.float16)
-    rows, places = np.nonzero(table.neighbours != NOBODY)
-    whole[rows, table.neighbours[rows, places]] = table.scores[rows, places]
-    return whole
-
-
 @pytest.fixture(scope="module")
 def ids():
     return corpus(rows=6)
@@ -70,7 +62,7 @@ def test_scores_are_those_of_their_definitions(ids, score):
 
 def test_the_highest_scores_of_each_token_are_kept(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    whole = dense(table_of([(keys, counts)], totals, top_k=600))
+    whole = table_of([(keys, counts)], totals, top_k=600).dense()
     parts = [(keys[keys // 600 % 2 == part], counts[keys // 600 % 2 == part]) for part in range(2)]
     table = table_of(parts, totals, top_k=4)
     np.testing.assert_allclose(whole, whole.T)

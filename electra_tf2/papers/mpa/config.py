@@ -27,6 +27,12 @@ class Config(PretrainingConfig):
     mpa_stop_gradient: bool = hparam(True, "the smaller scores that mpa_target scaled_logits aims at are constants")
     mpa_layers: list[int] = hparam([-1], "layers whose attention MPA penalises, from 0, or from -1, the last")
     mpa_heads: list[int] = hparam([], "heads of mpa_layers, from 0; none given: the first quarter")
+    mpa_table: str = hparam(
+        "sparse",
+        "how MPA looks up scores of co-occurrence: sparse: among a token's neighbours; dense: in a table of "
+        "vocab_size squared float16",
+        choices=("sparse", "dense"),
+    )
     cooccurrence_file: str = free_hparam(
         "", "file of mpa_objective's table, of electra build-table; default <data_dir>/cooccurrence.npz", place="read"
     )

@@ -6,7 +6,7 @@ attention, from the positions of wrong tokens to such context, is added to the l
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -73,7 +73,7 @@ class AttentionRegulariser(Objective):
         super().__init__(config, networks)
         self._heads = config.observed_heads
         arrays = read_table(config.cooccurrence_file, "cooccurrence_file", KIND, config.vocab_file)
-        self._table = CooccurrenceTable(**arrays)
+        self._scores = lookup(CooccurrenceTable(**arrays), config.mpa_table == "dense")
 
     def predicted(self, forward: Forward) -> tf.Tensor:
         """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
@@ -85,9 +85,7 @@ class AttentionRegulariser(Objective):
         """float32 [B, N, L]: S; 0 at padding and at the masked position itself."""
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
-        neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
-        scores = tf.cast(tf.gather(tf.constant(self._table.scores), predicted), tf.float32)
-        found = found_among(neighbours, scores, tokens)
+        found = self._scores(predicted, tokens)
         places = tf.range(tokens.shape[1])
         other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         return found * other * tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
@@ -118,6 +116,22 @@ class AttentionRegulariser(Objective):
             "attention_on_harm": weighted_mean(mass / heads, wrong),
         }
         return self.output(forward, losses / heads, metrics)
+
+
+def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """(int32 [B, N] tokens, int32 [B, L] context) -> float32 [B, N, L], the score of every pair."""
+    if dense:
+        # No constant, which a graph could hold 2 GB of. Only the function knows it, so no checkpoint has it.
+        whole = tf.Variable(table.dense(), trainable=False, name="cooccurrence")
+        return lambda tokens, context: tf.cast(
+            tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
+            tf.float32,
+        )
+    return lambda tokens, context: found_among(
+        tf.gather(tf.constant(table.neighbours), tokens),
+        tf.cast(tf.gather(tf.constant(table.scores), tokens), tf.float32),
+        context,
+    )
 
 
 @compiled

@@ -38,6 +38,13 @@ class CooccurrenceTable(NamedTuple):
             lines.append(f"  {tokens[token]}: {', '.join(shown)}")
         return "\n".join(lines)
 
+    def dense(self) -> np.ndarray:
+        """float16 [V, V]."""
+        table = np.zeros([len(self.neighbours)] * 2, np.float16)
+        rows, places = np.nonzero(self.neighbours != NOBODY)
+        table[rows, self.neighbours[rows, places]] = self.scores[rows, places]
+        return table
+
 
 @functools.cache
 def _special(vocab_file: str) -> np.ndarray:
