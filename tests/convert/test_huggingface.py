@@ -81,42 +81,34 @@ def test_their_class_and_tensors_come_back_bit_for_bit(name: str, wide: bool, tm
 def test_a_tensor_is_a_copy_only_if_it_is_one(tmp_path: Path) -> None:
     tensors = support.write_crc_directory(tmp_path, "BertForMaskedLM")
     table, copy = tensors["bert.embeddings.word_embeddings.weight"], "cls.predictions.decoder.weight"
-    write_tensors(tmp_path / "model.safetensors", tensors | {copy: table})
+    support.write_crc_directory(tmp_path, "BertForMaskedLM", {copy: table})
     assert not open_model(tmp_path).left_out
-    write_tensors(tmp_path / "model.safetensors", tensors | {copy: table + 1})
+    support.write_crc_directory(tmp_path, "BertForMaskedLM", {copy: table + 1})
     assert open_model(tmp_path).left_out == [copy]  # which transformers ties all the same
-    config = oracle.config_of("BertForMaskedLM") | {"tie_word_embeddings": False}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    support.write_crc_directory(tmp_path, "BertForMaskedLM", {copy: table + 1}, tie_word_embeddings=False)
     with pytest.raises(UserError, match="an output table of its own"):
         read_model(tmp_path)
 
 
 def test_a_language_model_of_electra_has_gelu_in_its_head(tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path, "ElectraForMaskedLM")
-    (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForMaskedLM") | {"hidden_act": "relu"}))
+    support.write_crc_directory(tmp_path, "ElectraForMaskedLM", hidden_act="relu")
     with pytest.raises(UserError, match="has the activation gelu, its layers relu"):
         read_model(tmp_path)
 
 
 def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -> None:
-    tensors = support.write_crc_directory(tmp_path, "ElectraForPreTraining")
-    table = "electra.embeddings.token_type_embeddings.weight"
-    write_tensors(tmp_path / "model.safetensors", tensors | {table: tensors[table][:1]})
-    config = oracle.config_of("ElectraForPreTraining")
-    (tmp_path / "config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
+    name, table = "ElectraForPreTraining", "electra.embeddings.token_type_embeddings.weight"
+    first = support.write_crc_directory(tmp_path, name)[table][:1]
+    support.write_crc_directory(tmp_path, name, {table: first}, type_vocab_size=1)
     one = electra.load(tmp_path).states([("the man", "went")])[0].vectors
     assert convert(tmp_path / "out", read_model(str(tmp_path)), check.Options()).difference < 1e-5
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("a", "b").type_ids == [0] * 5
-    alike = np.repeat(tensors[table][:1], 2, 0)
-    write_tensors(tmp_path / "model.safetensors", tensors | {table: alike})
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    support.write_crc_directory(tmp_path, name, {table: np.repeat(first, 2, 0)})
     np.testing.assert_array_equal(electra.load(tmp_path).states([("the man", "went")])[0].vectors, one)
 
 
 def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path / "theirs", "BertForMaskedLM")
-    config = oracle.config_of("BertForMaskedLM") | {"layer_norm_eps": 0.01}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    support.write_crc_directory(tmp_path / "theirs", "BertForMaskedLM", layer_norm_eps=0.01)
     model = read_model(str(tmp_path / "theirs"))
     assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
     assert convert(tmp_path / "ours", model, check.Options()).difference < 1e-5
@@ -299,12 +291,11 @@ def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
 
 
 def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path, "ElectraForSequenceClassification")
-    config = oracle.config_of("ElectraForSequenceClassification") | {"problem_type": "multi_label_classification"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    several: dict[str, Any] = {"problem_type": "multi_label_classification"}
+    support.write_crc_directory(tmp_path, _CLASSES, **several)
     model = open_model(tmp_path)
     assert model.task_states is None and "classifier.out_proj.weight" in model.left_out
-    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    support.write_crc_directory(tmp_path, _CLASSES, **several, architectures=None)
     assert open_model(tmp_path).weights.keys() == model.weights.keys()
 
 
@@ -409,9 +400,8 @@ def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
 
 
 def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:
-    tensors = support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining")
-    huge = tensors | {_QUERY: tensors[_QUERY] + 1e6}  # beyond float16
-    write_tensors(tmp_path / "theirs" / "model.safetensors", huge)
+    huge = {_QUERY: np.full([24, 24], 1e6, np.float32)}  # beyond float16
+    support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining", huge)
     words = ["--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--dtype", "float16"]
     done = run_program("convert_model.py", *words)
     assert done.returncode == 2 and not (tmp_path / "ours").exists(), done

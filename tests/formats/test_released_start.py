@@ -1,6 +1,5 @@
 """Pre-training and fine-tuning that start from a Hugging Face directory: nothing is typed again."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -113,8 +112,6 @@ def test_fine_tuning_starts_from_a_directory(pair: Path) -> None:
 
 
 def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Path, tmp_path: Path) -> None:
-    support.write_crc_directory(tmp_path, "BertForMaskedLM")
-    config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "roberta"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    support.write_crc_directory(tmp_path, "BertForMaskedLM", model_type="roberta")
     with pytest.raises(UserError, match="roberta"):
         configured("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))

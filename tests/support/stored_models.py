@@ -74,16 +74,19 @@ def fine_tuned_together(tasks: dict[str, tuple[dict[str, list[int]], dict[str, A
     return tiny().changed(path="nowhere", task_states=states, is_run=True, **own)
 
 
-def write_crc_directory(folder: Path, class_name: str) -> dict[str, np.ndarray]:
-    """A Hugging Face directory of a small model with weights that follow from their names; returns its tensors."""
+def write_crc_directory(
+    folder: Path, class_name: str, changed: dict[str, np.ndarray] | None = None, **config: Any
+) -> dict[str, np.ndarray]:
+    """A Hugging Face directory of a small model with weights that follow from their names, but for the changed ones,
+    and fields of its configuration; returns its tensors."""
     shapes = []
     for line in GOLDEN()[f"{class_name}/shapes"]:
         name, sizes = str(line).split(" ")
         shapes.append((name, tuple(int(size) for size in sizes.split(","))))
-    tensors = oracle.crc_tensors(shapes)
+    tensors = oracle.crc_tensors(shapes) | (changed or {})
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps(oracle.config_of(class_name)))
+    (folder / "config.json").write_text(json.dumps(oracle.config_of(class_name) | config))
     (folder / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
     return tensors
 
