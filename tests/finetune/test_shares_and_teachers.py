@@ -153,7 +153,7 @@ def test_a_teachers_outputs_are_read(tmp_path):
 def test_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
     teacher = trained[0] / "finetuning_models" / "kind_model_1"
     words = ("--intermediate-task", "count", "--distill-from", str(teacher))
-    output = run(data_dir, tmp_path, *words, num_train_epochs=3.0)
+    output = run(data_dir, tmp_path, *words, num_train_epochs=1.5, learning_rate=2e-3)
     assert "intermediate task count" in output
     scores = json.loads((tmp_path / "results" / "count-kind_results.json").read_text())
     assert scores["trials"][0]["scores"]["kind"]["dev"]["accuracy"] > 85
