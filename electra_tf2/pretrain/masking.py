@@ -225,20 +225,6 @@ def sampled_softmax(config: PretrainingConfig, masked: MaskedBatch, generated: G
     return without_tokens(generated.softmax, masked.masked_lm_ids) if config.disallow_correct else generated.softmax
 
 
-def sample(
-    config: PretrainingConfig,
-    masked: MaskedBatch,
-    generated: GeneratorOutput,
-    temperature: float | tf.Tensor | None = None,
-) -> tf.Tensor:
-    """int32 [B, N]: one sample for each draw from the generator's softmax at the masked positions; no gradient.
-
-    `temperature` is the configured one if not given.
-    """
-    temperature = config.temperature if temperature is None else temperature
-    return sampled_softmax(config, masked, generated).sample(masked.sampling_noise, temperature)
-
-
 def corrupt(config: PretrainingConfig, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
     """Writes the samples int32 [B, N] into the unmasked input."""
     write = averaged_updates if config.compat == "original" else update_positions

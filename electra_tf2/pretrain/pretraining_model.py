@@ -176,7 +176,9 @@ class PretrainingModel(Layer):
         if not self.has_main_network:  # BERT
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
-            sampled_ids = masking.sample(self.config, masked, self.sampled(masked, generated, seeds), temperature)
+            softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
+            hot = self.config.temperature if temperature is None else temperature
+            sampled_ids = softmax.sample(masked.sampling_noise, hot)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
         encoded = self.encode(corrupted.input_ids, masked, seeds)
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
