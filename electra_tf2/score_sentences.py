@@ -55,9 +55,9 @@ def score_pairs() -> None:
     folder, pairs = Path(values.pairs), []
     for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]:
         for number, row in read_json_lines(path, "--pairs"):
-            where = f"--pairs {path}, line {number}"
-            good, bad = (field(row, name, str, where) for name in ("sentence_good", "sentence_bad"))
-            pairs.append((good, bad, str(row.get("UID", path.stem))))
+            names = (values.good_field, values.bad_field)
+            good, bad = (field(row, name, str, f"--pairs {path}, line {number}") for name in names)
+            pairs.append((good, bad, str(row.get(values.phenomenon_field, path.stem))))
     if not pairs:
         raise UserError(f"--pairs: {folder} holds no pairs{' in .jsonl files' if folder.is_dir() else ''}")
     good_texts, bad_texts, phenomena = (list(column) for column in zip(*pairs, strict=True))
@@ -144,6 +144,9 @@ flags.DEFINE_enum(
     "method", "likelihood", ["likelihood", "detector"], "what is summed: log p(token | the others), or log D(original)"
 )
 flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
+flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
+flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
+flags.DEFINE_string("phenomenon_field", "UID", "field of --pairs that names what a pair is about; else the file's name")
 flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
 flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
 flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")

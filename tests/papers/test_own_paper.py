@@ -12,7 +12,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import load_paper
+from electra_tf2.util.papers import load_paper, paper_names
 from tests.support import training as support
 from tests.support.programs import run_program
 
@@ -108,7 +108,7 @@ def test_help_lists_its_flags_its_cost_counts_and_wrong_hparams_are_refused(fold
     ("name", "source", "message"),
     [
         ("nowhere.at_all", None, "there is no nowhere.at_all .*one of .*, or a module of yours in"),
-        ("moa", None, r"there is no moa; did you mean 'm"),
+        *((f"{paper}x", None, f"there is no {paper}x; did you mean '{paper}'") for paper in paper_names()[:1]),
         ("x-y", None, "paper must be the name of a paper or of a Python module, got 'x-y'"),
         ("own_empty", "", "paper own_empty has no Config, a subclass of PretrainingConfig"),
         ("own_syntax", "x = = 1", "paper own_syntax: SyntaxError: .*, while importing it"),
