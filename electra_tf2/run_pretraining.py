@@ -217,7 +217,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
         load_initial_weights(task.model, config)
         if task.train_records is not None and not config.starts_from_weights:
             values, model = task.step_values(tf.constant(phase.start, tf.int64)), task.model
-            weights = {name: float(weight) for name, weight in model.weights(values).items()}
+            weights = {name: float(weight) for name, weight in model.loss_weights(values).items()}
             terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
             expected = sum(weights[one.loss_name] * one.initial_loss for one in model.objectives)
             text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"

@@ -222,7 +222,7 @@ class PretrainingModel(Layer):
           values: of this step, for the weights of the losses; the final ones if not given.
         """
         normalizers = normalizers or self.normalizers(forward.masked)
-        weights = self.weights(values or self.final_values)
+        weights = self.loss_weights(values or self.final_values)
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -239,7 +239,7 @@ class PretrainingModel(Layer):
             metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)
 
-    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
         """Loss name -> factor of the term in the total loss; a paper's may change from step to step."""
         del values
         return {objective.loss_name: objective.loss_weight for objective in self.objectives}

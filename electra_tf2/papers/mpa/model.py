@@ -36,8 +36,8 @@ class Model(PretrainingModel):
         objectives = super().make_objectives(networks)
         return [*objectives, AttentionRegulariser(self.config, networks)] if self.config.mpa_objective else objectives
 
-    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        config, weights = self.config, super().weights(values)
+    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+        config, weights = self.config, super().loss_weights(values)
         steps = config.num_warmup_steps if config.mpa_warmup_steps is None else config.mpa_warmup_steps
         if config.mpa_objective and values.step is not None and steps:
             done = tf.minimum(tf.cast(values.step, tf.float32) / steps, 1.0)

@@ -146,8 +146,8 @@ class Model(PretrainingModel):
         """The tasks that change the text."""
         return [task for task in self.tasks if isinstance(task, Classification)]
 
-    def weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        weights, active = super().weights(values), active_tasks(self.config, values.step)
+    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
+        weights, active = super().loss_weights(values), active_tasks(self.config, values.step)
         if active is None:
             return weights
         tasks = {task.loss_name: task.task for task in self.tasks}
