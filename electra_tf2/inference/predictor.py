@@ -27,7 +27,7 @@ from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, track
-from electra_tf2.util.tables import Table
+from electra_tf2.util.tables import Row, Table
 
 _NO_TEXT = {"error": "an empty text"}
 _TABLES = {".csv": ",", ".tsv": "\t"}
@@ -106,6 +106,22 @@ def _standard_input() -> str:
     return text.removeprefix("\ufeff")
 
 
+def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[int]]:
+    """All rows, the examples of those that have a text, None if none has, and the lines of the others. Raises
+    UserError: a row that cannot be read, with its line."""
+    rows: list[Row] = []
+    examples: list[Any] = []
+    empty: set[int] = set()
+    located = task.located(table)
+    for line, values in table.readable():
+        rows.append(Row(line, values))
+        try:
+            examples.append(task.example(located(values), table.where(line), len(examples)))
+        except EmptyText:
+            empty.add(line)
+    return rows, task.split_of(examples, "new") if examples else None, empty
+
+
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, suffix: str = ".jsonl") -> str:
     """Labels a file with the model in a folder: every row with the task's answer, in a table if the suffix is one's."""
     tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
@@ -113,14 +129,9 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]
     table = open_rows(source, task)
-    rows = list(table.rows)
+    rows, split, empty = read_rows(task, table)
     if not rows:
         raise UserError(f"--predict: {table.name} is empty")
-    for row in rows:
-        if row.problem:
-            raise UserError(row.problem)
-    located = task.located(table)
-    split, empty = _parse(task, [(row.line, located(row.values)) for row in rows], table)
     if cut := LongTexts.from_cut(split.cut if split else [], task.longest_text):
         say(f"WARNING: {cut}")
     if split and (unknown := unknown_of(task, [split])):
@@ -133,21 +144,3 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     pairs = [(row.values, _NO_TEXT if row.line in empty else next(answers)) for row in rows]
     delimiter = _TABLES.get(suffix.lower())
     return labelled_table(pairs, delimiter) if delimiter else labelled_lines(pairs)
-
-
-def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], table: Table) -> tuple[Split | None, set[int]]:
-    """The rows as the task reads them, and the lines of those that have no text, which are left out. Raises UserError:
-    with the line at which a bad row stands in the file."""
-    try:
-        return task.parse([row for _, row in numbered], table.name), set()
-    except UserError:
-        empty = set()
-    for number, row in numbered:
-        try:
-            task.parse([row], table.name)
-        except EmptyText:
-            empty.add(number)
-        except UserError as error:
-            raise UserError(str(error).replace(f"{table.name}, line 1:", f"{table.where(number)}:", 1)) from None
-    kept = [row for number, row in numbered if number not in empty]
-    return task.parse(kept, table.name) if kept else None, empty

@@ -9,9 +9,10 @@ import pytest
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import fingerprint
+from electra_tf2.inference.predictor import read_rows
 from electra_tf2.settings.defaults import with_named
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.tables import Table
+from electra_tf2.util.tables import Row, Table
 from tests.finetune.test_run_finetuning import run
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -96,17 +97,15 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     ],
 )
 def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows):
-    from electra_tf2.inference.predictor import _parse
-
     write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
     task = make(tmp_path, described)
-    numbered = list(enumerate(rows, start=3))
-    table = Table("new.jsonl", "line", iter(()))
-    split, empty = _parse(task, numbered, table)
-    assert split is not None and len(split.examples) == 1 and empty == {line for line, _ in numbered[1:]}
-    assert _parse(task, numbered[1:], table) == (None, empty)
+    numbered = [Row(line, row) for line, row in enumerate(rows, start=3)]
+    read, split, empty = read_rows(task, Table("new.jsonl", "line", iter(numbered)))
+    assert read == numbered and split is not None and len(split.examples) == 1
+    assert empty == {row.line for row in numbered[1:]}
+    assert read_rows(task, Table("new.jsonl", "line", iter(numbered[1:]))) == (numbered[1:], None, empty)
     with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
-        _parse(task, [*numbered, (9, {"other": 1})], table)
+        read_rows(task, Table("new.jsonl", "line", iter([*numbered, Row(9, {"other": 1})])))
 
 
 def test_sentences_and_documents_are_held_out_too(tmp_path):
