@@ -1,8 +1,9 @@
 # Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.13 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
-# Files of tests that run at the same time, each in a process of its own, of 1 to 2 GB.
-JOBS ?= 2
+# Files of tests that run at the same time, each in a process of its own, of 1 to 2 GB: on two cores three, since some
+# wait for programs that they started.
+JOBS ?= 3
 # The versions that are installed, and extras beside dev: tf-models-official needs TensorFlow 2.20.
 CONSTRAINTS ?= constraints.txt
 EXTRAS ?= --extra tf-models

@@ -46,16 +46,19 @@ class Shard(NamedTuple):
         return cls(examples, tokens, size)
 
     def check_content(self, path: str | os.PathLike[str]) -> None:
-        """Raises UserError unless a file holds what the builder wrote, where its SHA-256 is known."""
+        """Raises UserError unless a file holds what the builder wrote; of older builders, as many examples."""
         status = os.stat(path)
-        state = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        if self.sha256 and _sha256_of_state(os.fspath(path), *state) != self.sha256:
-            raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
+        _check_content(os.fspath(path), self, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @functools.lru_cache(maxsize=1 << 16)  # once for every state of a file: training reads it in every epoch
-def _sha256_of_state(path: str, *_: int) -> str:
-    return sha256_of(path)
+def _check_content(path: str, shard: Shard, *_: int) -> None:
+    if shard.sha256 and sha256_of(path) != shard.sha256:
+        raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
+    if not shard.sha256 and count_records(path) != shard.examples:
+        raise UserError(
+            f"{path} holds {count_records(path):,} examples, but its metadata.json says {shard.examples:,}. {_AGAIN}"
+        )
 
 
 class RecordMetadata(NamedTuple):
