@@ -343,6 +343,7 @@ class Trainer:
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
         if host_number(self.strategy) is None or not isinstance(error, lost):
             return None
+        self.checkpoints.writer.settle()  # what it writes is the last one soon
         return (
             "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
             f"{self.checkpoints.newest()}. Start the same command, without --overwrite, on all hosts to "

@@ -15,7 +15,9 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training import loop
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot
+from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 from tests.support.training import logged
@@ -379,6 +381,21 @@ def test_the_end_of_a_run_and_a_signal_wait_for_the_checkpoint_and_say_so(tmp_pa
     assert runner.train() == 128 + signal.SIGTERM
     assert "SIGTERM: saving step 20\n" in capsys.readouterr().out
     assert files.problem(tmp_path, 20) is None
+
+
+def test_the_checkpoint_that_is_named_when_another_host_ended_is_the_one_that_was_being_written(tmp_path, monkeypatch):
+    release = held_up(monkeypatch, 10)
+
+    def lost(*arguments):
+        threading.Timer(0.2, release.set).start()
+        raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+    runner = toy.trainer(tmp_path, iterations_per_loop=1)
+    run = DeviceLoop.run
+    monkeypatch.setattr(DeviceLoop, "run", lambda *given: lost() if runner.current_step == 12 else run(*given))
+    monkeypatch.setattr(loop, "host_number", lambda strategy: 0)
+    with pytest.raises(UserError, match=r"another host .* Last checkpoint: \S+model\.ckpt-10\."):
+        runner.train()
 
 
 def test_an_evaluation_runs_beside_the_writer_but_is_not_told_before_its_checkpoint_is_there(tmp_path, monkeypatch):
