@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,29 +34,23 @@ def test_help_is_one_screen(words: list[str], called: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("run", "words", "expected"),
     [
-        (["pretrain", "--help"], ["  electra pretrain --data-dir data", "--train-batch-size"]),
-        (["flops", "--recipe", "electra_tiny", "--tflops=100"], ["electra_tiny: sequences of 64", "at 100 TFLOP/s"]),
-        (["models"], ["electra_deep (12 MB): A detector"]),
+        (without_tensorflow, "pretrain --help", ["  electra pretrain --data-dir data", "--train-batch-size"]),
+        (
+            without_tensorflow,
+            "flops --recipe electra_tiny --tflops=100",
+            ["electra_tiny: sequences of 64", "at 100 TFLOP/s"],
+        ),
+        (without_tensorflow, "models", ["electra_deep (12 MB): A detector"]),
+        (electra, "finetune -h", ["  electra finetune --data-dir data", "--num-train-epochs"]),
+        (electra, "predict --help", ["  electra predict FILE --model-dir", "--task-names"]),
+        (electra, "recipes", recipe_names()),
+        (electra, "--version", ["."]),
     ],
 )
-def test_commands_answer_without_tensorflow(words: list[str], expected: list[str]) -> None:
-    code, out, err = without_tensorflow(*words)
-    assert (code, err) == (0, "") and [text for text in expected if text not in out] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["finetune", "-h"], ["  electra finetune --data-dir data", "--num-train-epochs"]),
-        (["predict", "--help"], ["  electra predict FILE --model-dir", "--task-names"]),
-        (["recipes"], recipe_names()),
-        (["--version"], ["."]),
-    ],
-)
-def test_commands_answer(words: list[str], expected: list[str]) -> None:
-    code, out, err = electra(*words)
+def test_commands_answer(run: Callable[..., tuple[int, str, str]], words: str, expected: list[str]) -> None:
+    code, out, err = run(*words.split())
     assert (code, err) == (0, "") and [text for text in expected if text not in out] == []
 
 

@@ -15,6 +15,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
 from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.settings.own import without_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places
 from electra_tf2.util.papers import without_retired
@@ -36,6 +37,7 @@ def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
     kept = {name: value for name, value in saved.items() if name not in places(hparams)}
     if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
         kept["pretrained_model_dir"] = model.path
+        kept["tasks"] = without_files(kept.get("tasks", {}))
     return config_class.from_dict(kept | {"vocab_file": model.vocab_file})
 
 

@@ -46,6 +46,16 @@ def settings_of(name: str, own: Mapping[str, Any]) -> TaskSettings:
     return _described(name, own[name]) if name in own else BUILT_IN[name]
 
 
+def without_files(own: Any) -> Any:
+    """The descriptions of tasks without the paths of their files; what is none stays, for checks to name it."""
+    if not isinstance(own, dict):
+        return own
+    return {
+        name: {key: task[key] for key in task if key != "files"} if isinstance(task, dict) else task
+        for name, task in own.items()
+    }
+
+
 def check_names(names: Any, own: Mapping[str, Any]) -> None:
     """Raises UserError unless these are different names of known tasks and all of one's own are described rightly."""
     known = list(dict.fromkeys([*BUILT_IN, *own]))

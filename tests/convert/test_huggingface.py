@@ -399,6 +399,18 @@ def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
     assert '"num_train_steps": 3000' in card and "elsewhere" not in card and "vocab.txt" not in card
 
 
+def test_files_of_tasks_stay_where_they_are_and_are_not_told(tmp_path: Path) -> None:
+    own = {"type": "classification", "labels": ["a", "b"]}
+    described = own | {"files": {"train": "/home/somebody/train.csv"}}
+    heads, state = support.dense(2, "dense"), {"labels": ["a", "b"]}
+    model = support.fine_tuned("mine", heads, state, tasks={"mine": described})
+    write_huggingface(tmp_path / "theirs", model, to_huggingface(model))
+    write_folder(tmp_path / "ours", model)
+    texts = [path.read_text() for path in tmp_path.glob("*/*") if path.suffix in (".md", ".json")]
+    assert len(texts) > 4 and not any("somebody" in text for text in texts)
+    assert read_model(str(tmp_path / "ours")).hparams["tasks"] == {"mine": own}
+
+
 def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:
     huge = {_QUERY: np.full([24, 24], 1e6, np.float32)}  # beyond float16
     support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining", huge)

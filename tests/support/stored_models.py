@@ -57,20 +57,20 @@ def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **
     return fine_tuned_together({task: (heads, state)}, **hparams)
 
 
-def fine_tuned_together(tasks: dict[str, tuple[dict[str, list[int]], dict[str, Any]]], **hparams: Any) -> StoredModel:
+def fine_tuned_together(learned: dict[str, tuple[dict[str, list[int]], dict[str, Any]]], **hparams: Any) -> StoredModel:
     """The same of several tasks, each with its head and state."""
-    given = {"task_names": [*tasks], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
+    given = {"task_names": [*learned], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
     given |= {"vocab_size": 600, "max_seq_length": 64}
     given |= {"model_hparam_overrides": tiny().hparams["model_hparam_overrides"] | {"num_hidden_layers": 1}}
     weights = {
         name: value for name, value in tiny().weights.items() if name.startswith("electra/") and "/layer_1/" not in name
     }
-    for task, (heads, _) in tasks.items():
+    for task, (heads, _) in learned.items():
         random = np.random.RandomState(3)
         weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
                     for name, shape in heads.items()}  # fmt: skip
     own = {"hparams": dataclasses.asdict(FinetuningConfig.from_dict(given | hparams)), "weights": weights}
-    states = {task: state for task, (_, state) in tasks.items()}
+    states = {task: state for task, (_, state) in learned.items()}
     return tiny().changed(path="nowhere", task_states=states, is_run=True, **own)
 
 

@@ -125,7 +125,7 @@ class EmbeddingTask(Task):
         return Split(pairs, features, [choices] * len(pairs), labelled=False)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
-        """Of a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
+        """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
         texts = [_of_row(row, names) for names in (_PAIR if _of_row(row, _PAIR[1]) is not None else _COLUMNS[:1])]
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")

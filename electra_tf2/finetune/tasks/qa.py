@@ -72,7 +72,7 @@ class QATask(Task):
         return self.config.max_query_length
 
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
-        """Of `question`, `context` and, if wanted, `id`."""
+        """Reads `question`, `context` and, if wanted, `id`."""
         asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
         return qa_files.question_of(asked, asked, str(row.get("id", number + 1)), where, qa_files.split_words)
 

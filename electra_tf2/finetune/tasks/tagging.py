@@ -145,7 +145,7 @@ class TaggingTask(Task):
         return self._labels_of(sentence)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
-        """Of `words`, a list, or `text`, split at blanks."""
+        """Reads `words`, a list, or `text`, split at blanks."""
         words = row.get("words", row.get("tokens"))
         if words is None and isinstance(row.get("text"), str):
             text = conll.split_words(row["text"])

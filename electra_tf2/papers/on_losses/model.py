@@ -43,10 +43,19 @@ from electra_tf2.util.errors import UserError
 
 MAIN = ""  # the name of all that is no auxiliary task
 
-_OF_SEGMENTS: list[type[Auxiliary]] = [FastSent, QuickThoughts, AdjacentSegments, SameDocument, SentenceOrder]
-_CHANGING_TOKENS: list[type[Auxiliary]] = [TokenCorruption, SequenceCorruption, TrigramOrder]
-_OF_FREQUENCY: list[type[Auxiliary]] = [TermFrequency, TermFrequencyInverse]
-_CLASSES = {task_class.task: task_class for task_class in [*_OF_SEGMENTS, *_CHANGING_TOKENS, *_OF_FREQUENCY]}
+_EVERY: tuple[type[Auxiliary], ...] = (
+    FastSent,
+    QuickThoughts,
+    AdjacentSegments,
+    SameDocument,
+    SentenceOrder,
+    TermFrequency,
+    TermFrequencyInverse,
+    TokenCorruption,
+    SequenceCorruption,
+    TrigramOrder,
+)
+_CLASSES = {task_class.task: task_class for task_class in _EVERY}
 
 # Schedules (section 4).
 #
@@ -84,7 +93,7 @@ Shares = Mapping[str, float | tf.Tensor]  # task, or MAIN, -> float32 scalar, 1 
 
 
 def active_tasks(config: Config, step: tf.Tensor | None) -> Shares | None:
-    """What is trained at the 0-based step, int64; None: everything, as always where nothing takes turns."""
+    """Shares of the tasks at the 0-based step, int64; None: all are trained, as always where nothing takes turns."""
     if not config.takes_turns or step is None:
         return None
     names, how = config.aux_tasks, config.aux_combination
