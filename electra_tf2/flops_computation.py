@@ -184,10 +184,18 @@ def main() -> int:
     return 0
 
 
+# What most configurations differ in: the flags that --help shows.
+FIRST = (
+    *("tflops", "hparams", "model_name", "recipe", "paper", "num_train_steps", "max_seq_length", "train_batch_size"),
+    *("max_predictions_per_seq", "generator_layers", "generator_hidden_size", "model_size", "embedding_size"),
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+)
+
+
 def command() -> None:
     flags.DEFINE_float("tflops", 50.0, "sustained rate for the column of days, in TFLOP/s")
     util_flags.define_hparam_flags(PretrainingConfig)
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, first=FIRST)
 
 
 if __name__ == "__main__":

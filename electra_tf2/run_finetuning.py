@@ -215,11 +215,18 @@ flags.DEFINE_string(
     "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
+# What a first run needs: the flags that --help shows.
+FIRST = (
+    *("predict", "predict_output", "hparams", "model_name", "data_dir", "task_names", "tasks", "model", "train_file"),
+    *("dev_file", "test_file", "text_column", "label_column", "task_type", "num_trials", "do_train", "do_eval"),
+    *("keep_best", "overwrite", "learning_rate", "num_train_epochs", "seed", "eval_every_steps", "init_checkpoint"),
+    *("max_seq_length", "train_batch_size", "few_shot", "write_test_outputs", "model_dir", "precision", "num_gpus"),
+)
 util_flags.define_hparam_flags(FinetuningConfig)
 
 
 def command() -> None:
-    util_flags.run(main, __doc__, goes_on=True)
+    util_flags.run(main, __doc__, goes_on=True, first=FIRST)
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -
 
 
 # What a first run needs: the flags that --help shows.
-_FIRST = (
+FIRST = (
     *("dry_run", "hparams", "model_name", "recipe", "paper", "do_train", "do_eval", "overwrite", "data_dir"),
     *("vocab_file", "pretrain_tfrecords", "model_dir", "num_train_steps", "train_batch_size", "max_seq_length"),
     *("gradient_accumulation_steps", "learning_rate", "num_warmup_steps", "iterations_per_loop"),
@@ -283,7 +283,7 @@ util_flags.define_hparam_flags(PretrainingConfig)
 
 
 def command() -> None:
-    util_flags.run(main, __doc__, goes_on=True, first=_FIRST)
+    util_flags.run(main, __doc__, goes_on=True, first=FIRST)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
-from tests.support.programs import flags_of_its_own
+from tests.support.programs import PACKAGE, flags_of_its_own
 from tests.support.programs import run_command as electra
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +134,21 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_written(
 )
 def test_spellings_of_a_switch(parse: Any, word: str, expected: bool) -> None:
     assert parse("--hparams", json.dumps({"do_eval": not expected}), word).do_eval is expected
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [("pretrain", "run_pretraining"), ("finetune", "run_finetuning"), ("flops", "flops_computation")],
+)
+def test_help_shows_what_a_first_run_needs_and_names_the_way_to_the_rest(command: str, script: str) -> None:
+    with flags_of_its_own():
+        first = runpy.run_path(str(PACKAGE / f"{script}.py"))["FIRST"]
+    shown, every = (
+        {name.replace("-", "_") for name in re.findall(r"^  --(?:\[no-\])?([\w-]+)", out, re.MULTILINE)}
+        for _, out, _ in (electra(command, "--help"), electra(command, "--help", "all"))
+    )
+    assert shown == {*first, "verbosity", "flagfile"} < every and len(shown) <= 33 < 100 < len(every)
+    assert "--help all lists" in electra(command, "--help").stdout
 
 
 @pytest.mark.parametrize(
