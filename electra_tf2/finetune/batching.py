@@ -1,10 +1,11 @@
 """Features to padded batches: of similar length, padded to a bucket, in an order that follows from (seed, position).
 
-All features of a run are one table; a batch is a list of its rows and a length. Training goes through
-the epochs' permutations one after the other, as the original does: in pools of `_POOL` batches the rows are sorted by
-length, cut into batches, and the batches shuffled. Evaluation sees every row once, the longest first.
+All features of a run are one table; a batch is a list of its rows and a length. Training goes through one permutation
+of all rows after the other, an epoch each. Within an epoch, a pool of batches is sorted by length, cut into batches, and
+these are shuffled, so that little is padded. Evaluation sees every row once, the longest first.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,10 @@ import tensorflow as tf
 
 from electra_tf2.finetune.tasks.task import Features, Label, Split, Task
 
-_POOL = 50  # batches that are sorted by length together
+# Batches that are sorted by length together. An epoch has four pools at least: sorted as a whole, it would put the same
+# rows of like length into one batch each time.
+_LARGEST_POOL = 50
+_POOLS_OF_AN_EPOCH = 4
 Batch = dict[str, tf.Tensor]
 
 
@@ -65,10 +69,13 @@ class FeatureTable:
         Args:
           rows: the examples of each global batch for this host; None for all of them.
         """
-        rows, start = rows or slice(None), position // batch_size
+        if rows is None:
+            rows = slice(None)
+        batches_before = position // batch_size
 
         def batches() -> Iterator[dict[str, np.ndarray]]:
-            for examples in self._training_examples(batch_size, seed, start):
+            # Drawn from the first epoch on, since one begins with what the one before it has left: 0.1 s for a million.
+            for examples in itertools.islice(self._training_examples(batch_size, seed), batches_before, None):
                 yield self._batch(examples[rows], self._padded_length(examples))
 
         return self._dataset(batches, len(range(batch_size)[rows]))
@@ -101,29 +108,40 @@ class FeatureTable:
             return self.max_length
         return bucket_length(int(self._example_lengths[examples].max()), self.max_length)
 
-    def _training_examples(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
-        """The examples of the batches from number `start` on."""
-        size = self.examples
-        pool_rows = batch_size * (1 if self.fixed_padding else _POOL)
-        pool, skipped = divmod(start * batch_size, pool_rows)
-        permutation, epoch_of = np.zeros(0, np.int64), -1
-        while True:
-            rows = np.empty(pool_rows, np.int64)
-            filled, at = 0, pool * pool_rows
-            while filled < pool_rows:
-                epoch, offset = divmod(at + filled, size)
-                if epoch != epoch_of:
-                    permutation, epoch_of = np.random.default_rng([seed, 0, epoch]).permutation(size), epoch
-                part = permutation[offset : offset + pool_rows - filled]
-                rows[filled : filled + len(part)] = part
-                filled += len(part)
-            if not self.fixed_padding:
-                random = np.random.default_rng([seed, 1, pool])
-                rows = rows[np.lexsort((random.random(pool_rows), self._example_lengths[rows]))]
-                rows = random.permutation(rows.reshape(-1, batch_size)).reshape(-1)
-            for first in range(skipped, pool_rows, batch_size):
-                yield rows[first : first + batch_size]
-            pool, skipped = pool + 1, 0
+    def _training_examples(self, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+        """The examples of every batch from the first on, without an end: int64 [batch_size].
+
+        Each epoch sees each example once. The batch that two epochs share holds none of them twice if there are as many
+        as `batch_size`.
+        """
+        remainder = np.zeros(0, np.int64)  # the end of the epoch before, too short for a batch
+        for epoch in itertools.count():
+            random = np.random.default_rng([seed, epoch])
+            order = random.permutation(self.examples)
+            if len(remainder) > 0:
+                others = order[~np.isin(order, remainder)]
+                filling = others[: batch_size - len(remainder)]
+                yet_to_come = order[~np.isin(order, filling)]
+                order = np.concatenate([remainder, filling, yet_to_come])
+            whole_batches = len(order) // batch_size
+            remainder = order[whole_batches * batch_size :]
+            batches = order[: whole_batches * batch_size].reshape(-1, batch_size)
+            shared_batches = 1 if len(order) > self.examples else 0
+            yield from batches[:shared_batches]
+            yield from self._in_pools(batches[shared_batches:], random)
+
+    def _in_pools(self, batches: np.ndarray, random: np.random.Generator) -> Iterator[np.ndarray]:
+        """Exchanges the examples of an epoch's batches within pools, so that those of a batch are of similar length."""
+        pool_size = 1
+        if not self.fixed_padding:
+            pool_size = min(_LARGEST_POOL, max(1, len(batches) // _POOLS_OF_AN_EPOCH))
+        for first in range(0, len(batches), pool_size):
+            pool = batches[first : first + pool_size]
+            # A stable sort keeps rows of one length in their order, which the permutation of the epoch made random.
+            by_length = np.argsort(self._example_lengths[pool.reshape(-1)], kind="stable")
+            pool = pool.reshape(-1)[by_length].reshape(pool.shape)
+            # Shuffled again, or each pool would go from its shortest rows to its longest.
+            yield from random.permutation(pool)
 
     def _dataset(self, batches: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int) -> tf.data.Dataset:
         rows, width = batch_size * self.choices, self.max_length if self.fixed_padding else None

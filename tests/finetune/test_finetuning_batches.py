@@ -41,14 +41,47 @@ def test_a_bucket_holds_the_sequence_and_wastes_less_than_an_eighth(length, max_
     assert len({bucket_length(n, 512) for n in range(1, 513)}) <= 30
 
 
-@settings(max_examples=6, deadline=None)
-@given(st.lists(st.integers(1, 64), min_size=3, max_size=6), st.integers(1, 5), st.integers(0, 3), st.booleans())
-def test_an_epoch_sees_every_example_once(lengths, batch_size, seed, fixed):
-    examples = table(lengths, fixed_padding=fixed)
-    epochs = 50 * batch_size  # a whole number of pools and of epochs
-    seen = list(itertools.chain(*rows(examples.training_batches(batch_size, seed), 50 * len(lengths))))
-    counts = np.bincount(seen, minlength=len(lengths))
-    assert (counts == epochs).all()
+def batches_of_epochs(size, batch_size, epochs, seed=0, fixed=False):
+    """Numbers of the examples in each batch, from the first to the one in which the last epoch ends."""
+    lengths = np.random.default_rng(size).integers(1, 65, size)
+    numbers = table(lengths, fixed_padding=fixed)._training_examples(batch_size, seed)
+    return lengths, list(itertools.islice(numbers, -(-epochs * size // batch_size)))
+
+
+# Tables of less than a batch, of a few, of less than a pool of 50 batches, of one, of more; odd and even sizes.
+@pytest.mark.parametrize("size", [1, 20, 32, 40, 63, 64, 100, 269, 635, 1000, 1600, 1601, 2490, 8551])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_after_every_epoch_each_example_was_seen_as_often(size, fixed):
+    _, batches = batches_of_epochs(size, 32, 3, fixed=fixed)
+    seen = np.concatenate(batches)
+    for epochs in (1, 2, 3):
+        counts = np.bincount(seen[: epochs * size], minlength=size)
+        assert (counts == epochs).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3))
+def test_no_batch_holds_an_example_twice_where_there_are_enough(size, batch_size, seed):
+    _, batches = batches_of_epochs(size, batch_size, 6, seed)
+    seen = np.concatenate(batches)
+    assert (np.bincount(seen[: 6 * size]) == 6).all()
+    if size >= batch_size:
+        assert all(len(np.unique(batch)) == batch_size for batch in batches)
+
+
+def test_batches_do_not_go_from_short_rows_to_long_ones():
+    lengths, batches = batches_of_epochs(6400, 32, 1)
+    means = [lengths[batch].mean() for batch in batches]
+    for pool in (means[:50], means[50:100]):
+        later = np.arange(50)
+        assert abs(np.corrcoef(later, pool)[0, 1]) < 0.5  # sorted: 1; of 50 shuffled batches: 0.14 on average
+
+
+def test_rows_that_share_a_batch_differ_from_epoch_to_epoch():
+    _, batches = batches_of_epochs(320, 32, 2)
+    neighbours = [{(a, b) for batch in epoch for a in batch for b in batch} for epoch in (batches[:10], batches[10:])]
+    again = len(neighbours[0] & neighbours[1]) - 320  # a row is its own neighbour
+    assert again < 0.5 * 320 * 31  # sorted as a whole, nearly all
 
 
 @settings(max_examples=6, deadline=None)
