@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.tables import read_table, write_table
 from electra_tf2.model import kernels
+from electra_tf2.papers.counts import read_table, write_table
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.segments import parted, segments_of
