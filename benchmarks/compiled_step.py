@@ -23,7 +23,7 @@ from benchmarks import compiled_compiler
 from benchmarks.compiled_devices import Device
 from benchmarks.compiled_program import Program
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.corpus.records import FIELDS
 from electra_tf2.pretrain.masking import Batch
 from electra_tf2.pretrain.task import PretrainingTask, make_task
 from electra_tf2.util.errors import UserError
@@ -74,9 +74,8 @@ def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
 
 
 def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
-    """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
-    fields = RecordFormat(config.max_seq_length, config.vocab_size, config.extra_fields).fields
-    return {name: tf.ones([rows, field.length], tf.int32) for name, field in fields.items()}
+    """int32 [rows, max_seq_length] of ones for every field of a record."""
+    return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in FIELDS}
 
 
 def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:

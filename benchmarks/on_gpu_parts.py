@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import ROOT, Worker, parser_of, seconds, texts_of, write_vocabulary
+from benchmarks.common import ROOT, parser_of, seconds, texts_of, write_vocabulary
 from benchmarks.step import SIZES, Contender, Job, Size, product_flops
 from benchmarks.step_contenders import ONE_PROGRAM as FORMS
 from electra_tf2.util.environment import before_tensorflow
@@ -369,20 +369,20 @@ def finetune(part: Part) -> None:
 
 
 def states(part: Part) -> None:
-    """Texts to vectors with a shipped model, and with its copy for transformers."""
+    """Texts to vectors with a shipped model."""
+    import electra_tf2 as electra
+
     model, texts = ("bert_mini", texts_of(16)) if part.tiny else ("electra_deep", texts_of(4096))
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "electra_tf2.convert_model", "--from", model, "--to", folder]
-        subprocess.run([*command, "--format", "huggingface"], check=True, cwd=ROOT, capture_output=True)
-        for way, python, size in (("electra_tf2", sys.executable, len(texts)), ("transformers", part.torch_python, 64)):
-            way = way if way == "electra_tf2" else f"{way} float32"
-            words = [python, "-m", "benchmarks.serving_peer", way, json.dumps({"model": folder})]
-            worker = Worker(words)
-            with part.trying(f"states, {way}"):
-                question = {"texts": sorted(texts, key=len), "size": size}
-                took = [worker.ask(**question, calls=1)["waited"] for _ in range(3)][1:]
-                part.found(f"states, {way}", len(texts) / min(took), "texts/s", f"{model}, {len(texts):,} texts")
-            worker.end()
+    texts = sorted(texts, key=len)
+    with part.trying("states"):
+        loaded = electra.load(model)
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            np.stack([states.vectors.mean(0) for states in loaded.states(texts)])
+            times.append(time.perf_counter() - began)
+        fastest = min(times[1:])  # the first call builds the network
+        part.found("states", len(texts) / fastest, "texts/s", f"{model}, {len(texts):,} texts")
 
 
 # ---- the input ----

@@ -55,12 +55,6 @@ def define_common_flags() -> None:
         "electra: one or two segments, some short; full_sentences: one full segment, across documents (RoBERTa); "
         "doc_sentences: the same within a document.",
     )
-    flags.DEFINE_string(
-        "paper",
-        "",
-        "Paper whose fields the records get, such as on_losses: the name of a module of electra_tf2/papers, or the "
-        "dotted name of your own.",
-    )
     flags.DEFINE_bool("overwrite", False, "Build though records are there, which are moved to <output-dir>.old-N.")
     flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
     flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")

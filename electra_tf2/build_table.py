@@ -15,8 +15,8 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.corpus.tables import Table, record_inputs
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.papers.counts import Table, record_inputs
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_new
 from electra_tf2.util.flags import HELP, run

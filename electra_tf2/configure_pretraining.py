@@ -456,11 +456,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return self.sequence_contrast_objective
 
     @property
-    def extra_fields(self) -> Mapping[str, tuple[int, int]]:
-        """Further fields of records, built with --paper: name -> (length, bound that its numbers are below)."""
-        return {}
-
-    @property
     def no_probabilities(self) -> str:
         """Why the trained model cannot score texts (inference.scoring), in one sentence; "" if it can."""
         if not (self.electra_objective or self.electric_objective):

@@ -26,7 +26,6 @@ from electra_tf2.corpus.record_metadata import (
     read_metadata,
     unigram_entropy,
 )
-from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
 from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
@@ -39,7 +38,7 @@ from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 _SETTINGS = (  # those that metadata.json tells
     *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
-    *("seed", "dev_fraction", "compat", "packing", "paper"),
+    *("seed", "dev_fraction", "compat", "packing"),
 )
 
 RunJobs = Callable[[BuildPlan, list[Job]], None]
@@ -148,7 +147,7 @@ def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
     for name in metadata.shards:
         metadata.check_shard(name)
     jobs = track(plan.jobs, "comparing the corpus with what was built: part", len(plan.jobs))
-    if metadata.values.get("corpus_sha256") not in (None, json_sha256(list(map(plan.contents, jobs)))):
+    if metadata.values.get("corpus_sha256") != json_sha256([plan.contents(job) for job in jobs]):
         raise UserError(
             f"--output-dir {str(plan.output)!r} holds records of these flags, but the corpus has changed since; pass "
             "--overwrite to build them anew, or choose another directory"
@@ -191,26 +190,20 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     special = special_ids(vocab)
     written = {name: shard for report in reports for name, shard in report.files.items()}
     train = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
-    dev = {}
-    for name, jobs in plan.dev_shards().items():
-        parts = [plan.dev_part(job) for job in jobs]
-        _join(folder / name, parts)
-        dev[name] = Shard.total(written[part.name] for part in parts)._replace(sha256=sha256_of(folder / name))
+    dev = _join_held_out(plan, written)
     if not Shard.total([*train.values(), *dev.values()]).examples:
         raise _refusal(plan, f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
     if not Shard.total(train.values()).examples:
         raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
-    if dev and not Shard.total(dev.values()).examples:
-        with writing(folder):  # if killed here, the jobs whose shards have been cut are done again
-            record_format = RecordFormat(settings.max_seq_length, len(vocab))
-            train, held_out = _hold_out_records(train, folder / min(dev), record_format, settings.dev_fraction)
-        dev[min(dev)] = held_out
+    if settings.dev_fraction and not dev:
+        say(
+            f"WARNING: --dev-fraction {settings.dev_fraction} holds out none of the documents, which are few: "
+            "evaluations will be on training records. A larger fraction, or blank lines between documents, would help"
+        )
     files = train | dev
     shards = {name: shard._asdict() for name, shard in files.items()}
     counts = np.sum([report.token_counts for report in reports], axis=0)
     unknown = sum((Counter(report.unknown_characters) for report in reports), Counter[str]())
-    paper: Any = settings.load_paper()
-    extra = {} if paper is None else paper.extra_fields(settings.max_seq_length, len(vocab))
     metadata = {
         "format_version": 1,
         "build_hash": plan.build_hash,
@@ -218,7 +211,6 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         "vocab_size": len(vocab),
         "builder_version": plan.identity["builder_version"],
         **{name: getattr(settings, name) for name in _SETTINGS},
-        "extra_fields": {name: list(field) for name, field in extra.items()},
         "shards": shards,
         "shards_sha256": json_sha256(shards),
         "corpus_sha256": json_sha256([report.contents for report in reports]),
@@ -235,6 +227,25 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         temporary.write_bytes(vocab_bytes(settings.vocab_file))
     write_json(folder / METADATA_FILE, metadata)
     return metadata
+
+
+def _join_held_out(plan: BuildPlan, written: dict[str, Shard]) -> dict[str, Shard]:
+    """Joins the held-out records of the jobs to few files; returns these, none if no document was held out.
+
+    Args:
+      written: what the jobs wrote, by file name.
+    """
+    if not plan.settings.dev_fraction:
+        return {}
+    if not any(written[plan.dev_part(job).name].examples for job in plan.jobs):
+        return {}
+    held_out = {}
+    for name, jobs in plan.dev_shards().items():
+        path = plan.output / name
+        parts = [plan.dev_part(job) for job in jobs]
+        _join(path, parts)
+        held_out[name] = Shard.total(written[part.name] for part in parts)._replace(sha256=sha256_of(path))
+    return held_out
 
 
 def _join(path: Path, parts: list[Path]) -> None:
@@ -261,28 +272,3 @@ def _remove_what_served_the_build(plan: BuildPlan) -> None:
         with writing(plan.output):
             for file in [*served, *left, marker]:
                 file.unlink(missing_ok=True)
-
-
-def _hold_out_records(
-    train: dict[str, Shard], held_out: Path, record_format: RecordFormat, fraction: float
-) -> tuple[dict[str, Shard], Shard]:
-    """Moves a fraction of the records of all training files, at least one, to the held-out file beside them.
-
-    They are the last ones of each file, whose order is random. Returns what the files hold then.
-    """
-    total, left = Shard.total(train.values()).examples, dict[str, Shard]()
-    wanted = max(1, round(total * fraction)) if total > 1 else 0
-    seen = moved = 0
-    with open(held_out, "wb") as target:
-        for name, shard in train.items():
-            path, before, seen = held_out.with_name(name), seen, seen + shard.examples
-            kept = shard.examples - (seen * wanted // total - before * wanted // total)
-            tokens = sum(int(batch["input_mask"].sum()) for batch in read_batches(path, record_format, skip=kept))
-            end = next(itertools.islice(itertools.chain([0], record_ends(path)), kept, None))
-            with open(path, "r+b") as source:
-                source.seek(end)
-                shutil.copyfileobj(source, target)
-                source.truncate(end)
-            left[name] = Shard(kept, shard.tokens - tokens, end, sha256_of(path))
-            moved += tokens
-    return left, Shard(wanted, moved, held_out.stat().st_size, sha256_of(held_out))

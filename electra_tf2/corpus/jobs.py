@@ -12,7 +12,6 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple
 
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
@@ -20,7 +19,6 @@ from electra_tf2.corpus.text_files import Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.util.content import is_compressed
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import load_paper
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import json_sha256, sha256_of
 
@@ -29,7 +27,6 @@ TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 DEV_PART = "dev_part"  # of the names of jobs' held-out records, until they are joined
 
-_NEWER_SETTINGS = {"packing": ELECTRA, "paper": ""}  # as they were before they could be set; no part of the identity
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
 
 EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
@@ -64,19 +61,11 @@ class BuildSettings:
     compat: str = "none"
     corpus_kind: str = TEXT
     packing: str = ELECTRA
-    paper: str = ""
 
     @property
     def corpus(self) -> Corpus:
         archives = self.corpus_kind == OPENWEBTEXT
         return Corpus(self.corpus_dir, self.text_field, self.recursive, self.blanks_separate_docs, archives)
-
-    def load_paper(self) -> ModuleType | None:
-        """The part "records" of --paper (`corpus.shards.RecordsOfPaper`), None without one. Raises UserError."""
-        paper = load_paper(self.paper, "records") if self.paper else None
-        if paper is not None and not hasattr(paper, "extra_fields"):
-            raise UserError(f"--paper {self.paper}: it adds nothing to records, so build them without --paper")
-        return paper
 
 
 class Chunk(NamedTuple):
@@ -133,10 +122,16 @@ class BuildPlan:
 
     def dev_shards(self) -> dict[str, tuple[Job, ...]]:
         """Files of the held-out records, and the jobs whose parts are joined in each."""
-        jobs, fraction = self.jobs, self.settings.dev_fraction
-        count = min(len(jobs), max(1, round(self.num_shards * fraction))) if fraction else 0
-        first = [len(jobs) * number // max(1, count) for number in range(count + 1)]
-        return {f"{DEV_PREFIX}-{n}-of-{count}": jobs[first[n] : first[n + 1]] for n in range(count)}
+        fraction = self.settings.dev_fraction
+        if not fraction:
+            return {}
+        count = min(len(self.jobs), max(1, round(self.num_shards * fraction)))
+        shards = {}
+        for number in range(count):
+            first = len(self.jobs) * number // count
+            end = len(self.jobs) * (number + 1) // count
+            shards[f"{DEV_PREFIX}-{number}-of-{count}"] = self.jobs[first:end]
+        return shards
 
     def contents(self, job: Job) -> list[str]:
         """The SHA-256 of each of a job's chunks, as they are in the corpus now."""
@@ -146,6 +141,37 @@ class BuildPlan:
 
 def make_plan(settings: BuildSettings) -> BuildPlan:
     """Divides the work; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
+    _check_settings(settings)
+    load_vocab(settings.vocab_file)  # refuses what is no vocabulary
+    # Workers may run in another folder.
+    settings = dataclasses.replace(
+        settings,
+        corpus_dir=os.path.abspath(settings.corpus_dir),
+        vocab_file=os.path.abspath(settings.vocab_file),
+        output_dir=os.path.abspath(settings.output_dir),
+    )
+    corpus = settings.corpus
+    files = corpus.files()
+    if not corpus.archives:
+        for file in files:
+            # Reading the beginning refuses what is no text before anything is built.
+            next(corpus.read(file.name, block_bytes=_SCAN_BYTES), None)
+    text_bytes = [_text_bytes(file) for file in files]
+    total = sum(text_bytes)
+    num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
+    _check_num_shards(num_shards, total, settings.max_seq_length)
+
+    chunk_bytes = max(_MIN_CHUNK_BYTES, total // (num_shards * _CHUNKS_PER_SHARD))
+    chunks: list[Chunk] = []
+    for file, size in track(zip(files, text_bytes, strict=True), "planning: corpus file", len(files)):
+        chunks += _chunks(corpus, file, size, chunk_bytes)
+    random.Random(f"pieces {settings.seed}").shuffle(chunks)
+    jobs = tuple(_jobs(chunks, num_shards))
+    return BuildPlan(settings, jobs, num_shards, _identity(settings, files))
+
+
+def _check_settings(settings: BuildSettings) -> None:
+    """Raises UserError for settings that no corpus can be built with."""
     if settings.max_seq_length < MIN_LENGTH:
         raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
     if not 0 <= settings.dev_fraction <= 0.5:
@@ -154,61 +180,56 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         raise UserError(
             f"--compat original packs as the original, not with --packing {settings.packing}: leave one of them out"
         )
-    load_vocab(settings.vocab_file)
-    paper = settings.load_paper()
-    if paper is not None:
-        paper.check_settings(settings)
-    vocabulary = vocab_sha256(settings.vocab_file)
-    paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
-    settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere
-    corpus = settings.corpus
-    files = corpus.files()
-    for file in files if not corpus.archives else ():
-        next(corpus.read(file.name, block_bytes=_SCAN_BYTES), None)  # refuses what is no text before anything is built
-    text_bytes = [round(file.size * (_COMPRESSION if is_compressed(file.name) else 1)) for file in files]
-    total = sum(text_bytes)
-    num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
-    examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
+
+
+def _check_num_shards(num_shards: int, text_bytes: int, max_seq_length: int) -> None:
+    """Raises UserError for shards that would be too small or too large for so much text."""
+    examples = text_bytes / _TEXT_BYTES_PER_TOKEN / max_seq_length
     if num_shards > max(MANY_SHARDS, examples):
         raise UserError(f"--num-shards {num_shards:,} is more than this corpus has examples, about {examples:,.0f}")
-    if total > num_shards * MOST_SHARD_TEXT_BYTES:
+    if text_bytes > num_shards * MOST_SHARD_TEXT_BYTES:
+        at_least = math.ceil(text_bytes / MOST_SHARD_TEXT_BYTES)
         raise UserError(
-            f"--num-shards {num_shards:,} makes shards of {total / num_shards / 1e9:,.1f} GB of text, each shuffled in "
-            f"memory: at least {math.ceil(total / MOST_SHARD_TEXT_BYTES):,} are needed, or 0 to let the program choose"
+            f"--num-shards {num_shards:,} makes shards of {text_bytes / num_shards / 1e9:,.1f} GB of text, each "
+            f"shuffled in memory: at least {at_least:,} are needed, or 0 to let the program choose"
         )
-    chunk_bytes = max(_MIN_CHUNK_BYTES, total // (num_shards * _CHUNKS_PER_SHARD))
-    chunks = [
-        chunk
-        for file, size in track(zip(files, text_bytes, strict=True), "planning: corpus file", len(files))
-        for chunk in _chunks(corpus, file, size, chunk_bytes)
-    ]
-    random.Random(f"pieces {settings.seed}").shuffle(chunks)
-    fields = dataclasses.asdict(settings)
-    for name in paths:  # where something lies does not matter, what it is does
-        del fields[name]
-    identity = {
+
+
+def _identity(settings: BuildSettings, files: list[CorpusFile]) -> dict[str, Any]:
+    """Everything that decides the records. Where something lies does not matter, what it is does."""
+    values = dataclasses.asdict(settings)
+    for name in ("corpus_dir", "vocab_file", "output_dir"):
+        del values[name]
+    return {
         "builder_version": BUILDER_VERSION,
-        "vocab_sha256": vocabulary,
-        "settings": {name: value for name, value in fields.items() if _NEWER_SETTINGS.get(name) != value},
+        "vocab_sha256": vocab_sha256(settings.vocab_file),
+        "settings": values,
         "files": [[file.name, file.size] for file in files],
     }
-    return BuildPlan(settings, tuple(_jobs(chunks, num_shards)), num_shards, identity)
+
+
+def _text_bytes(file: CorpusFile) -> int:
+    """About how much text a file holds."""
+    if is_compressed(file.name):
+        return round(file.size * _COMPRESSION)
+    return file.size
 
 
 def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
     """Shards of EXAMPLES_PER_SHARD examples; fewer examples for a small corpus, more for a large one."""
-    wanted = EXAMPLES_PER_SHARD * max_seq_length * _TEXT_BYTES_PER_TOKEN
-    shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(wanted, text_bytes / MANY_SHARDS))
+    usual_bytes = EXAMPLES_PER_SHARD * max_seq_length * _TEXT_BYTES_PER_TOKEN
+    shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(usual_bytes, text_bytes / MANY_SHARDS))
     at_least = min(MIN_SHARDS, max(1, text_bytes // _MIN_SHARD_TEXT_BYTES))
     return max(at_least, round(text_bytes / shard_bytes))
 
 
 def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int) -> Iterator[Chunk]:
     """The file in chunks of about chunk_bytes, where it can be divided."""
+    if not file.size:
+        return
     boundary = corpus.boundary(file.name)
     if not boundary or file.size <= chunk_bytes:
-        if file.size:
-            yield Chunk(file.name, 0, file.size, text_bytes)
+        yield Chunk(file.name, 0, file.size, text_bytes)
         return
     start = 0
     with open(os.path.join(corpus.directory, file.name), "rb") as stream:
@@ -221,7 +242,8 @@ def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int)
 
 def _next_boundary(stream: BinaryIO, boundary: Boundary) -> int:
     """Moves a file to what follows the next line end or blank line."""
-    blank = False  # the line so far; of one that began before, nobody knows
+    # Whether the line is blank so far. Of the one that the file stands in nobody knows how it began: it counts as none.
+    blank = False
     while piece := stream.readline(_SCAN_BYTES):  # a line may be longer than memory
         blank = blank and not piece.strip()
         if piece.endswith(b"\n"):
@@ -235,25 +257,33 @@ def _jobs(chunks: list[Chunk], num_shards: int) -> Iterator[Job]:
     """Groups chunks in their order so that each job has at least one shard's share of the text."""
     total = sum(chunk.text_bytes for chunk in chunks)
     group: list[Chunk] = []
-    number = assigned = seen = 0
+    number = 0
+    assigned = 0  # shards that the jobs so far have
+    seen = 0  # bytes of text in the chunks so far
     for chunk in chunks:
         group.append(chunk)
         seen += chunk.text_bytes
-        if shards := seen * num_shards // total - assigned:
+        shards = seen * num_shards // total - assigned
+        if shards:
             yield Job(number, tuple(group), assigned, shards)
-            number, assigned, group = number + 1, assigned + shards, []
+            number += 1
+            assigned += shards
+            group = []
 
 
 def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Tells a person in what two builds' identities differ."""
-    ours, others = mine["settings"], theirs.get("settings", {})
-    for name in {**ours, **others}:
-        before, now = (settings.get(name, _NEWER_SETTINGS.get(name)) for settings in (others, ours))
+    my_settings = mine["settings"]
+    their_settings = theirs.get("settings", {})
+    for name, now in my_settings.items():
+        before = their_settings.get(name)
         if before != now:
             return f"--{name.replace('_', '-')} was {before!r} there and is {now!r} now"
     if mine["vocab_sha256"] != theirs.get("vocab_sha256"):
         return "it was begun with another vocabulary"
-    before, now = (dict(map(tuple, identity.get("files", []))) for identity in (theirs, mine))
-    if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
-        return f"corpus file {changed[0]!r} is not the same"
+    my_sizes = dict(map(tuple, mine["files"]))
+    their_sizes = dict(map(tuple, theirs.get("files", [])))
+    for name in sorted(my_sizes.keys() | their_sizes.keys()):
+        if my_sizes.get(name) != their_sizes.get(name):
+            return f"corpus file {name!r} is not the same"
     return "it was made by another version of the builder"

@@ -16,7 +16,7 @@ job and, by one token, those that a document ends with; with DOC-SENTENCES the l
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +26,8 @@ MIN_LENGTH = 5  # the shortest random target length
 SINGLE_SEGMENT_CHANCE = 0.1
 RANDOM_LENGTH_CHANCE = 0.05
 _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches
+_NO_TOKENS = np.zeros([0], np.int32)
+_NO_SEPARATOR = -1  # no token has this id
 
 
 class Spans(NamedTuple):
@@ -33,14 +35,12 @@ class Spans(NamedTuple):
 
     tokens: int32 [tokens]
     starts, first_lengths, second_lengths: int64 [examples]; no special tokens are counted, second_lengths may be 0.
-    extra: int32 [examples, length of the field], fields of a paper's records (corpus.records.ExtraField) by name.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     first_lengths: np.ndarray
     second_lengths: np.ndarray
-    extra: Mapping[str, np.ndarray] = {}
 
 
 class Examples(NamedTuple):
@@ -77,12 +77,16 @@ class ExampleBuilder:
     """
 
     def __init__(self, max_length: int, source: random.Random, original: bool = False):
-        self._max_length = self._target_length = max_length
-        self._source, self._original = source, original
-        # The text that waits: tokens from `_start` on, and the lengths of the lines it consists of.
-        self._tokens = np.zeros([0], np.int32)
+        self._max_length = max_length
+        self._target_length = max_length  # of the next example
+        self._source = source
+        self._original = original
+        # The text that waits: tokens from `_start` on, so many of them, and the lengths of the lines they are of.
+        self._tokens = _NO_TOKENS
+        self._start = 0
+        self._length = 0
         self._lines: list[int] = []
-        self._start = self._length = 0
+        # Start, and lengths of both segments, of each example since the last call.
         self._examples: list[tuple[int, int, int]] = []
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
@@ -96,44 +100,67 @@ class ExampleBuilder:
                 self._length += length
                 while self._length >= self._target_length:
                     self._create_example()
-        spans = Spans(self._tokens, *np.array(self._examples, np.int64).reshape(-1, 3).T)
+        starts, first_lengths, second_lengths = np.array(self._examples, np.int64).reshape(-1, 3).T
+        spans = Spans(self._tokens, starts, first_lengths, second_lengths)
         self._tokens = self._tokens[self._start :].copy()
-        self._start, self._examples = 0, []
+        self._start = 0
+        self._examples = []
         return spans
 
     def finish(self) -> Spans:
-        return self.add(np.zeros([0], np.int32), [0], [True])
+        return self.add(_NO_TOKENS, [0], [True])
 
     def _create_example(self) -> None:
+        """Makes an example of the lines that wait, and draws the target length of the next one."""
+        first, second = self._segments()
+        first = min(first, self._max_length - 2)  # 2: [CLS] and [SEP]
+        second = min(second, max(0, self._max_length - first - 3))  # 3: and another [SEP]
+        self._examples.append((self._start, first, second))
+        self._take(self._length if self._original else first + second)
+        self._target_length = self._max_length
+        if self._source.random() < RANDOM_LENGTH_CHANCE:
+            self._target_length = self._source.randint(MIN_LENGTH, self._max_length)
+
+    def _segments(self) -> tuple[int, int]:
+        """Divides the lines that wait between two segments; returns the tokens of each, which may be too many."""
         toss = self._source.random
-        single = toss() < SINGLE_SEGMENT_CHANCE
-        # 3: one [CLS] and two [SEP] will be added.
-        first_target = _NO_SECOND_SEGMENT if single else (self._target_length - 3) // 2
-        first = second = 0
+        first_target = (self._target_length - 3) // 2  # 3: one [CLS] and two [SEP] will be added
+        if toss() < SINGLE_SEGMENT_CHANCE:
+            first_target = _NO_SECOND_SEGMENT
+        first = 0
+        second = 0
         for index, length in enumerate(self._lines):
-            if first == 0 or first + length < first_target or (second == 0 and first < first_target and toss() < 0.5):
+            goes_to_first = (
+                first == 0
+                or first + length < first_target
+                # The line that straddles the middle; the coin is tossed for no other.
+                or (second == 0 and first < first_target and toss() < 0.5)
+            )
+            if goes_to_first:
                 if second:  # only in the original: a later line joins the first segment
-                    place = self._start + first
-                    block = self._tokens[place : place + second + length]
-                    block[:] = np.concatenate([block[second:], block[:second]])
+                    self._move_before_second(first, second, length)
                 first += length
             elif self._original:
                 second += length
             else:
                 second = sum(self._lines[index:])
                 break
-        first = min(first, self._max_length - 2)
-        second = min(second, max(0, self._max_length - first - 3))
-        self._examples.append((self._start, first, second))
-        used = self._length if self._original else first + second
+        return first, second
+
+    def _move_before_second(self, first: int, second: int, length: int) -> None:
+        """Exchanges the second segment and the line of so many tokens that follows it."""
+        place = self._start + first
+        block = self._tokens[place : place + second + length]
+        block[:] = np.concatenate([block[second:], block[:second]])
+
+    def _take(self, used: int) -> None:
+        """Takes so many tokens away from the text that waits, and their lines."""
         self._start += used
         self._length -= used
         while self._lines and used >= self._lines[0]:
             used -= self._lines.pop(0)
         if used:
             self._lines[0] -= used
-        short = toss() < RANDOM_LENGTH_CHANCE
-        self._target_length = self._source.randint(MIN_LENGTH, self._max_length) if short else self._max_length
 
 
 def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Examples:
@@ -167,36 +194,51 @@ class SentencePacker:
     """
 
     def __init__(self, max_length: int, separator: int | None):
-        self._room, self._crosses = max_length - 2, separator is not None
-        self._separator = -1 if separator is None else separator
-        self._tokens = np.zeros([0], np.int32)
+        self._room = max_length - 2
+        self._crosses_documents = separator is not None
+        self._separator = _NO_SEPARATOR if separator is None else separator
+        self._tokens = _NO_TOKENS  # the text that waits
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
-        places = np.unique(np.cumsum(np.fromiter(lengths, np.int64))[np.fromiter(ends, bool)])
-        before = len(self._tokens)
-        if self._crosses:
-            if len(places) and places[0] == 0 and (not before or self._tokens[-1] == self._separator):
-                places = places[1:]  # documents without text
-            tokens = np.insert(tokens, places, self._separator)
+        line_ends = np.cumsum(np.fromiter(lengths, np.int64))
+        document_ends = np.unique(line_ends[np.fromiter(ends, bool)])
+        waiting = len(self._tokens)
+        if not self._crosses_documents:
+            self._tokens = np.concatenate([self._tokens, tokens])
+            return self._cut((waiting + document_ends).tolist())
+        if len(document_ends) and document_ends[0] == 0 and (not waiting or self._tokens[-1] == self._separator):
+            document_ends = document_ends[1:]  # of a document without text, which needs no separator
+        tokens = np.insert(tokens, document_ends, self._separator)
         self._tokens = np.concatenate([self._tokens, tokens])
-        return self._cut([] if self._crosses else (before + places).tolist())
+        return self._cut([])
 
     def finish(self) -> Spans:
         return self._cut([len(self._tokens)])
 
     def _cut(self, ends: list[int]) -> Spans:
-        """Full examples of all tokens, and before each of `ends` what is left."""
-        tokens, found, at = self._tokens, list[tuple[int, int]](), 0
-        for end in [*ends, None]:
-            stop = len(tokens) if end is None else end
-            while at < stop:
-                at += int(tokens[at] == self._separator)  # an example neither begins nor ends with one
-                if end is None and stop - at < self._room:
-                    break
-                after = min(at + self._room, stop)
-                if after > at:
-                    found.append((at, after - at - int(tokens[after - 1] == self._separator)))
-                at = after
-        self._tokens = tokens[at:].copy()
-        starts, lengths = np.array(found, np.int64).reshape(-1, 2).T
+        """Cuts the text into examples: full ones and, before each of `ends`, what is left. The rest waits."""
+        tokens = self._tokens
+        examples: list[tuple[int, int]] = []  # start and length
+        start = 0
+        for end in ends:
+            while start < end:
+                start = self._cut_one(start, end, examples)
+        while len(tokens) - start - self._begins_with_separator(start) >= self._room:
+            start = self._cut_one(start, len(tokens), examples)
+        start += self._begins_with_separator(start)
+        self._tokens = tokens[start:].copy()
+        starts, lengths = np.array(examples, np.int64).reshape(-1, 2).T
         return Spans(tokens, starts, lengths, np.zeros_like(lengths))
+
+    def _cut_one(self, start: int, end: int, examples: list[tuple[int, int]]) -> int:
+        """Appends an example of the text from `start` to `end` at most, if there is any; returns where it ends."""
+        start += self._begins_with_separator(start)
+        after = min(start + self._room, end)
+        if after > start:
+            ends_with_separator = int(self._tokens[after - 1] == self._separator)
+            examples.append((start, after - start - ends_with_separator))
+        return after
+
+    def _begins_with_separator(self, start: int) -> int:
+        """1 if the text from `start` on begins with a separator, as no example does, else 0."""
+        return int(start < len(self._tokens) and self._tokens[start] == self._separator)

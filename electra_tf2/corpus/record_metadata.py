@@ -11,13 +11,13 @@ import glob
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.records import FIELDS, ExtraField, RecordFormat, count_records, read_batches
+from electra_tf2.corpus.records import FIELDS, RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
@@ -32,7 +32,7 @@ _AGAIN = "Build the records again with --overwrite"
 class Shard(NamedTuple):
     """A file of records: its examples, their tokens (padding apart), its bytes, and the SHA-256 of its content.
 
-    sha256: "" where it is not known: a sum of shards, or a folder of an older builder.
+    sha256: "" of a sum of shards.
     """
 
     examples: int
@@ -46,26 +46,22 @@ class Shard(NamedTuple):
         return cls(examples, tokens, size)
 
     def check_content(self, path: str | os.PathLike[str]) -> None:
-        """Raises UserError unless a file holds what the builder wrote; of older builders, as many examples."""
+        """Raises UserError unless a file holds what the builder wrote."""
         status = os.stat(path)
         _check_content(os.fspath(path), self, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @functools.lru_cache(maxsize=1 << 16)  # once for every state of a file: training reads it in every epoch
 def _check_content(path: str, shard: Shard, *_: int) -> None:
-    if shard.sha256 and sha256_of(path) != shard.sha256:
+    if sha256_of(path) != shard.sha256:
         raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
-    if not shard.sha256 and count_records(path) != shard.examples:
-        raise UserError(
-            f"{path} holds {count_records(path):,} examples, but its metadata.json says {shard.examples:,}. {_AGAIN}"
-        )
 
 
 class RecordMetadata(NamedTuple):
     """The parts of metadata.json that readers use.
 
     shards: by file name.
-    unigram_entropy: in nats, see the function of that name; None in records of builders that did not count it.
+    unigram_entropy: in nats, see the function of that name.
     values: all of it.
     """
 
@@ -76,21 +72,12 @@ class RecordMetadata(NamedTuple):
     do_lower_case: bool
     strip_accents: bool
     shards: dict[str, Shard]
-    unigram_entropy: float | None
+    unigram_entropy: float
     values: dict[str, Any]
 
     @property
-    def extra_fields(self) -> dict[str, ExtraField]:
-        """The fields that a paper added to the records (electra build-data --paper)."""
-        fields = self.values.get("extra_fields", {})
-        try:
-            return {str(name): ExtraField(*map(int, field)) for name, field in fields.items()}
-        except (AttributeError, TypeError, ValueError):
-            raise UserError(f"{self.path}: 'extra_fields' is {shown(fields)}. {_AGAIN}") from None
-
-    @property
     def record_format(self) -> RecordFormat:
-        return RecordFormat(self.max_seq_length, self.vocab_size, self.extra_fields)
+        return RecordFormat(self.max_seq_length, self.vocab_size)
 
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
@@ -167,8 +154,8 @@ def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -
             raise UserError(f"{path}: 'shards' names {shown(name)}, but only files of its own folder are read")
         shard = typed(name, dict, shards)
         counts = {field: typed(field, int, shard) for field in Shard._fields[:3]}
-        listed[name] = Shard(**counts, sha256=typed("sha256", str, shard) if "sha256" in shard else "")
-    if any(shard.sha256 for shard in listed.values()) and values.get("shards_sha256") != json_sha256(shards):
+        listed[name] = Shard(**counts, sha256=typed("sha256", str, shard))
+    if values.get("shards_sha256") != json_sha256(shards):
         raise UserError(f"{path}: 'shards' has been changed since the builder wrote it. {_AGAIN}")
     return RecordMetadata(
         path,
@@ -176,9 +163,9 @@ def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -
         typed("vocab_size", int),
         typed("max_seq_length", int),
         typed("do_lower_case", bool),
-        typed("strip_accents", bool) if "strip_accents" in values else True,
+        typed("strip_accents", bool),
         listed,
-        typed("unigram_entropy", (int, float)) if "unigram_entropy" in values else None,
+        float(typed("unigram_entropy", (int, float))),
         values,
     )
 
@@ -189,10 +176,9 @@ def check_metadata(
     max_seq_length: int,
     do_lower_case: bool,
     do_strip_accents: bool | None = None,
-    extra_fields: Mapping[str, tuple[int, int]] | None = None,
 ) -> None:
-    """Raises UserError if records were built with another vocabulary, length or casing, keep accents where a run would
-    strip them from the texts that it reads later, or the other way round, or lack fields of its paper."""
+    """Raises UserError if records were built with another vocabulary, length or casing, or keep accents where a run
+    would strip them from the texts that it reads later, or the other way round."""
     problems = []
     if metadata.max_seq_length != max_seq_length:
         problems.append(f"length {metadata.max_seq_length}, but max_seq_length is {max_seq_length}")
@@ -202,14 +188,6 @@ def check_metadata(
         problems.append(f"do_lower_case {metadata.do_lower_case}, but do_lower_case is {do_lower_case}")
     if metadata.do_lower_case and metadata.strip_accents == (do_strip_accents is False):  # cased text keeps accents
         problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
-    for name, field in (extra_fields or {}).items():
-        built, wanted = metadata.extra_fields.get(name), ExtraField(*field)
-        if built is None:
-            problems.append(f"no field {name!r}, which electra build-data --paper with the run's paper adds")
-        elif built.length != wanted.length or built.limit > wanted.limit:
-            problems.append(
-                f"{built.length} numbers below {built.limit} as {name!r}, but the run's paper reads {wanted}"
-            )
     if problems:
         raise UserError(
             f"{metadata.path}: the records were built with {'; '.join(problems)}. "
@@ -250,9 +228,6 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
                 for segment in (0, 1):
                     if len(kept := ids[(mask == 1) & (segments == segment)]):
                         yield f"  segment {segment + 1}: {text(kept)}"
-                for field, (_, limit) in metadata.extra_fields.items():
-                    values = text(record[field]) if limit == metadata.vocab_size else record[field].tolist()
-                    yield f"  {field}: {values or 'none'}"
             if not count:
                 return
 

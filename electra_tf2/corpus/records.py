@@ -7,8 +7,6 @@ tf.train.Example with three int64 lists of full length, as the original's builde
   input_mask    1 at tokens, 0 at padding
   segment_ids   1 at the second segment and its [SEP], else 0
 
-A paper may add lists of its own (`ExtraField`; electra build-data --paper).
-
 Every record is checked as it is parsed, whoever reads it: a wrong number that reached the model would be a lookup
 beyond the embeddings, which processors refuse, GPUs answer with zeros and XLA with anything. TensorFlow is imported by
 what reads, not by what writes.
@@ -16,7 +14,7 @@ what reads, not by what writes.
 
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,29 +29,19 @@ _FOOTER_BYTES = 4
 _LENGTH_DELIMITED = 2
 
 
-class ExtraField(NamedTuple):
-    """A list of integers that a paper's records hold: its length, and what its numbers are below; none is negative."""
-
-    length: int
-    limit: int
-
-
 class RecordFormat(NamedTuple):
     """Format that all records of a run have in common.
 
-    length: tokens of an example, padding included. vocab_size: ids are below it. extra: further fields by name.
+    length: tokens of an example, padding included. vocab_size: ids are below it.
     """
 
     length: int
     vocab_size: int
-    extra: Mapping[str, tuple[int, int]] = {}
 
     @property
-    def fields(self) -> dict[str, ExtraField]:
-        """Field -> its length and what its numbers are below."""
-        fields = dict(zip(FIELDS, (self.vocab_size, 2, 2), strict=True))
-        extra = {field: ExtraField(*of_field) for field, of_field in self.extra.items()}
-        return {field: ExtraField(self.length, limit) for field, limit in fields.items()} | extra
+    def limits(self) -> dict[str, int]:
+        """Field -> what its numbers are below; none is negative."""
+        return {"input_ids": self.vocab_size, "input_mask": 2, "segment_ids": 2}
 
     def parse(self, serialized: Any) -> dict[str, Any]:
         """string [B] -> int32 [B, length] per field, all records at once.
@@ -64,13 +52,12 @@ class RecordFormat(NamedTuple):
         """
         import tensorflow as tf
 
-        fields = self.fields
-        features = {field: tf.io.FixedLenFeature([length], tf.int64) for field, (length, _) in fields.items()}
+        features = {field: tf.io.FixedLenFeature([self.length], tf.int64) for field in FIELDS}
         values = tf.io.parse_example(serialized, features)
         # As an unsigned number a negative one is too large; and no number is cut to 32 bits before it is checked.
         fits = [
             tf.reduce_max(tf.bitcast(values[field], tf.uint64)) < tf.constant(limit, tf.uint64)
-            for field, (_, limit) in fields.items()
+            for field, limit in self.limits.items()
         ]
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(fits), ["a record's numbers are too large"])]):
             return {field: tf.cast(value, tf.int32) for field, value in values.items()}
@@ -82,24 +69,20 @@ class RecordFormat(NamedTuple):
 
         try:
             features = tf.train.Example.FromString(record).features.feature
-            found = {name: np.array(feature.int64_list.value, np.int64) for name, feature in features.items()}
+            lists = {name: np.array(feature.int64_list.value, np.int64) for name, feature in features.items()}
         except (DecodeError, UnicodeDecodeError):
             return "is no tf.train.Example"
-        for field, (length, limit) in self.fields.items():
-            if field not in found and field in self.extra and set(FIELDS) <= set(found):
-                return f"has no {field!r}: build records with electra build-data --paper"
-            if field not in found:
-                return f"has no {field!r} but {', '.join(sorted(found)) or 'nothing'}: not a pre-training record"
-            values = found[field]
-            if len(values) != length:
-                wanted = f"{field} has {length}" if field in self.extra else f"max_seq_length is {length}"
-                return f"has length {len(values)}, but {wanted}"
+        for field, limit in self.limits.items():
+            if field not in lists:
+                return f"has no {field!r} but {', '.join(sorted(lists)) or 'nothing'}: not a pre-training record"
+            values = lists[field]
+            if len(values) != self.length:
+                return f"has length {len(values)}, but max_seq_length is {self.length}"
             wrong = values[(values < 0) | (values >= limit)]
             if len(wrong) and limit == self.vocab_size:
                 return f"holds token id {wrong[0]}, but vocab_size is {limit}; is it the records' vocabulary?"
             if len(wrong):
-                may = "only 0 and 1" if limit == 2 else f"only 0 to {limit - 1}"
-                return f"holds {wrong[0]} in {field}, where {may} may stand"
+                return f"holds {wrong[0]} in {field}, where only 0 and 1 may stand"
         return None
 
 
@@ -131,8 +114,8 @@ def read_batches(
         ) from None
 
 
-def record_ends(file: str | os.PathLike[str]) -> Iterator[int]:
-    """Ends of the records of an uncompressed TFRecord file, found by hopping from header to header.
+def count_records(file: str | os.PathLike[str]) -> int:
+    """Counts the records of an uncompressed TFRecord file, by hopping from header to header.
 
     Raises:
       UserError: the file ends within a record.
@@ -151,12 +134,7 @@ def record_ends(file: str | os.PathLike[str]) -> Iterator[int]:
                     f"{file} is truncated or no TFRecord: it ends within record {count} of {size} bytes. "
                     "Delete it and build it again."
                 )
-            yield position
-
-
-def count_records(file: str | os.PathLike[str]) -> int:
-    """The number of records of a file, from its headers. Raises UserError as `record_ends`."""
-    return sum(1 for _ in record_ends(file))
+    return count
 
 
 class RecordEncoder:
@@ -168,9 +146,9 @@ class RecordEncoder:
     """
 
     def __init__(self, record_format: RecordFormat):
-        numbers = np.arange(max(limit for _, limit in record_format.fields.values()), dtype=np.int64)
+        numbers = np.arange(record_format.vocab_size, dtype=np.int64)
         if len(numbers) > 1 << 21:
-            raise ValueError(f"numbers are below {len(numbers)}; those of more than three bytes are not supported")
+            raise ValueError(f"ids are below {len(numbers)}; those of more than three bytes are not supported")
         # Base 128, low digits first; the high bit says that more digits follow.
         self._sizes = (1 + (numbers >= 1 << 7) + (numbers >= 1 << 14)).astype(np.uint8)
         self._digits = np.stack([numbers & 127, numbers >> 7 & 127, numbers >> 14], axis=1).astype(np.uint8)
@@ -181,33 +159,34 @@ class RecordEncoder:
         self._before_mask, self._before_segments = (
             np.frombuffer(_entry(field, zeros)[: -len(zeros)], np.uint8) for field in FIELDS[1:]
         )
-        self._headers: dict[tuple[str, int], bytes] = {}
+        self._headers: dict[int, bytes] = {}  # of entries of ids, by the bytes that the ids take
 
-    def encode(self, examples: Examples, extra: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
-        """One record for every row; `extra`: int [rows, length of the field] by name."""
+    def encode(self, examples: Examples) -> list[bytes]:
+        """One record for every row."""
         rows = len(examples.input_ids)
         if not rows:
             return []
-        ids = self._entries(FIELDS[0], examples.input_ids)
         parts = self._before_mask, examples.input_mask, self._before_segments, examples.segment_ids
         rest = np.concatenate([np.broadcast_to(part, [rows, part.shape[-1]]) for part in parts], axis=1)
         size = rest.shape[1]
         rest_bytes = rest.tobytes()
-        features = [entry + rest_bytes[row * size : (row + 1) * size] for row, entry in enumerate(ids)]
-        if extra:
-            more = [self._entries(field, values) for field, values in extra.items()]
-            features = [b"".join(parts) for parts in zip(features, *more, strict=True)]
-        return [_field(1, entries) for entries in features]
+        records = []
+        for row, ids in enumerate(self._entries_of_ids(examples.input_ids)):
+            records.append(_field(1, ids + rest_bytes[row * size : (row + 1) * size]))
+        return records
 
-    def _entries(self, name: str, numbers: np.ndarray) -> Iterator[bytes]:
-        """The entry of every row of numbers [rows, length]."""
-        flat = numbers.reshape(-1)
+    def _entries_of_ids(self, ids: np.ndarray) -> Iterator[bytes]:
+        """The entry of every row of ids [rows, length]."""
+        flat = ids.reshape(-1)
         payload = self._digits[flat][self._used[flat]].tobytes()
+        row_sizes = self._sizes[flat].reshape(len(ids), -1).sum(axis=1, dtype=np.int64)
         start = 0
-        for end in np.cumsum(self._sizes[flat].reshape(len(numbers), -1).sum(axis=1, dtype=np.int64)).tolist():
-            header = self._headers.get((name, end - start))
-            if header is None:  # it depends only on how many bytes the numbers take
-                header = self._headers[name, end - start] = _entry(name, bytes(end - start))[: start - end]
+        for end in np.cumsum(row_sizes).tolist():
+            size = end - start
+            header = self._headers.get(size)
+            if header is None:
+                header = _entry(FIELDS[0], bytes(size))[:-size]
+                self._headers[size] = header
             yield header + payload[start:end]
             start = end
 

@@ -172,10 +172,6 @@ class MaskedLanguageModel(Layer):
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         encoded = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
-        return self.predictions(masked, seeds, encoded)
-
-    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
-        """Predicts at the masked positions from the encoder's output."""
-        states = tf.gather(output.sequence, masked.positions, batch_dims=1)
+        states = tf.gather(encoded.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(exact(states, seeds))
-        return GeneratorOutput(softmax, states=states, encoded=output)
+        return GeneratorOutput(softmax, states=states, encoded=encoded)

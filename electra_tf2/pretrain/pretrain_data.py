@@ -69,7 +69,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
 
     Raises:
       UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
-        another vocabulary or length or lack a field.
+        another vocabulary or length.
     """
     files = record_files(pattern)
     if not has_records(pattern):
@@ -83,13 +83,13 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     for folder, of_folder in zip(folders, metadata, strict=True):
         if of_folder is not None:
             casing = config.do_lower_case, config.do_strip_accents
-            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing, config.extra_fields)
+            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing)
             for name in of_folder.listed(pattern):
                 of_folder.check_shard(name)
                 listed[os.path.join(folder, name)] = of_folder.shards[name]
     counts = [listed[file].examples if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
-    record_format = RecordFormat(config.max_seq_length, config.vocab_size, config.extra_fields)
+    record_format = RecordFormat(config.max_seq_length, config.vocab_size)
     records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
@@ -152,7 +152,7 @@ def training_batches(
       rows: of the global batch, those that this host feeds; all if not given.
 
     Returns:
-      int32 [rows, L] per field (of a paper's fields: their own lengths), static shapes.
+      int32 [rows, L] per field, static shapes.
     """
 
     def load(files: tf.Tensor, seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:

@@ -114,7 +114,6 @@ class PretrainingModel(Layer):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
-        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         """Masks the rows of one replica and sums the weights of their losses.
 
@@ -123,13 +122,11 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
-          values: of this step, for papers whose text or masking changes with it; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
           the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
-        del values
         rows = batch["input_ids"].shape[0]
         draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
         masked = masking.mask(self.config, batch, draw, self.special, self.unit)
@@ -172,7 +169,7 @@ class PretrainingModel(Layer):
           temperature: of the sampling; the configured one if not given.
         """
         seeds = None if seed is None else SeedStream(seed)
-        generated = self.generate(masked, seeds)
+        generated = self.generator(masked, seeds)
         if not self.has_main_network:  # BERT
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
@@ -180,23 +177,15 @@ class PretrainingModel(Layer):
             hot = self.config.temperature if temperature is None else temperature
             sampled_ids = softmax.sample(masked.sampling_noise, hot)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
-        encoded = self.encode(corrupted.input_ids, masked, seeds)
+        assert self.encoder is not None
+        encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
-
-    def generate(self, masked: MaskedBatch, seeds: SeedStream | None) -> GeneratorOutput:
-        """The generator's distributions at the masked positions."""
-        return self.generator(masked, seeds)
 
     def sampled(self, masked: MaskedBatch, generated: GeneratorOutput, seeds: SeedStream | None) -> GeneratorOutput:
         """The pass that replacements are drawn from: `generated`, or by generator_sample_mode one without dropout."""
         if self.config.generator_sample_mode == "eval" and seeds is not None:
             return self.generator(masked, None)
         return generated
-
-    def encode(self, input_ids: tf.Tensor, masked: MaskedBatch, seeds: SeedStream | None) -> EncoderOutput:
-        """The main network on int32 [B, L] ids."""
-        assert self.encoder is not None
-        return self.encoder(input_ids, masked.input_mask, masked.segment_ids, seeds)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
         """Loss name -> the main network's outputs on further sequences that the loss reads: COCO-LM's crops."""

@@ -19,7 +19,7 @@ from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import class_of_run
 
 # First words of the seeds of training steps and evaluation batches.
-_TRAIN, EVALUATE = 1, 2
+TRAIN, EVALUATE = 1, 2
 
 
 class PretrainingTask(TrainingTask):
@@ -61,9 +61,9 @@ class PretrainingTask(TrainingTask):
 
     @compiled_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of(_TRAIN, step)
+        seed = self.seed_of(TRAIN, step)
         values = self.step_values(step)
-        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
         gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
@@ -83,14 +83,14 @@ class PretrainingTask(TrainingTask):
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
         seed = self.seed_of(EVALUATE, step)
-        masked, _ = self._prepare(batch, seed, self._row_offset(batch), self.model.final_values)
+        masked, _ = self._prepare(batch, seed, self._row_offset(batch))
         return self._forward(masked)
 
     @compiled
     def _prepare(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        return self.model.prepare(batch, seed, row_offset, batch["input_ids"].shape[0] * self.replicas, values)
+        return self.model.prepare(batch, seed, row_offset, batch["input_ids"].shape[0] * self.replicas)
 
     @compiled
     def _gradients(

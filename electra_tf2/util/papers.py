@@ -2,7 +2,7 @@
 
 A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
 subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
-of those in pretrain/; `records` and `tables` extend the builder. A paper in one module has all of them there.
+of those in pretrain/; `tables` has its kinds of `electra build-table`. A paper in one module has all of them there.
 """
 
 import functools

@@ -408,26 +408,15 @@ def write_few(tmp_path, documents):
         (tmp_path / "few" / f"{number}.txt").write_text("\n".join(lines[number::documents]) + "\n")
 
 
-def test_a_build_killed_when_records_have_been_held_out_goes_on(tmp_path):
-    write_few(tmp_path, 3)
-    plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01))
-    with killed_at("sha256_of", 1):
-        build(plan, run_local(1))
-    build(plan, run_local(1))
-    whole = built(tmp_path / "few", tmp_path / "whole", dev_fraction=0.01)
-    assert contents(tmp_path / "records") == contents(whole)
-
-
-@pytest.mark.parametrize(("documents", "fraction"), [(1, 0.02), (1, 0.2), (3, 0.01)])
-def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction):
-    write_few(tmp_path, documents)
+def test_where_no_document_is_held_out_it_is_said(tmp_path, capsys):
+    write_few(tmp_path, 1)
     none = built(tmp_path / "few", tmp_path / "none", dev_fraction=0.0)
-    metadata = build(make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=fraction)), run_local(1))
-    total = metadata["train_examples"] + metadata["dev_examples"]
-    assert metadata["dev_examples"] == max(1, round(total * fraction))
-    assert record_metadata.verify(str(tmp_path / "records"), VOCAB) == total
-    whole, parts = all_rows(none)["input_ids"], all_rows(tmp_path / "records")["input_ids"]
-    assert sorted(map(tuple, whole.tolist())) == sorted(map(tuple, parts.tolist()))
+    metadata = build(make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01)), run_local(1))
+    assert "WARNING: --dev-fraction 0.01 holds out none of the documents" in capsys.readouterr().out
+    assert metadata["dev_examples"] == 0 < metadata["train_examples"]
+    assert not list((tmp_path / "records").glob("dev_*"))
+    assert record_metadata.verify(str(tmp_path / "records"), VOCAB) == metadata["train_examples"]
+    np.testing.assert_array_equal(all_rows(tmp_path / "records")["input_ids"], all_rows(none)["input_ids"])
 
 
 @pytest.mark.parametrize("name", ["pretrain_data.tfrecord-2-of-4", "tfrecord-0-of-4.json", "metadata"])

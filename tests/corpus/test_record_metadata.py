@@ -11,6 +11,7 @@ from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metad
 from electra_tf2.corpus.records import count_records
 from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import json_sha256
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
@@ -19,9 +20,12 @@ VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 def write_metadata(folder, **changes):
     values = {
         "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": 600, "max_seq_length": 32,
-        "do_lower_case": True, "shards": {"pretrain_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99}},
+        "do_lower_case": True, "strip_accents": True, "unigram_entropy": 5.5,
+        "shards": {"pretrain_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99, "sha256": "0" * 64}},
     }  # fmt: skip
-    folder.joinpath("metadata.json").write_text(json.dumps(values | changes))
+    values |= changes
+    values["shards_sha256"] = json_sha256(values["shards"])
+    folder.joinpath("metadata.json").write_text(json.dumps(values))
     return read_metadata(folder)
 
 
@@ -29,8 +33,8 @@ def test_matching_metadata_passes(tmp_path):
     assert read_metadata(tmp_path) is None
     metadata = write_metadata(tmp_path)
     check_metadata(metadata, VOCAB, 32, True)
-    assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": Shard(3, 9, 99)}
-    assert metadata.unigram_entropy is None  # an older builder's
+    assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": Shard(3, 9, 99, "0" * 64)}
+    assert metadata.unigram_entropy == 5.5
     check_metadata(write_metadata(tmp_path, strip_accents=False), VOCAB, 32, True, False)
     for strip_accents in (True, False):  # cased text keeps them
         check_metadata(write_metadata(tmp_path, do_lower_case=False, strip_accents=strip_accents), VOCAB, 32, False)

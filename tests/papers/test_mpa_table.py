@@ -5,9 +5,10 @@ import collections
 import numpy as np
 import pytest
 
-from electra_tf2.corpus.tables import read_table
+from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, scores_of, table_of
 from electra_tf2.util.errors import UserError
+from tests.papers.test_mpa import dense
 from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.support.programs import run_program
 
@@ -40,29 +41,22 @@ def test_pairs_are_counted_as_by_plain_loops(ids, window):
     assert {token: n for token, n in enumerate(counted.totals.tolist()) if n} == totals
 
 
-@pytest.mark.parametrize("score", ["npmi", "row_max", "conditional"])
-def test_scores_are_those_of_their_definitions(ids, score):
+def test_scores_are_normalised_pmi(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    found = scores_of(keys, counts, totals, score)
+    found = scores_of(keys, counts, totals)
     assert ((found >= 0) & (found <= 1)).all() and found.max() > 0.2
     size, whole = len(TOKENS), totals.sum()
     table = {(int(k // size), int(k % size)): value for k, value in zip(keys, found, strict=True)}
     pairs = plain_counts(ids, 5)
     for (left, right), number in list(pairs.items())[::7]:
-        if score == "npmi":
-            p, p_left, p_right = (count / whole for count in (number, totals[left], totals[right]))
-            expected = max(0.0, np.log(p / (p_left * p_right)) / -np.log(p))
-            assert table[left, right] == pytest.approx(table[right, left])
-        elif score == "row_max":
-            expected = number / max(n for (one, _), n in pairs.items() if one == left)
-        else:
-            expected = number / sum(n for (one, _), n in pairs.items() if one == left)
-        assert table[left, right] == pytest.approx(expected)
+        p, p_left, p_right = (count / whole for count in (number, totals[left], totals[right]))
+        assert table[left, right] == pytest.approx(max(0.0, np.log(p / (p_left * p_right)) / -np.log(p)))
+        assert table[left, right] == pytest.approx(table[right, left])
 
 
 def test_the_highest_scores_of_each_token_are_kept(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    whole = table_of([(keys, counts)], totals, top_k=600).dense()
+    whole = dense(table_of([(keys, counts)], totals, top_k=600))
     parts = [(keys[keys // 600 % 2 == part], counts[keys // 600 % 2 == part]) for part in range(2)]
     table = table_of(parts, totals, top_k=4)
     np.testing.assert_allclose(whole, whole.T)
@@ -104,7 +98,7 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     [
         ([], "the first argument is the kind of table: cooccurrence"),
         (["cooccurrence", "--size", "3"], "--size"),
-        (["cooccurrence", "--score", "pmi"], "--score is 'pmi'"),
+        (["pmi_vocab", "--score", "npmi"], "--score is 'npmi'"),
         (["cooccurrence", "--top-k", "1" + "0" * 12], "--top-k must be"),
         (["cooccurence", "--min-count", "3"], "did you mean 'cooccurrence'"),
     ],

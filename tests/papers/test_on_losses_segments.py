@@ -1,5 +1,5 @@
-"""Auxiliary tasks about two segments (ASP, SDP, FastSent) and task ids: labels and losses against loops, balance, what
-records must hold, and that neither replicas nor micro-batches change anything."""
+"""Adjacent sentences and FastSent: labels and losses against loops, balance, what records must hold, and that
+micro-batches change nothing."""
 
 import math
 
@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.model import kernels
-from electra_tf2.papers.on_losses.model import Model, active_tasks
-from electra_tf2.papers.on_losses.segments import FastSent, halves
-from electra_tf2.papers.on_losses.tasks import TaskBatch, labels_of
-from electra_tf2.pretrain import pretrain_data
+from electra_tf2.papers.on_losses.halves import FastSent, halves
+from electra_tf2.papers.on_losses.model import check_records
+from electra_tf2.papers.on_losses.schedules import active_tasks
+from electra_tf2.papers.on_losses.tasks import labels_of
 from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
@@ -24,6 +26,7 @@ from tests.papers.test_on_losses import (
     left_out,
     put_together,
     rearranged,
+    rearranged_by,
     tensors,
     texts_of,
     values_at,
@@ -40,61 +43,48 @@ def plain():
         yield
 
 
-def segments_of(rows, seed=0):
-    """`batch_of` with texts for the second segment's place, no longer than it; every fifth row lacks one, every seventh
-    the other."""
-    batch, random = batch_of(rows, seed, repeated=600), np.random.RandomState(seed)
-    second = np.maximum(0, batch["segment_ids"].sum(1) - 1)
-    for name, every in (("same_document_ids", 5), ("other_document_ids", 7)):
-        lengths = np.where(np.arange(rows) % every, np.ceil(second * random.rand(rows)), 0)
-        text = random.randint(20, 600, [rows, support.LENGTH])
-        batch[name] = (text * (np.arange(support.LENGTH) < lengths[:, None])).astype(np.int32)
-    return batch
+def text_of(batch, row):
+    """All tokens of a row but special ones."""
+    return [token for token in batch["input_ids"][row].tolist() if token not in (0, 2, 3)]
 
 
-def text_in(batch, row, name):
-    """The text of a place, "same" or "other", by a plain list."""
-    return [token for token in batch[f"{name}_document_ids"][row].tolist() if token]
-
-
-@pytest.mark.parametrize(
-    ("task", "relations", "needed"),
-    [
-        ("asp", ("next", "previous", "other"), ("other_document_ids",)),
-        ("sdp", ("next", "same", "other"), ("same_document_ids", "other_document_ids")),
-    ],
-)
-def test_relations_are_balanced_and_shown(tmp_path, task, relations, needed):
-    model = make_model(config_of(tmp_path, [task]))
-    batch = segments_of(3000)
-    masked, normalizers = model.prepare(tensors(batch), SEED)
-    labels = labels_of(masked, task).numpy()
-    possible = np.logical_and.reduce([batch[name][:, 0] > 0 for name in needed])
+@pytest.mark.parametrize("rows", [3000, 301])
+def test_adjacent_sentences_are_balanced_and_shown(tmp_path, rows):
+    model = make_model(config_of(tmp_path, ["asp"]))
+    batch = batch_of(rows, repeated=600)
+    masked, normalizers = rearranged_by(model, tensors(batch))
+    labels = labels_of(masked, "asp").numpy()
+    partners = (np.arange(rows) - rows // 2) % rows
+    assert (partners != np.arange(rows)).all()
+    possible = batch["segment_ids"].any(-1) & batch["input_mask"].any(-1)[partners]
     np.testing.assert_array_equal(labels >= 0, possible)
-    assert float(normalizers[f"{task}_loss"]) == possible.sum() > 1500
-    np.testing.assert_allclose(np.bincount(labels[possible]) / possible.sum(), 1 / 3, atol=0.04)
-    draw = draws_of(model, task, 3000)
+    assert float(normalizers["asp_loss"]) == possible.sum() > 0.7 * rows
+    np.testing.assert_allclose(np.bincount(labels[possible]) / possible.sum(), 1 / 3, atol=2 / math.sqrt(rows))
+    draw = draws_of(model, "asp", rows)
     draws, draws_of_other = draw(1, [3]).numpy(), draw(2, [1]).numpy()
 
-    def shown(row, relation):
+    def shown(row):
         """The first and the second segment."""
-        first, second = texts_of(batch, row)
-        if task == "sdp":
-            return first, second if relation == "next" else text_in(batch, row, relation)
-        other = text_in(batch, row, "other")
+        other = text_of(batch, partners[row])
         other = other[left_out(draws_of_other[row, 0], len(other)) :]
-        first, second = rearranged(first + second, draws[row], relation == "previous", longest=len(other))
-        return first, other[: len(second)] if relation == "other" else second
+        first, second = texts_of(batch, row)
+        first, second = rearranged(first + second, draws[row], labels[row] == 1, longest=len(other))
+        return first, other[: len(second)] if labels[row] == 2 else second
 
     for row in range(300):
         expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
         if possible[row]:
-            expected = put_together(*shown(row, relations[labels[row]]))
+            expected = put_together(*shown(row))
         assert (masked.input_ids[row].numpy().tolist(), masked.segment_ids[row].numpy().tolist()) == expected
-    half = {name: value[1500:] for name, value in tensors(batch).items()}
-    again, _ = model.prepare(half, SEED, 1500, 3000)  # rows of another replica
-    np.testing.assert_array_equal(again.input_ids, masked.input_ids[1500:])
-    np.testing.assert_array_equal(labels_of(again, task), labels[1500:])
+    np.testing.assert_array_equal(masked.input_mask, masked.input_ids.numpy() > 0)
+
+
+def test_a_row_by_itself_has_no_other_document(tmp_path):
+    model = make_model(config_of(tmp_path, ["asp"]))
+    alone = {name: value[1:2] for name, value in batch_of(4).items()}
+    masked, normalizers = rearranged_by(model, tensors(alone))
+    np.testing.assert_array_equal(masked.input_ids, alone["input_ids"])
+    assert float(normalizers["asp_loss"]) == 0
 
 
 def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
@@ -128,13 +118,14 @@ def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
 
 def gradients_of(folder, parts):
     """Every step of a turn, with micro-batches, by one traced step."""
-    changes = {"aux_combination": "alt+", "use_task_ids": True, "gradient_accumulation_steps": parts}
+    changes = {"aux_combination": "alt+", "gradient_accumulation_steps": parts}
     config = config_of(folder, ["asp", "fs"], sizes=NO_DROPOUT, **changes)
     task = make_task(config, tf.distribute.get_strategy())
     found = []
     for step in range(2):
         values = values_at(step)
-        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), values)
+        batch = task._rearranged(tensors(batch_of(8)), SEED, active_tasks(config, values.step))
+        masked, normalizers = task._prepare(batch, SEED, tf.constant(0))
         found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
     return task, found
 
@@ -156,47 +147,26 @@ def test_micro_batches_change_nothing_and_every_task_has_its_turn(tmp_path):
             if np.abs(tf.convert_to_tensor(gradient)).max() > 0
         }
         assert moved & set(heads.values()) == {[*heads.values()][turn]}
-        assert "task_embeddings" in moved
     assert parameter_count(task.config) == sum(math.prod(v.shape) for v in task.model.trainable_variables)
-    metrics = task.summarise(task.eval_step(tensors(segments_of(16)), tf.constant(0, tf.int64)))
+    metrics = task.summarise(task.eval_step(tensors(batch_of(16)), tf.constant(0, tf.int64)))
     assert {"asp_accuracy", "fs_positive_cosine", "fs_negative_cosine"} <= metrics.keys()
 
 
-@pytest.mark.parametrize("how", ["alt", "alt+"])
-def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
-    tasks = ["so", "tf"]
-    config = config_of(tmp_path, tasks, aux_combination=how, use_task_ids=True, sizes=NO_DROPOUT)
-    model = make_model(config)
-    table = next(v for v in model.trainable_variables if v.name.startswith("task_embeddings"))
-    table.assign(tf.random.stateless_normal(table.shape, [1, 2]))
-    without = make_model(config_of(tmp_path, tasks, aux_combination=how, sizes=NO_DROPOUT))
-    batch = tensors(batch_of(6))
-    masked, _ = model.prepare(batch, SEED)
-    assert isinstance(model, Model) and isinstance(masked, TaskBatch)
-    assert not masked.task_ids.numpy().any()  # evaluation
-    np.testing.assert_array_equal(model.forward(masked).states, without.forward(masked).states)
-    assert model._task_vectors is not None
-    added = model._task_vectors(tf.constant([0, 1, 2, 0, 1, 2]))
-    assert added is not None
-    vectors = table.numpy() - (table.numpy().mean(0) if how == "alt+" else 0)
-    np.testing.assert_allclose(added[:3, 0], [0 * vectors[0], *vectors], atol=1e-6)
-    of_first = model.forward(masked._replace(task_ids=masked.task_ids + 1))
-    assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
-    np.testing.assert_array_equal(of_first.generator.softmax.logits, without.forward(masked).generator.softmax.logits)
-    for step in range(3):
-        values = values_at(step)
-        masked_now, _ = model.prepare(batch, SEED, values=values)
-        active = active_tasks(config, tf.constant(step, tf.int64)) or {}
-        expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
-        assert isinstance(masked_now, TaskBatch) and set(masked_now.task_ids.numpy()) == {expected}
-        with tf.GradientTape() as tape:
-            loss = model(masked_now, SEED, True, values).loss
-        touched = np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(1) > 0
-        assert touched.tolist() == [how == "alt+" or expected == k for k in (1, 2)]
+def test_a_compiled_step_is_the_same_step(tmp_path):
+    """XLA compiles the whole step, what is done to the text before included."""
+    config = config_of(tmp_path, ["asp", "tf"], aux_combination="alt", sizes=NO_DROPOUT)
+    results = []
+    for compiled in (False, True):
+        task = make_task(config, tf.distribute.get_strategy(), jit_compile=compiled)
+        steps = [task.train_step(tensors(batch_of(8)), tf.constant(step, tf.int64)) for step in range(2)]
+        results.append([float(step["losses"]["asp_loss"]) for step in steps])
+    assert results[0] == pytest.approx(results[1], rel=1e-4) and results[0][0] == 0 < results[0][1]
 
 
-def test_records_without_other_segments_are_refused(tmp_path):
-    support.write_records(tmp_path / "pretrain_tfrecords", examples=4)
-    config = config_of(tmp_path, ["asp"])
-    with pytest.raises(UserError, match=r"record 1 has no 'same_document_ids': build records with electra"):
-        pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
+def test_records_without_second_segments_are_refused(tmp_path):
+    support.write_records(tmp_path, examples=4, shards=1)
+    (file,) = map(str, tmp_path.glob("*.tfrecord*"))
+    records = Records([file], [4], RecordFormat(support.LENGTH, 600))
+    check_records(config_of(tmp_path, ["tf"]), records)
+    with pytest.raises(UserError, match="no record has a second segment, and aux_tasks asp need two"):
+        check_records(config_of(tmp_path, ["asp"]), records)

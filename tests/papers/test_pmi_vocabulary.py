@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from electra_tf2.corpus import tables
+from electra_tf2.papers import counts as tables
 from electra_tf2.papers.pmi import tables as pmi_tables
 from electra_tf2.papers.pmi.tables import KIND, SHARES, count_ngrams, ngrams_in
 from electra_tf2.util.errors import UserError

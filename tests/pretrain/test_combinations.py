@@ -99,7 +99,6 @@ def train(config: PretrainingConfig, graph: bool = False) -> None:
             places = tf.range(support.LENGTH)
             batch["input_ids"] = tf.where(places == 7, 3, batch["input_ids"])
             batch["segment_ids"] = tf.where(places > 7, batch["input_mask"], 0)
-            batch |= dict.fromkeys(config.extra_fields, batch["input_ids"][:, 1:7])
             results.append(step(batch, tf.constant(number, tf.int64)))
     assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
     assert all(np.isfinite(variable.numpy()).all() for variable in task.model.trainable_variables)

@@ -107,14 +107,19 @@ def write_metadata(folder, counts, **changes):
     }
     for name, shard in shards.items():
         shard["bytes"] = (folder / name).stat().st_size
+        shard["sha256"] = sha256_of(folder / name)
     values = {
         "vocab_sha256": vocab_sha256(settings.vocab_file),
         "vocab_size": settings.vocab_size,
         "max_seq_length": LENGTH,
         "do_lower_case": settings.do_lower_case,
+        "strip_accents": True,
+        "unigram_entropy": 5.0,
         "shards": shards,
     } | changes
+    values["shards_sha256"] = json_sha256(values["shards"])
     (folder / "metadata.json").write_text(json.dumps(values))
+    return values
 
 
 def test_counts_come_from_metadata_without_reading_the_shards(tmp_path, monkeypatch):
@@ -144,7 +149,7 @@ def test_a_shard_that_is_not_as_metadata_lists_it_is_refused(tmp_path, change, m
 
 def test_held_out_shards_that_are_all_missing_are_not_replaced_by_the_training_records(tmp_path):
     write_shards(tmp_path, [3])
-    listed = {"dev_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99}}
+    listed = {"dev_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99, "sha256": "0" * 64}}
     write_metadata(tmp_path, [3], shards=listed)
     pattern = str(tmp_path / "dev_data.tfrecord*")
     assert pretrain_data.has_records(pattern) and not pretrain_data.has_records(str(tmp_path / "test*"))
@@ -172,28 +177,25 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, listed):
         records(tmp_path)
 
 
-def with_hashes(folder, counts):
-    """metadata.json as today's builder writes it."""
-    write_metadata(folder, counts)
-    values = json.loads((folder / "metadata.json").read_text())
-    for name, shard in values["shards"].items():
-        shard["sha256"] = sha256_of(folder / name)
-    values["shards_sha256"] = json_sha256(values["shards"])
-    (folder / "metadata.json").write_text(json.dumps(values))
-    return values
-
-
-@pytest.mark.parametrize(("examples", "hashes"), [(100000, True), (3, False), (0, False), (-5, False)])
-def test_a_number_of_examples_that_is_not_true_stops_the_run(tmp_path, examples, hashes):
+@pytest.mark.parametrize(
+    ("examples", "message"), [(100000, "'shards' has been changed since"), (-5, "'examples' is -5")]
+)
+def test_a_number_of_examples_that_is_not_true_stops_the_run(tmp_path, examples, message):
     write_shards(tmp_path, [4, 5])
-    values = with_hashes(tmp_path, [4, 5])
-    for shard in values["shards"].values() if not hashes else ():
-        del shard["sha256"]
+    values = write_metadata(tmp_path, [4, 5])
     values["shards"]["pretrain_data.tfrecord-1-of-2"]["examples"] = examples
     (tmp_path / "metadata.json").write_text(json.dumps(values))
-    message = "'shards' has been changed since|'examples' is -5" if hashes else "metadata.json says|'examples' is -5"
     with pytest.raises(UserError, match=message):
-        read_all(records(tmp_path))
+        records(tmp_path)
+
+
+def test_metadata_without_checksums_are_refused(tmp_path):
+    write_shards(tmp_path, [4])
+    values = write_metadata(tmp_path, [4])
+    del values["shards"]["pretrain_data.tfrecord-0-of-1"]["sha256"]
+    (tmp_path / "metadata.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"metadata\.json: 'sha256' is .*build the records anew"):
+        records(tmp_path)
 
 
 def read_all(found):
@@ -210,7 +212,7 @@ def read_all(found):
 
 def test_a_shard_that_was_edited_at_equal_size_and_time_stops_the_run(tmp_path):
     write_shards(tmp_path, [3, 5])
-    with_hashes(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
     assert len(list(pretrain_data.evaluation_batches(records(tmp_path), 4))) == 2  # as it was written
     path = tmp_path / "pretrain_data.tfrecord-1-of-2"
     before, names = path.stat(), (tmp_path / "metadata.json").read_text()

@@ -9,6 +9,7 @@ from electra_tf2.corpus.packing import Examples
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from electra_tf2.util.reading import json_sha256, sha256_of
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
@@ -46,10 +47,13 @@ def write_corpus(folder, ids, shards=3, **said):
         with tf.io.TFRecordWriter(str(folder / name)) as writer:
             for record in encoder.encode(Examples(rows, real, np.zeros_like(real))):
                 writer.write(record)
-        listed[name] = Shard(len(rows), int(real.sum()), (folder / name).stat().st_size)._asdict()
+        listed[name] = Shard(
+            len(rows), int(real.sum()), (folder / name).stat().st_size, sha256_of(folder / name)
+        )._asdict()
     metadata = {
         "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": len(TOKENS),
-        "max_seq_length": LENGTH, "do_lower_case": True, "shards": listed,
+        "max_seq_length": LENGTH, "do_lower_case": True, "strip_accents": True, "unigram_entropy": 5.0,
+        "shards": listed, "shards_sha256": json_sha256(listed),
     } | said  # fmt: skip
     (folder / "metadata.json").write_text(json.dumps(metadata))
     return str(folder / "pretrain_data.tfrecord*")

@@ -75,7 +75,7 @@ class Model(PretrainingModel):
     ) -> Forward:
         assert sampled_ids is None and self.encoder is not None
         seeds = None if seed is None else SeedStream(seed)
-        generated = self.generate(masked, seeds)
+        generated = self.generator(masked, seeds)
         softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
         logits = softmax.logits / (self.config.temperature if temperature is None else temperature)
         embeddings = self.encoder.embeddings

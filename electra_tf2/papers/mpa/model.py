@@ -1,18 +1,19 @@
 """MPA: where a prediction went wrong, attend less to the tokens that the wrong token goes together with.
 
-"Learning to focus where it matters: mis-predictions as harm alerts" is known from a poster alone. A wrong token that
-the generator sampled tells which context misled it: tokens that often occur near it. A penalty on the main network's
-attention, from the positions of wrong tokens to such context, is added to the loss of ELECTRA, or of BERT.
+"Learning from Mistakes: Using Mis-predictions as Harm Alerts in Language Pre-Training"
+(Xing, Liu, Xiong 2020), known from a poster alone. A wrong token that the generator sampled tells which context misled
+it: tokens that often occur near it. A penalty on the main network's attention, from the positions of wrong tokens to
+such context, is added to the loss of ELECTRA, or of BERT.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 
-from electra_tf2.corpus.tables import read_table
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import compiled
+from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
@@ -34,14 +35,17 @@ class Model(PretrainingModel):
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         objectives = super().make_objectives(networks)
-        return [*objectives, AttentionRegulariser(self.config, networks)] if self.config.mpa_objective else objectives
+        if self.config.mpa_objective:
+            objectives.append(AttentionRegulariser(self.config, networks))
+        return objectives
 
     def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        config, weights = self.config, super().loss_weights(values)
-        steps = config.num_warmup_steps if config.mpa_warmup_steps is None else config.mpa_warmup_steps
-        if config.mpa_objective and values.step is not None and steps:
-            done = tf.minimum(tf.cast(values.step, tf.float32) / steps, 1.0)
-            weights[AttentionRegulariser.loss_name] *= done
+        weights = super().loss_weights(values)
+        warmup_steps = self.config.mpa_warmup_steps
+        if warmup_steps is None:
+            warmup_steps = self.config.num_warmup_steps
+        if self.config.mpa_objective and values.step is not None and warmup_steps:
+            weights[AttentionRegulariser.loss_name] *= tf.minimum(tf.cast(values.step, tf.float32) / warmup_steps, 1.0)
         return weights
 
 
@@ -55,10 +59,9 @@ class AttentionRegulariser(Objective):
     """The penalty L_A (MPA, "attention regulariser"), with its own factor gamma.
 
     S(t, j) is the co-occurrence score of the wrong token at t and the token at j. Per wrong token and selected head:
-    "scaled_logits": sum_j (a_tj - g_tj)^2 with g = a (1 - S), a = q_t k_j / sqrt(d) (the poster's equation; a score
-    below 0 is raised by it, so position biases, most of which are, are left out); "prob_mass": sum_j p_tj S_tj of the
-    attention p itself, which only ever falls with it (ours). Both are divided by heads and by N_M, read as the number
-    of masked tokens: it is known before the forward pass, so the loss is the same on any number of devices and
+    sum_j (a_tj - g_tj)^2 with g = a (1 - S), a = q_t k_j / sqrt(d) (the poster's equation; a score below 0 is raised by
+    it, so position biases, most of which are, are left out). It is divided by heads and by N_M, read as the number of
+    masked tokens: it is known before the forward pass, so the loss is the same on any number of devices and
     micro-batches.
 
     BERT has no sampled tokens: wrong are its own most likely tokens, attention is that of its one pass (ours).
@@ -73,7 +76,7 @@ class AttentionRegulariser(Objective):
         super().__init__(config, networks)
         self._heads = config.observed_heads
         arrays = read_table(config.cooccurrence_file, "cooccurrence_file", KIND, config.vocab_file)
-        self._scores = lookup(CooccurrenceTable(**arrays), config.mpa_table == "dense")
+        self._table = CooccurrenceTable(**arrays)
 
     def predicted(self, forward: Forward) -> tf.Tensor:
         """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
@@ -85,57 +88,42 @@ class AttentionRegulariser(Objective):
         """float32 [B, N, L]: S; 0 at padding and at the masked position itself."""
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
-        found = self._scores(predicted, tokens)
+        neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
+        scores = tf.cast(tf.gather(tf.constant(self._table.scores), predicted), tf.float32)
         places = tf.range(tokens.shape[1])
-        other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
-        return found * other * tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
+        is_other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
+        is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
+        return scores_in_context(neighbours, scores, tokens) * is_other * is_real
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         predicted = self.predicted(forward)
         wrong = tf.cast(predicted != masked.masked_lm_ids, tf.float32) * masked.masked_lm_weights
         misled_by = self.cooccurrence(forward, predicted) * wrong[..., tf.newaxis]
-        real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
-        losses = mass = tf.zeros_like(wrong)
+        is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
+        losses = tf.zeros_like(wrong)
+        attention_on_harm = tf.zeros_like(wrong)
         for place in self._heads:
-            maps = attention_of(forward)[place]
-            scores, attended = (tf.gather(one, masked.positions, batch_dims=1) for one in maps)
-            on_misleading = tf.reduce_sum(attended * misled_by, -1)
-            mass += on_misleading
-            if self.config.mpa_target == "prob_mass":
-                losses += on_misleading
-            else:
-                target = scores * (1.0 - misled_by)
-                target = tf.stop_gradient(target) if self.config.mpa_stop_gradient else target
-                losses += tf.reduce_sum(tf.math.squared_difference(scores, target) * real, -1)
+            attention = attention_of(forward)[place]
+            scores = tf.gather(attention.scores, masked.positions, batch_dims=1)
+            probabilities = tf.gather(attention.probabilities, masked.positions, batch_dims=1)
+            target = scores * (1.0 - misled_by)
+            if self.config.mpa_stop_gradient:
+                target = tf.stop_gradient(target)
+            losses += tf.reduce_sum(tf.math.squared_difference(scores, target) * is_real, -1)
+            attention_on_harm += tf.reduce_sum(probabilities * misled_by, -1)
         heads = float(len(self._heads))
         rows = tf.cast(holds_sequence(masked), tf.float32)
         metrics: Metrics = {
             "mispredictions": (tf.reduce_sum(wrong), tf.reduce_sum(rows)),  # of a sequence
             "harm_in_context": weighted_mean(tf.reduce_sum(misled_by, -1), wrong),
-            "attention_on_harm": weighted_mean(mass / heads, wrong),
+            "attention_on_harm": weighted_mean(attention_on_harm / heads, wrong),
         }
         return self.output(forward, losses / heads, metrics)
 
 
-def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """(int32 [B, N] tokens, int32 [B, L] context) -> float32 [B, N, L], the score of every pair."""
-    if dense:
-        # No constant, which a graph could hold 2 GB of. Only the function knows it, so no checkpoint has it.
-        whole = tf.Variable(table.dense(), trainable=False, name="cooccurrence")
-        return lambda tokens, context: tf.cast(
-            tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
-            tf.float32,
-        )
-    return lambda tokens, context: found_among(
-        tf.gather(tf.constant(table.neighbours), tokens),
-        tf.cast(tf.gather(tf.constant(table.scores), tokens), tf.float32),
-        context,
-    )
-
-
 @compiled
-def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+def scores_in_context(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
     """float32 [B, N, L]: the score of each token [B, L] among the neighbours [B, N, K] of each draw, or 0."""
     same = neighbours[:, :, tf.newaxis, :] == tokens[:, tf.newaxis, :, tf.newaxis]
     return tf.reduce_sum(tf.where(same, scores[:, :, tf.newaxis, :], 0.0), -1)

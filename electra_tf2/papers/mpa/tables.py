@@ -2,7 +2,7 @@
 
 `electra build-table cooccurrence` counts pairs of tokens within a window and turns the counts C into scores in [0, 1];
 kept are the K highest of every token. The objective looks up which tokens of a sequence may have misled a prediction.
-What the scores are the source leaves open ("derived from C"); all three here are ours.
+What the scores are the source leaves open ("derived from C"); normalised PMI is ours.
 """
 
 import functools
@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.tables import PARTS, Counted, Option, Table, TableInputs, counted, summed, write_table
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.papers.counts import PARTS, Counted, Option, Table, TableInputs, counted, summed, write_table
 from electra_tf2.util.progress import track
 
 KIND = "cooccurrence"
-SCORES = ("npmi", "row_max", "conditional")
 NOBODY = -1  # in the place of a neighbour that a token does not have
 
 
@@ -33,17 +32,12 @@ class CooccurrenceTable(NamedTuple):
         """The tokens with the highest scores, and their neighbours, as text."""
         lines = []
         for token in np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")[:number]:
-            near = zip(self.neighbours[token, :number], self.scores[token], strict=False)
-            shown = [f"{tokens[other]} {score:.2f}" for other, score in near if other != NOBODY]
-            lines.append(f"  {tokens[token]}: {', '.join(shown)}")
+            neighbours = []
+            for other, score in zip(self.neighbours[token, :number], self.scores[token], strict=False):
+                if other != NOBODY:
+                    neighbours.append(f"{tokens[other]} {score:.2f}")
+            lines.append(f"  {tokens[token]}: {', '.join(neighbours)}")
         return "\n".join(lines)
-
-    def dense(self) -> np.ndarray:
-        """float16 [V, V]."""
-        table = np.zeros([len(self.neighbours)] * 2, np.float16)
-        rows, places = np.nonzero(self.neighbours != NOBODY)
-        table[rows, self.neighbours[rows, places]] = self.scores[rows, places]
-        return table
 
 
 @functools.cache
@@ -60,32 +54,28 @@ def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
     """
     special = _special(vocab_file)
     vocab_size = len(special)
-    usable, ids = ~special[ids], ids.astype(np.int64)
-    found = []
+    usable = ~special[ids]
+    ids = ids.astype(np.int64)
+    pairs = []
     for distance in range(1, min(window, ids.shape[1] - 1) + 1):
         left, right = ids[:, :-distance], ids[:, distance:]
         together = usable[:, :-distance] & usable[:, distance:] & (left != right)
-        found.append(left[together] * vocab_size + right[together])
-    keys, counts = summed(one_way := np.concatenate(found), np.ones_like(one_way))
-    turned = keys % vocab_size * vocab_size + keys // vocab_size
-    keys, counts = summed(np.concatenate([keys, turned]), np.concatenate([counts, counts]))
+        pairs.append(left[together] * vocab_size + right[together])
+    one_way = np.concatenate(pairs)
+    keys, counts = summed(one_way, np.ones_like(one_way))
+    turned_keys = keys % vocab_size * vocab_size + keys // vocab_size
+    keys, counts = summed(np.concatenate([keys, turned_keys]), np.concatenate([counts, counts]))
     totals = np.bincount(keys // vocab_size, weights=counts, minlength=vocab_size)
     return Counted(keys, counts, totals.astype(np.int64))
 
 
-def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, score: str) -> np.ndarray:
-    """float64 [K] in [0, 1], of pairs that hold all of each token's; C is what was counted of a pair.
+def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """float64 [K] in [0, 1]: normalised PMI, max(0, log(p_ij / (p_i p_j)) / -log p_ij).
 
-    npmi: max(0, log(p_ij / (p_i p_j)) / -log p_ij), which frequent words have little of. row_max: C_ij / max_j C_ij.
-    conditional: C_ij / sum_j C_ij.
+    Frequent words have little of it.
     """
-    rows, columns = keys // len(totals), keys % len(totals)
-    if score == "conditional":
-        return counts / totals[rows]
-    if score == "row_max":
-        highest = np.zeros(len(totals), np.int64)
-        np.maximum.at(highest, rows, counts)
-        return counts / highest[rows]
+    rows = keys // len(totals)
+    columns = keys % len(totals)
     whole = totals.sum()
     log_p = np.log(counts / whole)
     pmi = log_p - np.log(totals[rows] / whole) - np.log(totals[columns] / whole)
@@ -95,7 +85,6 @@ def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, score: s
 def table_of(
     parts: Iterable[tuple[np.ndarray, np.ndarray]],
     totals: np.ndarray,
-    score: str = "npmi",
     top_k: int = 64,
     drop_frequent: int = 0,
 ) -> CooccurrenceTable:
@@ -105,27 +94,27 @@ def table_of(
     dropped = np.zeros(vocab_size, bool)
     dropped[np.argsort(-totals, kind="stable")[:drop_frequent]] = True
     for keys, counts in parts:
-        scores = scores_of(keys, counts, totals, score)
-        rows, columns = keys // vocab_size, keys % vocab_size
-        kept = (scores > 0) & ~dropped[rows] & ~dropped[columns]
-        rows, columns, scores = rows[kept], columns[kept], scores[kept]
-        order = np.lexsort((columns, -scores, rows))
-        rows, columns, scores = rows[order], columns[order], scores[order]
-        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        rows, columns, scores, place = (one[place < top_k] for one in (rows, columns, scores, place))
-        table.neighbours[rows, place], table.scores[rows, place] = columns, scores
+        scores = scores_of(keys, counts, totals)
+        rows = keys // vocab_size
+        columns = keys % vocab_size
+        kept = np.flatnonzero((scores > 0) & ~dropped[rows] & ~dropped[columns])
+        order = kept[np.lexsort((columns[kept], -scores[kept], rows[kept]))]
+        place = np.arange(len(order)) - np.searchsorted(rows[order], rows[order])  # in the row of its token
+        order = order[place < top_k]
+        place = place[place < top_k]
+        table.neighbours[rows[order], place] = columns[order]
+        table.scores[rows[order], place] = scores[order]
     return table
 
 
-def build(
-    inputs: TableInputs, output: str, window: int, min_count: int, score: str, top_k: int, drop_frequent: int
-) -> str:
+def build(inputs: TableInputs, output: str, window: int, min_count: int, top_k: int, drop_frequent: int) -> str:
     """Counts and writes the table; returns what it holds, for the user."""
     count_in = functools.partial(count_pairs, vocab_file=inputs.vocab_file, window=window)
-    length, vocab_size = inputs.record_format.length, len(inputs.tokens)
+    length = inputs.record_format.length
+    vocab_size = len(inputs.tokens)
     with counted(inputs, count_in, vocab_size, length * min(length, window)) as (totals, parts_of):
         parts = track(parts_of(min_count), "scoring part", PARTS)
-        table = table_of(parts, totals, score, top_k, drop_frequent)
+        table = table_of(parts, totals, top_k, drop_frequent)
     write_table(output, KIND, inputs.vocab_file, table._asdict())
     pairs = int((table.neighbours != NOBODY).sum())
     return f"{pairs:,} pairs of {vocab_size:,} tokens\n{table.examples(inputs.tokens)}"
@@ -138,7 +127,6 @@ TABLES = {
         {
             "window": Option(10, "number of tokens that two tokens may be apart"),
             "min_count": Option(5, "least number of times that a pair occurs"),
-            "score": Option("npmi", "normalised PMI, or counts over the row's highest or sum", choices=SCORES),
             "top_k": Option(64, "number of neighbours that a token keeps", at_most=1 << 12),
             "drop_frequent": Option(0, "number of most frequent tokens to leave out", at_least=0),
         },

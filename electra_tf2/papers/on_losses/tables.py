@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from electra_tf2.corpus.tables import Counted, Table, TableInputs, counted, read_table, write_table
+from electra_tf2.papers.counts import Counted, Table, TableInputs, counted, read_table, write_table
 
 DOCUMENT_FREQUENCY = "document_frequency"
 

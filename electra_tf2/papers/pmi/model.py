@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.corpus.tables import read_table
+from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Units, begins_word, continuations, numbered

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.corpus.tables import Counted, Option, Table, TableInputs, counted, summed, write_table
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.papers.counts import Counted, Option, Table, TableInputs, counted, summed, write_table
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 

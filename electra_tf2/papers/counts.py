@@ -1,10 +1,10 @@
-"""Tables counted over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
+"""What papers count over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
 
-build_table.py runs what a paper counts and writes; pre-training reads the file. Each process counts what it reads;
-whenever it holds a certain number of keys it appends them, sorted and counted, to a file for each part of the keys.
-Afterwards the parts are merged one at a time, so memory is bounded by what a process may hold and by the largest part.
-A file holds the checksum of the vocabulary whose ids it speaks of: a table of another one would be silently wrong in
-every entry, so reading compares them.
+No paper itself. `electra build-table` runs what a paper counts and writes; pre-training reads the file. Each process
+counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a file for each
+part of the keys. Afterwards the parts are merged one at a time, so memory is bounded by what a process may hold and by
+the largest part. A file holds the checksum of the vocabulary whose ids it speaks of: a table of another one would be
+silently wrong in every entry, so reading compares them.
 """
 
 import contextlib
@@ -195,7 +195,7 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
     """The arrays of a table.
 
     Args:
-      hparam: that names the file. kind: what `write_table` was given; build_table.py makes it.
+      hparam: that names the file. kind: what `write_table` was given.
 
     Raises:
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.

@@ -1,0 +1,130 @@
+"""Auxiliary tasks on the halves of a record, each read by itself (On Losses, section 3.2): quick thoughts, FastSent."""
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from electra_tf2.model.other_heads import ContrastHead
+from electra_tf2.papers.on_losses.config import Config
+from electra_tf2.papers.on_losses.tasks import Auxiliary
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.coco_lm import View
+from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, weighted_mean
+
+
+def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
+    """The text between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
+
+    Views of length config.half_length; an odd token belongs to the second half.
+    """
+    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
+    tokens = tf.maximum(length - 2, 0)
+    first = tokens // 2
+    second = tokens - first
+    place = tf.range(config.half_length)[tf.newaxis]
+    last_separator = length - 1
+    # Where in the sequence each token of a half stands: both begin with [CLS] at 0 and end with the last [SEP], which
+    # follows the second half by itself.
+    of_first = tf.where(place == first + 1, last_separator, place)
+    of_second = tf.where(place == 0, 0, place + first)
+    return _view(masked, of_first, first, length), _view(masked, of_second, second, length)
+
+
+def _view(masked: MaskedBatch, source: tf.Tensor, tokens: tf.Tensor, length: tf.Tensor) -> View:
+    """So many tokens and two special ones from the places `source` int32 [B, C]; nothing of an empty row."""
+    place = tf.range(source.shape[1])[tf.newaxis]
+    mask = tf.cast((place < tokens + 2) & (length > 0), tf.int32)
+    source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
+    ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
+    return View(ids, mask, tf.zeros_like(ids))
+
+
+class QuickThoughts(Auxiliary, Contrast):
+    """Quick thoughts (QT; Logeswaran & Lee 2018): the second half of a record that belongs to each first half.
+
+    The pre-trained network reads both halves of every original sequence by themselves. As in the paper there is no
+    temperature, and the halves are told from those of other records in one direction only.
+    """
+
+    task, loss_name = "qt", "qt_loss"
+    shown = ("qt_retrieval_at_1",)
+
+    def __init__(self, config: Config, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.initial_loss = math.log(config.train_batch_size)
+        self.head = ContrastHead("quick_thoughts_predictions", config.architecture, config.seed)
+
+    def views(self, masked: MaskedBatch) -> Sequence[View]:
+        return halves(self.config, masked)
+
+    def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.vectors(*(encoded.sequence for encoded in forward.views[self.loss_name]))
+
+    def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        """Cross-entropy of the cosines of each first half with all second halves."""
+        similarity = without_padding(tf.matmul(first, second, transpose_b=True), real)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), similarity)
+
+    def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
+        below_any_cosine = -2.0
+        similarity = tf.where(real, tf.matmul(first, second, transpose_b=True), below_any_cosine)
+        is_right = tf.equal(tf.argmax(similarity, -1, tf.int32), tf.range(tf.shape(first)[0]))
+        return {"qt_retrieval_at_1": weighted_mean(is_right, real)}
+
+
+class FastSent(Auxiliary):
+    """FastSent (FS; after Hill et al. 2016): a half of a record is near the words of the other half.
+
+    (1 - cosine)^2 of each half's [CLS] state and every token between [CLS] and [SEP] of the other half, both read by
+    themselves. The paper speaks of the cross-entropy of a cosine and 1, its code squares the difference; so does this.
+    There are no other halves to be told from, so the heads could make everything alike: `fs_negative_cosine`, of words
+    of another record, says whether they do.
+    """
+
+    task, loss_name = "fs", "fs_loss"
+    initial_loss = 1.0  # of vectors at right angles; states of a young network are closer
+    shown = ("fs_positive_cosine", "fs_negative_cosine")
+
+    def __init__(self, config: Config, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.sentence_head = ContrastHead("fast_sent_sentence", config.architecture, config.seed)
+        self.word_head = ContrastHead("fast_sent_words", config.architecture, config.seed)
+
+    def views(self, masked: MaskedBatch) -> Sequence[View]:
+        return halves(self.config, masked)
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 [B, 2, C], of the words of the second and of the first half; 0 in rows that lack one of the two."""
+        first, second = (_words(half) for half in self.views(masked))
+        has_both = tf.reduce_any(first > 0, -1) & tf.reduce_any(second > 0, -1)
+        words_of_other_half = tf.cast(tf.stack([second, first], 1), tf.float32)
+        return words_of_other_half * tf.cast(has_both, tf.float32)[:, tf.newaxis, tf.newaxis]
+
+    def vectors(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
+        """float32 unit vectors: [B, 2, H] of both halves, [B, 2, C, H] of the words of the second and of the first."""
+        first, second = (encoded.sequence for encoded in forward.views[self.loss_name])
+        sentences = self.sentence_head(tf.stack([first[:, 0], second[:, 0]], 1))
+        words = self.word_head(tf.stack([second, first], 1))
+        return normalised(sentences), normalised(words)
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        weights = self.token_weights(forward.masked)
+        sentences, words = self.vectors(forward)
+        cosines = tf.einsum("bsh,bsch->bsc", sentences, words)
+        # How near the words of the row before are, which nothing trains.
+        cosines_with_strangers = tf.einsum("bsh,bsch->bsc", sentences, tf.roll(words, 1, 0))
+        strangers = tf.roll(weights, 1, 0) * tf.reduce_max(weights, -1, keepdims=True)
+        if weights.shape[0] == 1:
+            strangers = tf.zeros_like(strangers)  # a row's neighbour is itself
+        metrics = {
+            "fs_positive_cosine": weighted_mean(cosines, weights),
+            "fs_negative_cosine": weighted_mean(cosines_with_strangers, strangers),
+        }
+        return self.output(forward, tf.square(1.0 - cosines), metrics)
+
+
+def _words(half: View) -> tf.Tensor:
+    """int32 [B, C]: 1 at tokens between [CLS] and [SEP]. [SEP] is the last one of the mask, hence two places less."""
+    return tf.pad(half.input_mask[:, 2:], [[0, 0], [1, 1]])

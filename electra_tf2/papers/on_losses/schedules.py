@@ -1,0 +1,77 @@
+"""Which tasks are trained at a step: the paper's six ways to combine them (section 4), `aux_combination`.
+
+sum    everything at every step
+inc    the main objective at every step; one task more at the start of each of N equal stages
+alt    the main objective, the first task, the second, ... in turn
+alt+   the main objective at every step, the tasks in turn
+cmtl   one of the main objective and the tasks at a time, in stages
+cmtl+  the main objective at every step, one of the tasks beside it, in stages
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.papers.on_losses.config import Config
+
+MAIN = ""  # the name of all that is no auxiliary task
+
+# Task, or MAIN, -> float32 scalar: 1 if it is trained at a step, else 0.
+ActiveTasks: TypeAlias = Mapping[str, float | tf.Tensor]
+
+
+def active_tasks(config: Config, step: tf.Tensor | None) -> ActiveTasks | None:
+    """Tasks that are trained at the 0-based step, int64; None: all of them.
+
+    Args:
+      step: None in evaluation, where nothing takes turns.
+    """
+    if not config.takes_turns or step is None:
+        return None
+    tasks = config.aux_tasks
+    how = config.aux_combination
+    if how == "inc":
+        stage = step * len(tasks) // max(1, config.num_train_steps)
+        reached = tf.range(len(tasks), dtype=tf.int64) <= stage
+        return {MAIN: tf.ones([])} | _by_name(tasks, tf.cast(reached, tf.float32))
+    main_always = how in ("alt+", "cmtl+")
+    turns = tasks if main_always else [MAIN, *tasks]
+    number = tf.cast(step, tf.int32)
+    if how in ("alt", "alt+"):
+        turn = number % len(turns)
+    else:
+        order = staged_tasks(len(turns), config.num_train_steps, config.seed)
+        turn = tf.gather(tf.constant(order), tf.minimum(number, len(order) - 1))
+    active = _by_name(turns, tf.one_hot(tf.cast(turn, tf.int32), len(turns)))
+    if main_always:
+        active[MAIN] = tf.ones([])
+    return active
+
+
+def _by_name(names: list[str], values: tf.Tensor) -> dict[str, float | tf.Tensor]:
+    return dict(zip(names, tf.unstack(values), strict=True))
+
+
+def stage_steps(tasks: int, steps: int) -> np.ndarray:
+    """int64 [stages, tasks] that add up to `steps`: number of steps of each task, rounded along the run.
+
+    Continual multi-task learning (CMTL) has as many stages as tasks: a stage brings in a task and repeats the earlier
+    ones. Of T steps and n tasks, with u = T / (n (n + 1)), stage i = 0, 1, ... gives (i + 2) u to its task and u to
+    each earlier one, so every task gets T / n.
+    """
+    shares = np.tril(np.ones([tasks, tasks])) + np.diag(np.arange(tasks) + 1.0)
+    ends = np.rint(np.cumsum(shares.reshape(-1) / shares.sum()) * steps).astype(np.int64)
+    return np.diff(ends, prepend=0).reshape(tasks, tasks)
+
+
+@functools.lru_cache
+def staged_tasks(tasks: int, steps: int, seed: int) -> np.ndarray:
+    """uint8 [steps]: the task of each step; the steps of a stage are shuffled."""
+    stages = []
+    for stage, counts in enumerate(stage_steps(tasks, steps)):
+        random = np.random.Generator(np.random.Philox(key=[seed, stage]))
+        stages.append(random.permutation(np.repeat(np.arange(tasks, dtype=np.uint8), counts)))
+    return np.concatenate(stages)
