@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
@@ -23,6 +23,15 @@ from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resu
 from electra_tf2.util.papers import check_owners, load_paper
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
+
+# Objectives that train the main network, of which a run has one at most.
+_MAIN_OBJECTIVES = (
+    "electra_objective",
+    "electric_objective",
+    "replace_mlm_objective",
+    "all_tokens_mlm_objective",
+    "corrective_lm_objective",
+)
 
 _DEBUG: dict[str, Any] = {
     "num_train_steps": 20,
@@ -222,15 +231,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
     results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
 
-    # Objectives that train the main network, of which a run has one at most. A paper with one of its own extends them.
-    MAIN_OBJECTIVES: ClassVar[tuple[str, ...]] = (
-        "electra_objective",
-        "electric_objective",
-        "replace_mlm_objective",
-        "all_tokens_mlm_objective",
-        "corrective_lm_objective",
-    )
-
     # The way in.
 
     @classmethod
@@ -312,7 +312,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     ) -> dict[str, Any]:
         """Hparams of the generator's sizes, from the model at the path `start`."""
         generator, saved = model.network, model.hparams if model.is_run else {}
-        of_a_pair = any(saved.get(flag) for flag in cls.MAIN_OBJECTIVES)
+        of_a_pair = any(saved.get(flag) for flag in _MAIN_OBJECTIVES)
         together = layered(cls, hparams, main)
         own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
         check_shared_vocabulary(
@@ -374,7 +374,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def main_objectives(self) -> list[str]:
         """Names of the hparams that ask for an objective of the main network."""
-        return [name for name in self.MAIN_OBJECTIVES if getattr(self, name)]
+        return [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
     def trains_main_network(self) -> bool:

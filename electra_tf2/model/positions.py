@@ -1,7 +1,7 @@
 """Position schemes, by which attention knows where tokens are: what configuration and costs read of them.
 
-Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`). A paper
-adds its own scheme to `SCHEMES`.
+Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`).
+`SCHEMES` lists all there are; whatever reads a model's configuration looks there.
 """
 
 import math
@@ -105,6 +105,36 @@ class Rotary(PositionScheme):
         return Rotations
 
 
+class KeysOfDistances(PositionScheme):
+    """Every query meets a key of each distance as it meets the tokens' keys (Transformer-XL, Dai et al. 2019, 3.3).
+
+    Sinusoids of distances, H wide, are multiplied by a kernel in every layer; two biases for each head are shared by
+    all layers.
+    """
+
+    embedded = limited = has_windows = False
+
+    def problems(self, sizes: "Architecture") -> list[str]:
+        if sizes.hidden_size % 2 == 0:
+            return []
+        return [f"relative_positions xl needs an even hidden size, got {sizes.hidden_size}"]
+
+    def parameters(self, sizes: "Architecture") -> int:
+        return 2 * sizes.hidden_size
+
+    def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
+        return [(sizes.hidden_size, sizes.hidden_size)]
+
+    def score_flops(self, sizes: "Architecture", length: int) -> int:
+        """Counts queries times keys of 2L - 1 distances; these keys are products that a whole batch has in common."""
+        return 2 * sizes.hidden_size * length * (2 * length - 1)
+
+    def layer_class(self) -> "type[Positions]":
+        from electra_tf2.model.distance_keys import Distances
+
+        return Distances
+
+
 def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
     """T5's rule: half the buckets per direction, exact below a quarter, then logarithmic (Raffel et al. 2020, 2.1)."""
     half, exact = buckets // 2, buckets // 4
@@ -171,4 +201,5 @@ SCHEMES: dict[str, PositionScheme] = {
     "t5": Bucketed(t5_bucket),
     "coco": Bucketed(coco_bucket),
     "rotary": Rotary(),
+    "xl": KeysOfDistances(),
 }

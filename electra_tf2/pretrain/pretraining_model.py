@@ -16,7 +16,7 @@ from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.masking_units import UNITS
+from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
 from electra_tf2.pretrain.objectives import choice, coco_lm
@@ -71,8 +71,7 @@ class PretrainingModel(Layer):
         if self.has_main_network or not config.uniform_generator:
             self.encoder = self.make_encoder()
         self.generator = self.make_generator()
-        make_unit = UNITS[config.mask_unit]
-        self.unit = make_unit and make_unit(config)
+        self.unit = self.make_unit()
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
@@ -90,6 +89,11 @@ class PretrainingModel(Layer):
     def make_generator(self) -> Generator:
         """The generator, with what it shares with `encoder`."""
         return make_generator(self.config, self.encoder)
+
+    def make_unit(self) -> MaskingUnit | None:
+        """The unit of masking, by `mask_unit`; None where every token is masked for itself."""
+        make = UNITS[self.config.mask_unit]
+        return None if make is None else make(self.config)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""

@@ -42,7 +42,7 @@ def draw_of(rows, seed=1):
 
 def unit_of(config):
     make = UNITS[config.mask_unit]
-    return make and make(config)
+    return None if make is None else make(config)
 
 
 def mask(batch, **overrides):
