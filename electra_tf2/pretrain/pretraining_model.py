@@ -28,11 +28,9 @@ from electra_tf2.util.papers import class_of_run
 class StepValues(NamedTuple):
     """Values that may differ from step to step.
 
-    temperature: of the generator's softmax when sampling, a float or a float32 scalar.
     step: int64, 0-based; None in evaluation, where every schedule is at its end.
     """
 
-    temperature: float | tf.Tensor
     step: tf.Tensor | None = None
 
 
@@ -66,7 +64,7 @@ class PretrainingModel(Layer):
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
         self.has_main_network = config.trains_main_network
-        self.final_values = StepValues(config.temperature)  # of evaluation
+        self.final_values = StepValues()  # of evaluation
         self.encoder = None
         if self.has_main_network or not config.uniform_generator:
             self.encoder = self.make_encoder()
@@ -158,7 +156,7 @@ class PretrainingModel(Layer):
           values: of this step; the final ones if not given.
         """
         values = values or self.final_values
-        forward = self.forward(masked, seed if training else None, temperature=values.temperature)
+        forward = self.forward(masked, seed if training else None)
         return self.outputs(forward, training, values=values)
 
     def forward(
@@ -166,14 +164,12 @@ class PretrainingModel(Layer):
         masked: MaskedBatch,
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
-        temperature: float | tf.Tensor | None = None,
     ) -> Forward:
         """Generator, corruption, main network, and what else an objective reads.
 
         Args:
           seed: of the dropout; None switches it off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
-          temperature: of the sampling; the configured one if not given.
         """
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generate(masked, seeds)
@@ -181,8 +177,7 @@ class PretrainingModel(Layer):
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
             softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
-            hot = self.config.temperature if temperature is None else temperature
-            sampled_ids = softmax.sample(masked.sampling_noise, hot)
+            sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
         encoded = self.encode(corrupted.input_ids, masked, seeds)
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))

@@ -40,7 +40,7 @@ GENERATOR: list[dict[str, Any]] = [
     {"embedding_sharing": "gdes"},
     {"generator_sample_mode": "eval"},
     {"generator_sample_mode": "zero_dropout"},
-    {"embedding_sharing": "nes", "freeze_generator": True, "initial_temperature": 2.0, "temperature_decay": 0.1},
+    {"embedding_sharing": "nes", "freeze_generator": True},
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement
