@@ -6,7 +6,7 @@ Free of TensorFlow until a network is built: a scheme names the layer that compu
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from electra_tf2.model.architecture import Architecture
@@ -170,30 +170,6 @@ def local_bias(distance: int, head: int) -> float:
 def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:
     """base^(-2i/D) (Vaswani et al. 2017, section 3.5; RoFormer, Su et al. 2021, section 3.2.2)."""
     return [base ** (-2 * i / size) for i in range(size // 2)]
-
-
-_FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
-
-
-class Blocks(NamedTuple):
-    """Plan of attention to a window (model.windows): `number` blocks of `size` queries, each of which sees the
-    keys of its own block and of as many `neighbours` on either side."""
-
-    number: int
-    size: int
-    neighbours: int
-
-    @property
-    def keys(self) -> int:
-        """Keys that a block sees, those beyond the ends of the sequence included."""
-        return (2 * self.neighbours + 1) * self.size
-
-
-def blocks_of(length: int, reach: int) -> Blocks | None:
-    """Cuts a sequence for attention that goes `reach` tokens far; None where that saves less than half."""
-    size = min(max(reach, _FEWEST_QUERIES), _MOST_QUERIES)
-    blocks = Blocks(-(-length // size), size, -(-reach // size))
-    return blocks if 2 * blocks.keys <= length else None
 
 
 SCHEMES: dict[str, PositionScheme] = {
