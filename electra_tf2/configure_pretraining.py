@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
@@ -23,6 +23,15 @@ from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resu
 from electra_tf2.util.papers import check_owners, load_paper
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
+
+# Objectives that train the main network, of which a run has one at most.
+_MAIN_OBJECTIVES = (
+    "electra_objective",
+    "electric_objective",
+    "replace_mlm_objective",
+    "all_tokens_mlm_objective",
+    "corrective_lm_objective",
+)
 
 _DEBUG: dict[str, Any] = {
     "num_train_steps": 20,
@@ -137,10 +146,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     lr_decay_steps: int = free_hparam(0, "steps of lr_schedule trapezoid's decay; 0: a fifth of all", at_least=0)
     num_warmup_steps: int = free_hparam(10000, "steps in which the learning rate rises, linearly", at_least=0)
-    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
-    temperature_decay: float = hparam(
-        0.0, "share of the run in which initial_temperature - temperature falls to 1/e (Fast-ELECTRA: 0.1)", at_least=0
-    )
 
     # Training
     iterations_per_loop: int = free_hparam(200, "steps between two reports", at_least=1, heading="Training")
@@ -221,15 +226,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
     results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
-
-    # Objectives that train the main network, of which a run has one at most. A paper with one of its own extends them.
-    MAIN_OBJECTIVES: ClassVar[tuple[str, ...]] = (
-        "electra_objective",
-        "electric_objective",
-        "replace_mlm_objective",
-        "all_tokens_mlm_objective",
-        "corrective_lm_objective",
-    )
 
     # The way in.
 
@@ -312,7 +308,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     ) -> dict[str, Any]:
         """Hparams of the generator's sizes, from the model at the path `start`."""
         generator, saved = model.network, model.hparams if model.is_run else {}
-        of_a_pair = any(saved.get(flag) for flag in cls.MAIN_OBJECTIVES)
+        of_a_pair = any(saved.get(flag) for flag in _MAIN_OBJECTIVES)
         together = layered(cls, hparams, main)
         own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
         check_shared_vocabulary(
@@ -374,7 +370,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def main_objectives(self) -> list[str]:
         """Names of the hparams that ask for an objective of the main network."""
-        return [name for name in self.MAIN_OBJECTIVES if getattr(self, name)]
+        return [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
     def trains_main_network(self) -> bool:
@@ -484,9 +480,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def free_to_change(self) -> frozenset[str]:
         """Names of the hparams that may differ when this run is resumed."""
-        # Shares of the run: steps already done would move.
-        shares = self.phases or self.temperature_decay
-        return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())
+        free = free_on_resume(type(self))
+        if self.phases:  # which begin at shares of the run: steps already done would move
+            free -= {"num_train_steps"}
+        return free
 
     # Checks: lists of reasons why a combination cannot be, one sentence each; a paper's Config adds its own.
 
@@ -536,7 +533,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return [*_true(reasons), *adversarial, *electric]
 
     def _adversarial_problems(self) -> list[str]:
-        moved = self.initial_temperature not in (None, 1.0)
         needed = {
             "electra_objective": not self.electra_objective,
             "a masked language model as generator": self.uniform_generator or self.two_tower_generator,
@@ -544,19 +540,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             "a generator that is trained: freeze_generator must be false": self.freeze_generator,
             "the sampled pass to be trained: not generator_sample_mode eval": self.generator_sample_mode == "eval",
             "samples of the distribution whose log-probability it weighs, else its gradient is biased: temperature "
-            "must be 1 and disallow_correct false": self.temperature != 1.0 or moved or self.disallow_correct,
+            "must be 1 and disallow_correct false": self.temperature != 1.0 or self.disallow_correct,
         }
         return [f"adversarial_generator needs {reason}" for reason in _true(needed)]
 
     def _electric_problems(self) -> list[str]:
-        moved = self.initial_temperature not in (None, self.temperature)
         needed = {
             ": uniform_generator must be false": self.uniform_generator,
             ": untied_generator must be true": not self.untied_generator,
             " as sampled: disallow_correct must be false": self.disallow_correct,
             f" as sampled: temperature must be 1, got {self.temperature:g}": self.temperature != 1.0,
             " as sampled, dropout included: not generator_sample_mode eval": self.generator_sample_mode == "eval",
-            ", the same at every step: no initial_temperature": moved,
         }
         problems = [
             f"electric_objective needs the probabilities of its two-tower generator{reason}" for reason in _true(needed)
@@ -645,8 +639,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def schedule_problems(self) -> Iterable[str]:
         warmup, decay, steps = self.num_warmup_steps, self.decay_steps, self.num_train_steps
-        moves_temperature = self.initial_temperature not in (None, self.temperature)
-        samples = self.trains_main_network and not self.uniform_generator
         reasons = {
             f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too": warmup > steps > 0,
             f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid": (
@@ -654,12 +646,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             ),
             f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too": (
                 decay > 0 and warmup + decay > steps >= warmup
-            ),
-            "initial_temperature has no effect: there is no generator's network to sample": (
-                moves_temperature and not samples
-            ),
-            "initial_temperature and temperature_decay have no effect without one another": (
-                moves_temperature != bool(self.temperature_decay)
             ),
         }
         return _true(reasons)

@@ -8,7 +8,6 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
-import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +16,6 @@ from absl import flags
 
 from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.run_folder import RunFolder
@@ -26,7 +24,6 @@ from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import free_on_resume, places
-from electra_tf2.util.papers import check_retired
 from electra_tf2.util.progress import duration, say
 
 if TYPE_CHECKING:
@@ -110,9 +107,6 @@ def main() -> int:
         advice = "Evaluate it with its own."
     # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and config.do_train, advice)
-    saved = read_config(config.model_dir)
-    if saved is not None and not folder.overwrite:
-        check_retired(saved, {field.name for field in dataclasses.fields(config)}, config.model_dir)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change | {"learning_rate", "num_warmup_steps", "precision"})
         return run_phases(config, folder, dry_run)
@@ -191,6 +185,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     import tensorflow as tf
 
     from electra_tf2.pretrain.initial_weights import load_initial_weights
+    from electra_tf2.pretrain.pretraining_model import StepValues
     from electra_tf2.pretrain.task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
@@ -216,7 +211,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     else:
         load_initial_weights(task.model, config)
         if task.train_records is not None and not config.starts_from_weights:
-            values, model = task.step_values(tf.constant(phase.start, tf.int64)), task.model
+            values, model = StepValues(tf.constant(phase.start, tf.int64)), task.model
             weights = {name: float(weight) for name, weight in model.loss_weights(values).items()}
             terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
             expected = sum(weights[one.loss_name] * one.initial_loss for one in model.objectives)

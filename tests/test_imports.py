@@ -138,3 +138,41 @@ def test_only_programs_read_flags() -> None:
     """Everything else gets as arguments what flags decide."""
     readers = {module for module in MODULES if "absl" in imported(module, everywhere=True)}
     assert readers <= {*PROGRAMS, "util.flags"}
+
+
+_CHANGES = {"add", "append", "extend", "insert", "setdefault", "update"}  # methods that change a table
+
+
+def statements_at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """All that runs when a module is imported: bodies of classes and branches, not those of functions."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from statements_at_import(node)
+
+
+def changed_names(node: ast.AST) -> Iterator[str]:
+    """Names of the objects whose entries or attributes a statement changes."""
+    changed: list[ast.AST] = []
+    if isinstance(node, ast.Assign):
+        changed = [target for target in node.targets if isinstance(target, ast.Subscript | ast.Attribute)]
+    elif isinstance(node, ast.AugAssign):
+        changed = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        changed = [node.func]
+    for target in changed:
+        while isinstance(target, ast.Subscript | ast.Attribute):
+            target = target.value
+        if isinstance(target, ast.Name):
+            yield target.id
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_no_import_changes_what_another_module_holds(module: str) -> None:
+    """What a process can do must not depend on what it imported before: tables say all they hold where they stand."""
+    imported_names = set()
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imported_names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    changed = {name for node in statements_at_import(TREES[module]) for name in changed_names(node)}
+    assert not changed & imported_names

@@ -1,8 +1,8 @@
 """Features to padded batches: of similar length, padded to a bucket, in an order that follows from (seed, position).
 
-All features of a run are one table; a batch is a list of its rows and a length. Training goes through one permutation
-of all rows after the other, an epoch each. Within an epoch, a pool of batches is sorted by length, cut into batches, and
-these are shuffled, so that little is padded. Evaluation sees every row once, the longest first.
+All features of a run are one table; a batch is a list of its rows and a length. Each epoch is a permutation of all
+rows. Within it, a pool of batches is sorted by length, cut into batches, and these are shuffled, so that little is
+padded. Evaluation sees every row once, the longest first.
 """
 
 import itertools

@@ -18,7 +18,6 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.settings.own import without_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places
-from electra_tf2.util.papers import without_retired
 
 
 def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
@@ -33,7 +32,6 @@ def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
     config_class = FinetuningConfig if model.is_fine_tuned else PretrainingConfig
     # A paper's hparams, too. It is not asked what it reads: a teacher may be gone by now.
     hparams: type = config_class if config_class is FinetuningConfig else PretrainingConfig.extended(saved)
-    saved = without_retired(saved, {field.name for field in dataclasses.fields(hparams)})
     kept = {name: value for name, value in saved.items() if name not in places(hparams)}
     if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
         kept["pretrained_model_dir"] = model.path

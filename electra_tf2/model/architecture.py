@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.model.positions import SCHEMES, PositionScheme
-from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import hparam
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
@@ -80,7 +79,8 @@ class Architecture:
     relative_positions: str = hparam(
         "none",
         "how attention knows distances: none; t5, coco: a learned bias per bucket of distances; rotary: rotated "
-        "queries and keys, which replace the position embeddings; or a paper's own scheme",
+        "queries and keys; xl: keys of distances (Transformer-XL); the last two replace the position embeddings",
+        choices=tuple(SCHEMES),
     )
     rope_theta: float = hparam(10000.0, "base of rotary's angles: the longest wave is 2 pi times that", above=1)
     local_rope_theta: float | None = hparam(None, "likewise in local layers; null: rope_theta", above=1)
@@ -156,15 +156,9 @@ class Architecture:
         is_local = self.local_attention and layer % self.global_attn_every_n_layers
         return self.local_attention // 2 if is_local else None
 
-    def _unknown_positions(self) -> str:
-        name, schemes = shown(self.relative_positions), ", ".join(SCHEMES)
-        return f"relative_positions is {name}: choose one of {schemes}; a paper adds its own (--paper NAME)"
-
     @property
     def positions(self) -> PositionScheme:
-        """The scheme of relative_positions. Raises UserError: there is none, or no paper that adds it is loaded."""
-        if self.relative_positions not in SCHEMES:
-            raise UserError(self._unknown_positions())
+        """The scheme of relative_positions."""
         return SCHEMES[self.relative_positions]
 
     @property
@@ -184,8 +178,6 @@ class Architecture:
                 f"hidden size {self.hidden_size} is not divisible by its {self.num_attention_heads} heads: "
                 "set num_attention_heads in model_hparam_overrides"
             )
-        if self.relative_positions not in SCHEMES:
-            return [*problems, self._unknown_positions()]
         if self.local_attention and not self.positions.has_windows:
             problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
         if self.starts_locally and not self.positions.starts_locally:

@@ -1,7 +1,7 @@
-"""Self-attention: on whole arrays, in tiles where sequences are long (model.kernels.tiles), in blocks where a token
-sees a window of neighbours alone (model.windows).
+"""Self-attention: on whole arrays, or in tiles where sequences are long (model.kernels.tiles).
 
-B batch, L length, H hidden, A heads, D head size; n blocks of T queries with K keys each.
+Where a token sees a window of neighbours alone, all others are masked (model.windows). B batch, L length, H hidden, A
+heads, D head size.
 """
 
 import functools
@@ -19,7 +19,6 @@ from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed_and_rate, shape_of
-from electra_tf2.model.positions import Blocks, blocks_of
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
 LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
@@ -68,13 +67,12 @@ Rotation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of queries or keys [B,
 class AttentionContext(NamedTuple):
     """A batch of sequences as attention of all layers with the same window sees it.
 
-    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to; in tiles [B, 1, 1, L] whatever the direction, in
-      blocks [B n, 1, 1, K].
+    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to; in tiles [B, 1, 1, L] whatever the direction.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
-      distance, in blocks [1, A, T, K].
+      distance.
     positions: the network's position scheme.
     rotation: what queries and keys go through.
-    tiling, blocks: how attention is cut, if it is.
+    tiling: how attention is cut, if it is.
     """
 
     length: int | tf.Tensor
@@ -83,13 +81,12 @@ class AttentionContext(NamedTuple):
     positions: "Positions"
     rotation: Rotation | None = None
     tiling: Tiling | None = None
-    blocks: Blocks | None = None
 
 
 class SelfAttention(Layer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
 
-    on_whole_arrays: `scores` needs all queries and keys at once, so attention is never in tiles or blocks.
+    on_whole_arrays: `scores` needs all queries and keys at once, so attention is never in tiles.
 
     Args:
       qkv_initializer: of the bias of queries, keys and values.
@@ -122,8 +119,6 @@ class SelfAttention(Layer):
         q, k, v = split_heads(self.qkv.product(x), self.qkv.bias_or_zeros, heads=self.num_heads)
         if context.rotation is not None:
             q, k = context.rotation(q), context.rotation(k)
-        if context.blocks is not None:
-            q, k, v = windows.cut(q, k, v, context.blocks)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         attend = functools.partial(attention, scale=self.head_size**-0.5, rate=rate)
         allowed, bias = context.allowed, context.position_bias
@@ -132,12 +127,11 @@ class SelfAttention(Layer):
         else:
             attended = attend(self.scores(q, k, context), v, allowed, bias, seed)
             attended = tf.transpose(attended, [0, 2, 1, 3])
-        length = context.length if context.blocks is None else context.blocks.number * context.blocks.size
-        attended = tf.reshape(attended, [-1, length, self.num_heads * self.head_size])
-        return self.output_dense.product(attended if context.blocks is None else attended[:, : context.length])
+        attended = tf.reshape(attended, [-1, context.length, self.num_heads * self.head_size])
+        return self.output_dense.product(attended)
 
     def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
-        """Computes q k^T, not yet scaled, on whole arrays or blocks: [B, A, L, L]."""
+        """Computes q k^T, not yet scaled, on whole arrays: [B, A, L, L]."""
         del context
         return tf.matmul(q, k, transpose_b=True)
 
@@ -188,17 +182,15 @@ def make_context(
     Args:
       input_mask: int32 [B, L], 1 at real tokens.
       window: distance of the farthest token that a token sees; None: all.
-      in_tiles: True: at every length, where they can be; None: long sequences alone; False: neither tiles nor blocks.
+      in_tiles: True: at every length, where they can be; None: long sequences alone; False: never.
     """
     length, kind = shape_of(input_mask)[1], positions.bias_kind
     by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
     may_cut = isinstance(length, int) and in_tiles is not False
     if window is not None:
-        kind, by_distance = ("fixed" if kind == "none" else kind), windows.within(by_distance, window, direction)
-        blocks = blocks_of(length, window) if may_cut else None
-        if blocks is not None:
-            allowed, bias = windows.allowed_keys(input_mask, blocks), windows.bias(by_distance, blocks)
-            return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
+        by_distance = windows.within(by_distance, window, direction)
+        if kind == "none":
+            kind = "fixed"
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
     long = 0 if in_tiles else LONG_IN_PROGRAM if are_one_program() else LONG
     queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None

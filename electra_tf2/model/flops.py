@@ -6,7 +6,6 @@ Counted is what a step does: matrix products alone (2 per multiply-add), look-up
 from typing import NamedTuple
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.positions import blocks_of
 
 
 class Part(NamedTuple):
@@ -53,11 +52,8 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     projection = a.embedding_size * hidden if projects else 0
     after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
     attention = a.num_hidden_layers * a.positions.score_flops(a, length)
-    for layer in range(a.num_hidden_layers):
-        window = a.window(layer)
-        blocks = None if window is None else blocks_of(length, window)
-        pairs = length * length if blocks is None else blocks.number * blocks.size * blocks.keys
-        attention += 2 * (2 * pairs * hidden)  # scores and weighted average
+    # Scores and weighted average, in local layers, too, which mask what is too far.
+    attention += a.num_hidden_layers * 2 * (2 * length * length * hidden)
     attention_parameters += sum(rows * columns for rows, columns in a.positions.layer_kernels(a))
     last_norm = norm if a.norm_style == "pre" else 0
     return Part(

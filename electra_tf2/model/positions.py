@@ -1,12 +1,12 @@
 """Position schemes, by which attention knows where tokens are: what configuration and costs read of them.
 
-Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`). A paper
-adds its own scheme to `SCHEMES`.
+Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`).
+`SCHEMES` lists all there are; whatever reads a model's configuration looks there.
 """
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from electra_tf2.model.architecture import Architecture
@@ -105,6 +105,36 @@ class Rotary(PositionScheme):
         return Rotations
 
 
+class KeysOfDistances(PositionScheme):
+    """Every query meets a key of each distance as it meets the tokens' keys (Transformer-XL, Dai et al. 2019, 3.3).
+
+    Sinusoids of distances, H wide, are multiplied by a kernel in every layer; two biases for each head are shared by
+    all layers.
+    """
+
+    embedded = limited = has_windows = False
+
+    def problems(self, sizes: "Architecture") -> list[str]:
+        if sizes.hidden_size % 2 == 0:
+            return []
+        return [f"relative_positions xl needs an even hidden size, got {sizes.hidden_size}"]
+
+    def parameters(self, sizes: "Architecture") -> int:
+        return 2 * sizes.hidden_size
+
+    def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
+        return [(sizes.hidden_size, sizes.hidden_size)]
+
+    def score_flops(self, sizes: "Architecture", length: int) -> int:
+        """Counts queries times keys of 2L - 1 distances; these keys are products that a whole batch has in common."""
+        return 2 * sizes.hidden_size * length * (2 * length - 1)
+
+    def layer_class(self) -> "type[Positions]":
+        from electra_tf2.model.distance_keys import Distances
+
+        return Distances
+
+
 def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
     """T5's rule: half the buckets per direction, exact below a quarter, then logarithmic (Raffel et al. 2020, 2.1)."""
     half, exact = buckets // 2, buckets // 4
@@ -142,33 +172,10 @@ def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:
     return [base ** (-2 * i / size) for i in range(size // 2)]
 
 
-_FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
-
-
-class Blocks(NamedTuple):
-    """Plan of attention to a window (model.windows): `number` blocks of `size` queries, each of which sees the
-    keys of its own block and of as many `neighbours` on either side."""
-
-    number: int
-    size: int
-    neighbours: int
-
-    @property
-    def keys(self) -> int:
-        """Keys that a block sees, those beyond the ends of the sequence included."""
-        return (2 * self.neighbours + 1) * self.size
-
-
-def blocks_of(length: int, reach: int) -> Blocks | None:
-    """Cuts a sequence for attention that goes `reach` tokens far; None where that saves less than half."""
-    size = min(max(reach, _FEWEST_QUERIES), _MOST_QUERIES)
-    blocks = Blocks(-(-length // size), size, -(-reach // size))
-    return blocks if 2 * blocks.keys <= length else None
-
-
 SCHEMES: dict[str, PositionScheme] = {
     "none": PositionScheme(),
     "t5": Bucketed(t5_bucket),
     "coco": Bucketed(coco_bucket),
     "rotary": Rotary(),
+    "xl": KeysOfDistances(),
 }

@@ -1,6 +1,7 @@
 """Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words.
 
-`UNITS` is the list of them; `mask_unit` chooses one by its name, and papers add their own. From the ids and uniform
+`UNITS` is the list of them; `mask_unit` chooses one by its name. A paper with one of its own makes it in its model
+(`PretrainingModel.make_unit`) and adds its name to the choices of `mask_unit`. From the ids and uniform
 draws of a batch a unit says which tokens go together; drawing whole units within the budget is done here once for all.
 """
 

@@ -16,7 +16,7 @@ from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.masking_units import UNITS
+from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
 from electra_tf2.pretrain.objectives import choice, coco_lm
@@ -28,11 +28,9 @@ from electra_tf2.util.papers import class_of_run
 class StepValues(NamedTuple):
     """Values that may differ from step to step.
 
-    temperature: of the generator's softmax when sampling, a float or a float32 scalar.
     step: int64, 0-based; None in evaluation, where every schedule is at its end.
     """
 
-    temperature: float | tf.Tensor
     step: tf.Tensor | None = None
 
 
@@ -66,13 +64,12 @@ class PretrainingModel(Layer):
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
         self.has_main_network = config.trains_main_network
-        self.final_values = StepValues(config.temperature)  # of evaluation
+        self.final_values = StepValues()  # of evaluation
         self.encoder = None
         if self.has_main_network or not config.uniform_generator:
             self.encoder = self.make_encoder()
         self.generator = self.make_generator()
-        make_unit = UNITS[config.mask_unit]
-        self.unit = make_unit and make_unit(config)
+        self.unit = self.make_unit()
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
@@ -90,6 +87,11 @@ class PretrainingModel(Layer):
     def make_generator(self) -> Generator:
         """The generator, with what it shares with `encoder`."""
         return make_generator(self.config, self.encoder)
+
+    def make_unit(self) -> MaskingUnit | None:
+        """The unit of masking, by `mask_unit`; None where every token is masked for itself."""
+        make = UNITS[self.config.mask_unit]
+        return None if make is None else make(self.config)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""
@@ -151,7 +153,7 @@ class PretrainingModel(Layer):
           values: of this step; the final ones if not given.
         """
         values = values or self.final_values
-        forward = self.forward(masked, seed if training else None, temperature=values.temperature)
+        forward = self.forward(masked, seed if training else None)
         return self.outputs(forward, training, values=values)
 
     def forward(
@@ -159,14 +161,12 @@ class PretrainingModel(Layer):
         masked: MaskedBatch,
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
-        temperature: float | tf.Tensor | None = None,
     ) -> Forward:
         """Generator, corruption, main network, and what else an objective reads.
 
         Args:
           seed: of the dropout; None switches it off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
-          temperature: of the sampling; the configured one if not given.
         """
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
@@ -174,8 +174,7 @@ class PretrainingModel(Layer):
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
             softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
-            hot = self.config.temperature if temperature is None else temperature
-            sampled_ids = softmax.sample(masked.sampling_noise, hot)
+            sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
         assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)

@@ -1,7 +1,6 @@
 """Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import tensorflow as tf
@@ -62,23 +61,12 @@ class PretrainingTask(TrainingTask):
     @compiled_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(TRAIN, step)
-        values = self.step_values(step)
+        values = StepValues(step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
         gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
-
-    def step_values(self, step: tf.Tensor) -> StepValues:
-        """The values that differ from step to step, at 0-based `step`."""
-        config = self.config
-        temperature: float | tf.Tensor = config.temperature
-        if config.initial_temperature is not None and config.temperature_decay:
-            # T + (T0 - T) exp(-u / tau), u the share of the run that is done (Fast-ELECTRA, Dong et al. 2023): samples
-            # may start hot, so that a young main network can tell the replacements.
-            fallen = tf.exp(-tf.cast(step, tf.float32) / max(1.0, config.temperature_decay * config.num_train_steps))
-            temperature += (config.initial_temperature - temperature) * fallen
-        return StepValues(temperature, step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
@@ -102,13 +90,13 @@ class PretrainingTask(TrainingTask):
         values: StepValues,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
-        whole, forward_pass = None, functools.partial(self.model.forward, temperature=values.temperature)
+        whole = None
         if self.micro_batches > 1 and self.config.needs_whole_batch:
-            whole = contrast.whole_batch(self.model.objectives, forward_pass, masked, seed, self.micro_batches)
+            whole = contrast.whole_batch(self.model.objectives, self.model.forward, masked, seed, self.micro_batches)
 
         def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             rows, row_numbers = part
-            result = forward_pass(rows, seed)
+            result = self.model.forward(rows, seed)
             if whole is not None:
                 result = dataclasses.replace(result, whole=whole._replace(start=row_numbers[0]))
             outputs = self.model.outputs(result, True, normalizers, values)

@@ -25,7 +25,6 @@ from electra_tf2.util.reading import read_json, read_text
 GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
 _CONFIG, _VOCABULARY, _LOCK = "config.json", "vocab.txt", ".lock"
 _OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
-_OF_OLDER_RUNS = {"optimizer": "adamw", "ema_decay": 0.0}  # what they had before there was a choice
 _OF_THE_COMMAND = {"do_train", "do_eval", "overwrite", "debug"}  # say nothing about the run
 
 
@@ -96,7 +95,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path / _CONFIG} is not that of a run: give another folder, this one is left as it is"
             )
-        return _OF_OLDER_RUNS | config
+        return config
 
     def begin(self, config_json: str, vocab_file: str | Path) -> None:
         """Starts the run or goes on: sets an old one aside where it is to be overwritten, says which hparams changed,

@@ -8,11 +8,10 @@ of those in pretrain/; `tables` has its kinds of `electra build-table`. A paper 
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,29 +41,6 @@ def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
     for name in hparams:
         if isinstance(name, str) and name not in known and (paper := paper_of(name)):
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
-
-
-def without_retired(saved: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Saved hparams but for those that an earlier version had in the core and that today's, `known`, lack."""
-    retired = _retired()
-    return {name: value for name, value in saved.items() if name in known or name not in retired}
-
-
-def check_retired(saved: Mapping[str, Any], known: Collection[str], folder: str) -> None:
-    """Raises UserError if a saved run cannot be resumed: it used hparams that only an earlier version's core had."""
-    retired = _retired()
-    used = {name: value for name, value in saved.items() if retired.get(name, "*") not in ("*", value)}
-    if not used.keys() <= set(known):
-        raise UserError(
-            f"{folder} holds a run of an earlier version, with hparams that are a paper's now (--paper), or gone: "
-            f"{', '.join(f'{name} {shown(value)}' for name, value in used.items())}"
-        )
-
-
-@functools.cache
-def _retired() -> dict[str, Any]:
-    """Hparams of earlier versions, and their values in runs that did not use them; "*": any value."""
-    return json.loads((_FOLDER / "retired.json").read_text(encoding="utf-8"))
 
 
 def class_of_run(paper: str, name: str, default: type[Any]) -> type[Any]:

@@ -134,7 +134,7 @@ def test_without_position_embeddings_no_length_is_too_long():
 
 
 def test_what_a_scheme_cannot_work_with_is_refused():
-    with pytest.raises(UserError, match=r"relative_positions is 'xi': choose one of none, .*; a paper adds its own"):
+    with pytest.raises(UserError, match=r"relative_positions is 'xi'; did you mean .* \(one of none, "):
         PretrainingConfig.from_dict({"relative_positions": "xi"})
     with pytest.raises(UserError, match="relative_positions rotary needs an even head size, got 5"):
         PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "rotary"})

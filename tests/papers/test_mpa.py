@@ -207,7 +207,7 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
 def test_the_weight_is_warmed_up(table_file):
     config = config_of(table_file, mpa_gamma=0.5, mpa_warmup_steps=10)
     model = make_model(config)
-    values = [StepValues(1.0, tf.constant(step, tf.int64)) for step in (0, 5, 10, 99)] + [model.final_values]
+    values = [StepValues(tf.constant(step, tf.int64)) for step in (0, 5, 10, 99)] + [model.final_values]
     assert [float(model.loss_weights(one)["mpa_loss"]) for one in values] == [0, 0.25, 0.5, 0.5, 0.5]
 
 

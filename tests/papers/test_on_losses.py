@@ -180,7 +180,7 @@ def config_of(folder, tasks, **changes):
 
 def values_at(step):
     """Values of a step, 0-based."""
-    return StepValues(1.0, tf.constant(step, tf.int64))
+    return StepValues(tf.constant(step, tf.int64))
 
 
 def test_order_is_balanced_and_is_that_of_plain_lists(folder):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.papers.counts import write_table
-from electra_tf2.papers.pmi import model as _pmi  # noqa: F401 - adds its unit
 from electra_tf2.papers.pmi.tables import KIND, NgramVocabulary
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.pretraining_model import make_model

@@ -40,7 +40,7 @@ GENERATOR: list[dict[str, Any]] = [
     {"embedding_sharing": "gdes"},
     {"generator_sample_mode": "eval"},
     {"generator_sample_mode": "zero_dropout"},
-    {"embedding_sharing": "nes", "freeze_generator": True, "initial_temperature": 2.0, "temperature_decay": 0.1},
+    {"embedding_sharing": "nes", "freeze_generator": True},
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement
@@ -51,9 +51,7 @@ UNITS: list[dict[str, Any]] = [
     WITHOUT | {"mask_unit": "span"},
     NEVER,
 ]
-POSITIONS: list[dict[str, Any]] = [
-    {"relative_positions": name} for name, scheme in SCHEMES.items() if ".papers." not in type(scheme).__module__
-]
+POSITIONS: list[dict[str, Any]] = [{"relative_positions": name} for name in SCHEMES]
 NORMS: list[dict[str, Any]] = [{"norm_style": "post"}, {"norm_style": "pre"}]
 PRECISIONS: list[dict[str, Any]] = [{"precision": name} for name in ("float32", "bfloat16", "float16")]
 ARCHITECTURES: list[dict[str, Any]] = [{"architecture": name} for name in PRESETS]

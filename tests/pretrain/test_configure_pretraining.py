@@ -101,18 +101,12 @@ def test_an_indivisible_generator_width_is_rounded_or_in_compat_refused() -> Non
         ({"use_tpu": True, "strategy": "mirrored"}, "use one of auto, tpu"),
         ({"use_tpu": True, "precision": "float16"}, "use bfloat16"),
         ({"num_train_steps": 100}, "num_warmup_steps 10000 exceeds num_train_steps 100"),
-        (ELECTRIC | {"initial_temperature": 2.0, "temperature_decay": 0.1}, "the same at every step: no initial_temp"),
         ({"lr_decay_steps": 100}, "lr_decay_steps 100 needs lr_schedule trapezoid"),
         (
             {"lr_schedule": "trapezoid", "lr_decay_steps": 95000, "num_train_steps": 100000},
             "num_warmup_steps 10000 and lr_decay_steps 95000 exceed num_train_steps 100000",
         ),
         ({"adversarial_generator": True, "freeze_generator": True}, "adversarial_generator needs a generator that is"),
-        ({"uniform_generator": True, "initial_temperature": 2.0}, "temperature has no effect: there is no generator's"),
-        (
-            {"electra_objective": False, "initial_temperature": 2.0, "temperature_decay": 0.1},
-            "temperature has no effect: there",
-        ),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
@@ -240,7 +234,7 @@ def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> N
 
 
 def test_a_run_whose_values_are_shares_of_its_steps_keeps_their_number() -> None:
-    shares = config(initial_temperature=2.0, temperature_decay=0.1)
+    shares = config(phases=[{"from": 0.5, "max_seq_length": 64}])
     assert "num_train_steps" in config().free_to_change and "num_train_steps" not in shares.free_to_change
 
 

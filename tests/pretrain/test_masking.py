@@ -11,6 +11,7 @@ from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
 from electra_tf2.pretrain.masking_units import UNITS
+from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import TRAIN, PretrainingTask
 from tests.support import golden
 
@@ -41,8 +42,10 @@ def draw_of(rows, seed=1):
 
 
 def unit_of(config):
+    if config.paper:
+        return make_model(config).unit
     make = UNITS[config.mask_unit]
-    return make and make(config)
+    return None if make is None else make(config)
 
 
 def mask(batch, **overrides):

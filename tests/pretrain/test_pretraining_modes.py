@@ -26,8 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
     | {"generator_sample_mode": "eval", "mask_rates": [1.0, 0.0, 0.0], "mask_count": "probabilistic"},
     "coco_lm_code": COCO_LM | {"clm_loss": "weighted_ce", "scl_head": "mlp_ln", "crop_mode": "raw_cls"},
     "coco_lm_micro_batches": COCO_LM | {"gradient_accumulation_steps": 2},
-    "frozen_generator": {"freeze_generator": True, "untied_generator_embeddings": True}
-    | {"initial_temperature": 2.0, "temperature_decay": 0.1},
+    "frozen_generator": {"freeze_generator": True, "untied_generator_embeddings": True},
     "original": {"compat": "original"},
     "float16": {"precision": "float16"},
 }

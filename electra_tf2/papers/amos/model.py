@@ -71,13 +71,12 @@ class Model(PretrainingModel):
         masked: MaskedBatch,
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
-        temperature: float | tf.Tensor | None = None,
     ) -> Forward:
         assert sampled_ids is None and self.encoder is not None
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
         softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
-        logits = softmax.logits / (self.config.temperature if temperature is None else temperature)
+        logits = softmax.logits / self.config.temperature
         embeddings = self.encoder.embeddings
         words = tf.cast(embeddings.word_embeddings, self.encoder.activation_dtype)
         sampled_ids, offsets = sample(self.config, masked, logits, words)

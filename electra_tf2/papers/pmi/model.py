@@ -11,7 +11,8 @@ import tensorflow as tf
 from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
-from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Units, begins_word, continuations, numbered
+from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, numbered
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
 @lru_cache(maxsize=2)
@@ -90,4 +91,12 @@ def pmi(config: Config) -> MaskingUnit:
     return units_of
 
 
-UNITS["pmi"] = pmi
+class Model(PretrainingModel):
+    """A model whose masked units may be n-grams."""
+
+    config: Config
+
+    def make_unit(self) -> MaskingUnit | None:
+        if self.config.mask_unit == "pmi":
+            return pmi(self.config)
+        return super().make_unit()

@@ -15,16 +15,15 @@ def make_objectives(
     config: PretrainingConfig,
     networks: Networks,
     generator: Objective | None = None,
-    main: Sequence[Objective] | None = None,
 ) -> list[Objective]:
     """The run's loss terms: the generator's, the main network's, sequence contrast.
 
     Their order is that of their variables in checkpoints.
 
     Args:
-      generator, main: a paper's, in place of those that the configuration chooses.
+      generator: a paper's, in place of the one that the configuration chooses.
     """
-    main = _of_main_network(config, networks) if main is None else main
+    main = _of_main_network(config, networks)
     contrast = [SequenceContrast(config, networks)] if config.sequence_contrast_objective else []
     return [generator or _of_generator(config, networks, main), *main, *contrast]
 

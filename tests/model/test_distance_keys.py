@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.distance_keys import shifted
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.papers.transformer_xl.attention import shifted
-from electra_tf2.papers.transformer_xl.config import Config
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 
@@ -55,8 +55,8 @@ def test_rows_of_distances_are_shifted_as_by_plain_loops() -> None:
 
 def test_its_limits() -> None:
     overrides = {"relative_positions": "xl", "max_position_embeddings": 16}
-    assert Config.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
+    assert PretrainingConfig.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
     with pytest.raises(UserError, match="relative_positions xl needs an even hidden size, got 15"):
-        Config.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
+        PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
     with pytest.raises(UserError, match="local_attention has no relative_positions xl"):
-        Config.from_dict({"relative_positions": "xl", "local_attention": 8})
+        PretrainingConfig.from_dict({"relative_positions": "xl", "local_attention": 8})
