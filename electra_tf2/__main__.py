@@ -119,7 +119,11 @@ def predict_words(rest: list[str]) -> list[str]:
 
 def _run(module: str, name: str, rest: list[str]) -> None:
     sys.argv = [name, *rest]
-    importlib.import_module(f"electra_tf2.{module}").command()
+    try:
+        program = importlib.import_module(f"electra_tf2.{module}")
+    except ModuleNotFoundError as error:
+        _fail(f"{error}: this Python lacks what the program needs; `pip install .` in the program's folder first")
+    program.command()
 
 
 def _recipes() -> list[str]:

@@ -97,6 +97,20 @@ def test_what_a_terminal_cannot_show_ends_no_program(words: list[str], tmp_path:
     assert done.returncode == 0 and "\\u6570\\u636e" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize(
+    "called",
+    [
+        "import runpy; runpy.run_path('run_pretraining.py', run_name='__main__')",
+        "sys.argv[1:] = ['plan']; from electra_tf2.__main__ import command; command()",
+    ],
+)
+def test_a_python_without_the_packages_is_told_in_one_line(called: str) -> None:
+    code = f"import sys; sys.modules['absl'] = None; {called}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ") and "`pip install .`" in done.stderr.splitlines()[-1]
+
+
 def test_models_lists_those_of_a_data_folder(tmp_path: Path) -> None:
     for folder in ("mine", "mine/finetuning_models/cola_model_1"):
         support.write_lines(tmp_path / "models" / folder / "config.json", json.dumps({}))
