@@ -35,7 +35,15 @@ PAGES = {
 COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("pretraining", "finetuning", "own_tasks"))]
 SHELL = {"git", "cd", "pip", "python3", "."}  # commands that no test runs
 # Flags of the programs that the pages quote beside ours.
-FOREIGN = {"--logdir", "--runner=FlinkRunner", "--help", "--ntasks-per-node", "--force-reinstall", "--no-deps"}
+FOREIGN = {
+    "--logdir",
+    "--local-dir",
+    "--runner=FlinkRunner",
+    "--help",
+    "--ntasks-per-node",
+    "--force-reinstall",
+    "--no-deps",
+}
 # Other names of flags, which help does not show.
 FOREIGN |= {"--from", "--runs", "--model-names"}
 # Flags of the paper of one's own in docs/architecture.md.
