@@ -172,43 +172,41 @@ print(run({_EXAMPLES[task]}))
 """
 
 
-_TOKENIZED = f"""
+def _tokenized(imported: str, integers: str) -> str:
+    """The start of a program that has only the tokenizer's file: makes `inputs`, arrays of a type of integers."""
+    return f"""
 import numpy as np
-{{imported}}
+{imported}
 from tokenizers import Tokenizer
 
 tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
 tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
 rows = tokenizer.encode_batch(["A sentence.", "And another one."])
-inputs = {{{{
-    "input_ids": np.array([row.ids for row in rows], np.{{integers}}),
-    "attention_mask": np.array([row.attention_mask for row in rows], np.{{integers}}),
-    "token_type_ids": np.array([row.type_ids for row in rows], np.{{integers}}),
-}}}}
+inputs = {{
+    "input_ids": np.array([row.ids for row in rows], np.{integers}),
+    "attention_mask": np.array([row.attention_mask for row in rows], np.{integers}),
+    "token_type_ids": np.array([row.type_ids for row in rows], np.{integers}),
+}}
 """
 
 
 def onnx_usage(file: str) -> str:
     """How ONNX Runtime runs a file."""
-    return (
-        _TOKENIZED.format(imported="import onnxruntime", integers="int64")
-        + f"""
+    start = _tokenized("import onnxruntime", "int64")
+    return f"""{start}
 session = onnxruntime.InferenceSession("{FOLDER}/{file}")
 taken = [entry.name for entry in session.get_inputs()]
 values = session.run(None, {{name: inputs[name] for name in taken}})
 for output, value in zip(session.get_outputs(), values):
     print(output.name, value.shape)
 """
-    )
 
 
 def litert_usage(file: str) -> str:
     """How LiteRT runs a file."""
-    return (
-        _TOKENIZED.format(imported="from ai_edge_litert.interpreter import Interpreter", integers="int32")
-        + f"""
+    start = _tokenized("from ai_edge_litert.interpreter import Interpreter", "int32")
+    return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
 for name, value in run(**inputs).items():
     print(name, value.shape)
 """
-    )
