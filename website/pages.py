@@ -2,7 +2,8 @@
 
   python -m website.pages
 
-`tests/test_pages.py` compares them with the code, so that they can be read where the repository is.
+They stand in the repository, so that they can be read without the site; `tests/test_pages.py` compares them with the
+code. The table of flags that name a model, at the top of docs/flags.md, is website/model_flags.md.
 """
 
 import ast
@@ -43,33 +44,10 @@ REFERENCE = {
 
 def flags_page() -> str:
     """The help of every command."""
-    parts = ["# Every flag", NOTE, "What `electra COMMAND --help all` prints.", models_table()]
-    return "\n\n".join([*parts, *map(command_help, COMMANDS)]) + "\n"
-
-
-def models_table() -> str:
-    """The table of flags that name a model."""
-    return "\n".join(
-        [
-            "## Which flag names a model",
-            "",
-            "Wherever a model is read, `--model` names it: a shipped model's name (`electra models`), a run's name in "
-            "`data/models`,",
-            "or a folder of ours or of Hugging Face.",
-            "",
-            "| command | the model that is read | also understood | others |",
-            "|---|---|---|---|",
-            "| `finetune` | `--model` | `--model-name`, for a run in `data/models`, as in the original; "
-            "`--init-checkpoint`, for weights | `--model-dir`: where the trials go |",
-            "| `predict` | `--model`, a fine-tuned trial's folder | `--model-dir` | |",
-            "| `convert` | `--model` | `--from` | `--to`: what is written |",
-            "| `analyze` | `--model`, several with commas | `--runs`, `--model-names` | |",
-            "| `score` | `--model` | | `--generator`: that of a discriminator that comes without one |",
-            "| `build-pairs` | `--negatives`, whose generator replaces words | | |",
-            "| `pretrain` | `--init-checkpoint`, `--init-generator-checkpoint`: weights to start from | | "
-            "`--model-name`: the run, and its recipe where there is one of that name |",
-        ]
-    )
+    which_names_a_model = (ROOT / "website" / "model_flags.md").read_text(encoding="utf-8").strip()
+    parts = ["# Every flag", NOTE, "What `electra COMMAND --help all` prints.", which_names_a_model]
+    parts += [command_help(command) for command in COMMANDS]
+    return "\n\n".join(parts) + "\n"
 
 
 def command_help(name: str) -> str:
