@@ -107,7 +107,12 @@ def test_curves_end_with_the_final_evaluation_and_show_the_loss_of_token_frequen
     write_lines(run / "results" / "unsup_results.json", json.dumps(final))
     drawn: list[Any] = []
     draw = run_analysis._draw_curves
-    monkeypatch.setattr(run_analysis, "_draw_curves", lambda axis, *others: (draw(axis, *others), drawn.append(axis)))
+
+    def draw_and_keep(axis: Any, *others: Any) -> None:
+        draw(axis, *others)
+        drawn.append(axis)
+
+    monkeypatch.setattr(run_analysis, "_draw_curves", draw_and_keep)
     report = curves(Request(tmp_path, ("own",), metrics=("masked_lm_loss",)), tmp_path / "curves")
     assert report["own"]["held_out"]["masked_lm_loss"] == {"steps": [50, 110], "values": [7.1, 6.6]}
     lines = {str(line.get_label()): list(line.get_ydata()) for line in drawn[0].get_lines()}
