@@ -1,6 +1,9 @@
 """Writes pre-training records from OpenWebText's archives: see --help."""
 
-from electra_tf2.build_openwebtext_pretraining_dataset import command
+try:
+    from electra_tf2.build_openwebtext_pretraining_dataset import command
+except ModuleNotFoundError as error:
+    raise SystemExit(f"error: {error}: this Python lacks what the program needs; `pip install .` here first") from None
 
 if __name__ == "__main__":
     command()

@@ -1,6 +1,9 @@
 """Prints parameters and FLOPs of configurations: `python flops_computation.py --help`."""
 
-from electra_tf2.flops_computation import command
+try:
+    from electra_tf2.flops_computation import command
+except ModuleNotFoundError as error:
+    raise SystemExit(f"error: {error}: this Python lacks what the program needs; `pip install .` here first") from None
 
 if __name__ == "__main__":
     command()

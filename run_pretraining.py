@@ -1,6 +1,9 @@
 """Pre-trains a model: `python run_pretraining.py --help`."""
 
-from electra_tf2.run_pretraining import command
+try:
+    from electra_tf2.run_pretraining import command
+except ModuleNotFoundError as error:
+    raise SystemExit(f"error: {error}: this Python lacks what the program needs; `pip install .` here first") from None
 
 if __name__ == "__main__":
     command()

@@ -26,9 +26,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.records import FIELDS
 from electra_tf2.pretrain.masking import Batch
 from electra_tf2.pretrain.task import PretrainingTask, make_task
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, how_to_install
 
-INSTALL = "pip install 'electra-tf2[accelerators]'"
+INSTALL = how_to_install("accelerators")
 
 
 @contextlib.contextmanager

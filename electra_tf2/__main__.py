@@ -47,11 +47,11 @@ COMMANDS: dict[str, Command] = {
 PREDICT_HELP = """Labels a file with a fine-tuned model: its rows come out with label and
 probabilities.
 
-  {name} FILE --model-dir FOLDER [--output FILE]
+  {name} FILE --model FOLDER [--output FILE]
 
 FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
                 an example a line; - is standard input
---model-dir     a fine-tuned model's folder, as `electra finetune` names it
+--model         a fine-tuned model's folder, as `electra finetune` names it
 --output        what is written: .jsonl or .csv; - is standard output
                 [FILE.predictions.jsonl]
 --task-names    the task, of a model that learned several
@@ -112,14 +112,18 @@ def command() -> None:
 
 def predict_words(rest: list[str]) -> list[str]:
     """The flags of `finetune` for those of `predict`."""
-    spelled = {"--output": "--predict-output"}
+    spelled = {"--output": "--predict-output", "--model": "--model-dir"}
     words = [spelled.get(name, name) + equals + value for name, equals, value in (word.partition("=") for word in rest)]
     return words if words[0].startswith("--") else ["--predict", *words]
 
 
 def _run(module: str, name: str, rest: list[str]) -> None:
     sys.argv = [name, *rest]
-    importlib.import_module(f"electra_tf2.{module}").command()
+    try:
+        program = importlib.import_module(f"electra_tf2.{module}")
+    except ModuleNotFoundError as error:
+        _fail(f"{error}: this Python lacks what the program needs; `pip install .` in the program's folder first")
+    program.command()
 
 
 def _recipes() -> list[str]:

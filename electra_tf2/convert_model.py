@@ -1,8 +1,8 @@
 """Converts models from and to Hugging Face, the original's TF1 checkpoints, tf-models-official and our own folders.
 
-  electra convert --from data/models/electra_small --to hf --format huggingface
+  electra convert --model data/models/electra_small --to hf --format huggingface
 
---from takes a run, a self-contained folder, the name of a shipped model, a Hugging Face directory (ELECTRA or BERT), a
+--model takes a run, a self-contained folder, the name of a shipped model, a Hugging Face directory (ELECTRA or BERT), a
 TF1 checkpoint of the original or a checkpoint of tf-models' encoder, and finds out which it is. --format is what --to
 becomes:
 
@@ -34,8 +34,9 @@ from absl import flags
 
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.files import remove_left_over
+from electra_tf2.util.progress import counted
 
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 _INT8 = ("onnx", "tflite")
@@ -50,8 +51,9 @@ PARTS = dict.fromkeys(("huggingface", *_INT8), ("main", "generator", "body")) | 
 
 def main() -> int:
     values = flags.FLAGS
-    if not values["from"].value or not values.to:
-        raise UserError("--from and --to are needed: the model to read and the folder to write")
+    source = values.model or values["from"].value
+    if not source or not values.to:
+        raise UserError("--model and --to are needed: the model to read and the folder to write")
     target = Path(values.to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
@@ -75,12 +77,12 @@ def main() -> int:
     from electra_tf2.inference.configured import with_own_layers
 
     given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    model = read_model(located(values["from"].value), given)
+    model = read_model(located(source), given)
     count = sum(value.size for value in model.weights.values())
     sizes = model.architecture
     print(
-        f"read {model.origin}: {sizes.num_hidden_layers} layers of {sizes.hidden_size} with "
-        f"{sizes.num_attention_heads} heads, {count:,} parameters, {len(model.tokens):,} tokens"
+        f"read {model.origin}: {counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
+        f"{counted(sizes.num_attention_heads, 'head')}, {count:,} parameters, {len(model.tokens):,} tokens"
     )
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
@@ -96,7 +98,7 @@ def main() -> int:
     options = check.Options(part, values.dtype, values.quantize == "int8", values.step, values.adam_slots)
     missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f'{" and ".join(missing)} missing: pip install "electra-tf2[onnx]"')
+        raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
     writer, made = importlib.import_module(f"electra_tf2.convert.{MODULES[values.format]}"), not target.exists()
     remove_unfinished(target)
     try:
@@ -118,7 +120,9 @@ def remove_unfinished(target: Path) -> None:
             shutil.rmtree(path)
 
 
-flags.DEFINE_string("from", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")
+flags.DEFINE_string("model", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")
+flags.DEFINE_string("from", None, "the same as --model")
+util_flags.hide("from")
 flags.DEFINE_string("to", None, "folder to write")
 flags.DEFINE_enum("format", "electra", [*MODULES], "format to write")
 flags.DEFINE_enum(

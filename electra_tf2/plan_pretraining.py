@@ -3,11 +3,13 @@
   electra plan --corpus-dir corpus --hours 3 > plan.sh
   sh plan.sh
 
-For some MB to some hundred MB of text and minutes to a day of processor cores. What it chooses, and what to expect,
-are those of the runs in docs/small_budgets.md; with GPUs for days or more text, take a recipe of the papers. The script
-goes on where it was stopped.
+For some MB to some hundred MB of text and minutes to a day of processor cores. --measure times ten training steps here
+first; otherwise a core is taken to have 0.1 TFLOP/s. What it chooses, and what to expect, are those of the runs in
+docs/small_budgets.md; with GPUs for days or more text, take a recipe of the papers. The script goes on where it was
+stopped.
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -22,10 +24,11 @@ from absl import flags
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
+from electra_tf2.formats.huggingface_config import export_problems, is_like_modernbert
+from electra_tf2.pretrain.flops import step_flops
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.content import is_compressed
-from electra_tf2.util.environment import cores
+from electra_tf2.util.environment import cores, import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import duration
 from electra_tf2.util.recipes import read_recipe
@@ -151,7 +154,7 @@ def _config(stage: Stage, vocab_size: int) -> PretrainingConfig:
 
 def _run(stage: Stage, flops: float, vocab_size: int) -> Run:
     config = _config(stage, vocab_size)
-    of_step = config.train_batch_size * training_flops_per_example(config) + update_flops(config)
+    of_step = step_flops(config)
     steps = max(8, int(flops / of_step))
     warmup, decay = min(config.num_warmup_steps, steps // 4), max(1, int(stage.decay * steps)) if stage.decay else 0
     return Run(stage, steps, config.train_batch_size, warmup, decay, steps * of_step)
@@ -165,16 +168,23 @@ def main() -> int:
     values = flags.FLAGS
     if not values.corpus_dir:
         raise UserError("--corpus-dir is needed; see --help")
+    if values.measure and values.tflops is not None:
+        raise UserError("--measure and --tflops: give one of them")
     if values.hours <= 0 or (values.tflops is not None and values.tflops <= 0):
         raise UserError("--hours and --tflops must be above 0")
     corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
     sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
     text_bytes = sum(size * times for size, times in sizes)
-    rate = cores() * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
     found = sample(corpus)
+    rate = cores() * FLOPS_OF_A_CORE
+    if values.tflops is not None:
+        rate = values.tflops * 1e12
     plan = make_plan(text_bytes, values.hours * 3600 * rate, found.chinese)
+    if values.measure:
+        rate = measured_rate(plan)
+        plan = make_plan(text_bytes, values.hours * 3600 * rate, found.chinese)
     about = "about " if any(times != 1 for _, times in sizes) else ""
-    for name, text in _choices(plan, found, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
+    for name, text in _choices(plan, found, f"{about}{text_bytes / 1e6:.3g} MB of text", rate, values.measure):
         print(textwrap.fill(text, 80, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
     if _program() == "electra" and shutil.which("electra") is None:  # called by its path: its environment is not active
@@ -187,15 +197,40 @@ def main() -> int:
     return 0
 
 
+def measured_rate(plan: Plan) -> float:
+    """FLOPs a second of this machine, by steps of the plan's last run, which most of its time goes to."""
+    import_tensorflow()
+    from electra_tf2.pretrain.speed import flops_per_second
+
+    config = _config(plan.runs[-1].stage, plan.vocab_size)
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is the script
+        print(f"timing steps of {plan.runs[-1].stage.recipe} on this machine ...", flush=True)
+        return flops_per_second(config)
+
+
+def leaves_for(plan: Plan) -> str:
+    """Says which formats the plan's last model can be written as."""
+    network = _config(plan.runs[-1].stage, plan.vocab_size).architecture
+    like = "modernbert" if is_like_modernbert(network) else "bert"
+    if not export_problems(network, like, but=("norm_eps",)):
+        return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
+    exporting = " and ".join(stage.recipe for stage in RULES[1].stages)
+    return (
+        "ONNX, LiteRT and SavedModel (electra convert), but not Hugging Face, whose classes lack such a network; "
+        f"{exporting}, from about {RULES[1].least_flops:.2g} FLOP on, can be exported there"
+    )
+
+
 def _expansion(corpus: Corpus, name: str) -> float:
     """About how many bytes of text one of a file holds."""
     return _PARQUET if name.endswith(".parquet") else _COMPRESSED if is_compressed(name) else 1
 
 
-def _choices(plan: Plan, found: Sample, text: str, rate: float) -> Iterator[tuple[str, str]]:
+def _choices(plan: Plan, found: Sample, text: str, rate: float, measured: bool) -> Iterator[tuple[str, str]]:
     """(what, its value and why) of everything that is chosen."""
     yield "text", f"{text}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
-    yield "budget", f"{plan.flops:.2g} FLOP: {_hours(plan.flops / rate)} at {rate / 1e12:.2g} TFLOP/s (--tflops)"
+    rate_from = "measured" if measured else "--tflops"
+    yield "budget", f"{plan.flops:.2g} FLOP: {_hours(plan.flops / rate)} at {rate / 1e12:.2g} TFLOP/s ({rate_from})"
     if plan.flops < 0.9 * plan.asked:
         less = f"less than was asked for, {plan.asked:.2g}: after {MOST_EPOCHS} times the same text teaches next to "
         yield "", f"{less}nothing; more hours need more text"
@@ -213,7 +248,9 @@ def _choices(plan: Plan, found: Sample, text: str, rate: float) -> Iterator[tupl
     yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
     yield "why", plan.rule.why
     yield "expect", f"{plan.expected}; {BAG_OF_WORDS} (English)"
-    yield "then", "the dry run times some steps: where they take longer, give --tflops what this machine has"
+    yield "export", leaves_for(plan)
+    if not measured:
+        yield "then", "the dry run says what this machine has: give that to --tflops, or plan with --measure"
 
 
 def _program() -> str:
@@ -266,6 +303,7 @@ def command() -> None:
     flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
     flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
     flags.DEFINE_float("tflops", None, "this machine's TFLOP/s, sustained; default: 0.1 a core (Intel Xeon, bfloat16)")
+    flags.DEFINE_bool("measure", False, "time ten training steps on this machine, which takes a minute or two")
     util_flags.run(main, __doc__)
 
 

@@ -1,7 +1,6 @@
 """Makes the papers' analyses of pre-trained models: numbers as JSON, figures as PNG and PDF.
 
-  electra analyze --analysis cosine --model-names electra_small,coco_lm_small
-  electra analyze --analysis curves --runs electra_small,coco_lm_small
+  electra analyze --model electra_small,coco_lm_small --analysis curves,cosine
 
 writes <output-dir>/<analysis>.json, .png and .pdf. --analysis:
 
@@ -13,7 +12,7 @@ writes <output-dir>/<analysis>.json, .png and .pdf. --analysis:
   tsne      t-SNE of [CLS] of similar sentences (Figure 6)
 
 Similar sentences are the pairs of STS-B with the full score, in <data-dir>/finetuning_data/sts. Curves are read from
-train_metrics.jsonl and eval/step-N.json of a run.
+train_metrics.jsonl, eval/step-N.json and results/unsup_results.json of a run.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ import numpy as np
 from absl import flags
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.folders import VOCABULARY, released
+from electra_tf2.formats.folders import VOCABULARY, models, released
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError, shown
@@ -42,6 +41,7 @@ _AXES = {"steps": "training steps", "examples": "training sequences", "flops": "
 _COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original"))
 _CONTRAST = ("positive_cosine", "negative_cosine")
 _USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
+_MASKED_LM_LOSSES = ("masked_lm_loss", "hidden_masked_lm_loss")
 _MOST_PAIRS = 1000
 _STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}]
 
@@ -62,8 +62,7 @@ class Request(NamedTuple):
 
 
 def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[str, Any]:
-    """Draws losses and metrics of several runs over steps, examples or FLOPs: a panel for each, training as lines and
-    held-out records as dots.
+    """Draws losses and metrics of several runs over steps, examples or FLOPs, a panel for each.
 
     Args:
       metrics: those of an analysis; () for those that are asked for, or the usual ones.
@@ -95,18 +94,36 @@ def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[
     metrics = [metric for metric in metrics if metric in there]
     with _panels(figure, metrics) as axes:
         for metric, axis in zip(metrics, axes, strict=True):
-            late: list[float] = []
-            for number, (name, run) in enumerate(having.items()):
-                for kind, marker in (("training", None), ("held_out", "o")):
-                    if line := run[kind].get(metric):
-                        x, y = [step * run["scale"] for step in line["steps"]], line["values"]
-                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=f"C{number}")
-                        late += y[len(y) // 20 :]
-            low, high = min(late), max(late)
-            if metric.endswith("loss") and high > low:  # which starts far above where it stays
-                axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+            _draw_curves(axis, metric, having)
             axis.set_xlabel(_AXES[request.over])
     return having
+
+
+def _draw_curves(axis: "Axes", metric: str, runs: dict[str, dict[str, Any]]) -> None:
+    """Draws a metric of several runs: training as lines, held-out records as dots, and beside the loss of a masked
+    language model a dashed line at that of a model of token frequencies."""
+    late: list[float] = []
+    for number, (name, run) in enumerate(runs.items()):
+        color = f"C{number}"
+        for kind in ("training", "held_out"):
+            line = run[kind].get(metric)
+            if line is None:
+                continue
+            x = [step * run["scale"] for step in line["steps"]]
+            y = line["values"]
+            if kind == "training":
+                axis.plot(x, y, linewidth=1, label=name, color=color)
+            else:
+                axis.plot(x, y, linestyle="none", marker="o", markersize=3.5, label=f"{name}, held out", color=color)
+            late += y[len(y) // 20 :]
+        entropy = run["held_out"].get("unigram_entropy")
+        if metric in _MASKED_LM_LOSSES and entropy is not None:
+            value = entropy["values"][-1]
+            axis.axhline(value, linestyle="--", linewidth=0.8, label=f"{name}, token frequencies", color=color)
+            late.append(value)
+    low, high = min(late), max(late)
+    if metric.endswith("loss") and high > low:  # which starts far above where it stays
+        axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
 
 
 def cosine(request: Request, figure: Path) -> dict[str, Any]:
@@ -171,6 +188,13 @@ def _rows(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         if not path.stem[5:].isdecimal():
             raise UserError(f"{path} is no evaluation: its name holds no step")
         held_out.append({"step": int(path.stem[5:])} | read_json(path, "evaluation"))
+    path = folder / "results" / "unsup_results.json"
+    if is_file(path):
+        final = read_json(path, "evaluation")
+        if type(final.get("step")) is not int:
+            raise UserError(f"{path} is no evaluation: it holds no step")
+        if final["step"] not in [row["step"] for row in held_out]:
+            held_out.append(final)
     return training, held_out
 
 
@@ -267,12 +291,11 @@ def main() -> int:
     for analysis in values.analysis:
         if analysis not in ANALYSES:
             raise UserError(f"--analysis: no {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})")
-    names = tuple(values.runs or values.model_names)
+    names = tuple(values.model or values.runs or values.model_names)
     request = Request(Path(values.data_dir), names, tuple(values.metrics), values.over, values.seed)
     for name in names:
         if not request.folder(name).is_dir():
-            flag = "--runs" if values.runs else "--model-names"
-            raise UserError(f"{flag}: there is no {request.folder(name)}")
+            raise UserError(f"--model: there is no {request.folder(name)}{closest(name, models())}")
     target = Path(values.output_dir or request.data_dir / "analysis")
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
@@ -284,8 +307,11 @@ def main() -> int:
 def command() -> None:
     flags.DEFINE_list("analysis", ["cosine"], "analyses to make, separated by commas (see above)")
     flags.DEFINE_string("data_dir", "data", "folder of vocabulary, records, models and finetuning_data")
-    flags.DEFINE_list("model_names", ["electra_small"], "pre-trained models to compare: <data-dir>/models/<name>")
-    flags.DEFINE_list("runs", [], "runs whose curves are drawn: names as in --model-names, or paths of folders")
+    models_text = "models to compare: names of runs in <data-dir>/models or of shipped models, or paths of folders"
+    flags.DEFINE_list("model", [], f"{models_text} [electra_small]")
+    flags.DEFINE_list("model_names", ["electra_small"], "the same as --model")
+    flags.DEFINE_list("runs", [], "the same as --model")
+    util_flags.hide("model_names", "runs")
     flags.DEFINE_list("metrics", [], "metrics that learning curves show; default: losses and the usual metrics")
     flags.DEFINE_enum("over", "steps", ["steps", "examples", "flops"], "what learning curves are drawn over")
     flags.DEFINE_string("output_dir", None, "folder of the results; default <data-dir>/analysis")

@@ -182,10 +182,8 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
-    import tensorflow as tf
 
     from electra_tf2.pretrain.initial_weights import load_initial_weights
-    from electra_tf2.pretrain.pretraining_model import StepValues
     from electra_tf2.pretrain.task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
@@ -211,12 +209,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     else:
         load_initial_weights(task.model, config)
         if task.train_records is not None and not config.starts_from_weights:
-            values, model = StepValues(tf.constant(phase.start, tf.int64)), task.model
-            weights = {name: float(weight) for name, weight in model.loss_weights(values).items()}
-            terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
-            expected = sum(weights[one.loss_name] * one.initial_loss for one in model.objectives)
-            text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
-            say(text, indent=15, broken=True)
+            say(expected_loss(task, phase.start), indent=15, broken=True)
     if whole.dry_run:
         return time_some_steps(trainer, config, phase.end - phase.start)
 
@@ -229,7 +222,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
             return code
         if trainer.chief and not config.do_eval:
             loss, kept = trainer.reporter.last.get("masked_lm_loss"), config.mask_rates[1]
-            problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept)
+            problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept, advice(config, phase.end))
             if problem is not None:
                 say(f"WARNING: {problem}.", indent=2)
     elif not step and not config.init_checkpoint:
@@ -239,12 +232,30 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     return 0
 
 
+def expected_loss(task: "PretrainingTask", first_step: int) -> str:
+    """The loss that a network with random weights should have at its first step, by the objectives' own values."""
+    import tensorflow as tf
+
+    from electra_tf2.pretrain.pretraining_model import StepValues
+
+    values = StepValues(tf.constant(first_step, tf.int64))
+    weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
+    expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
+    terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
+    return f"initial loss   {expected:.3g} +- {expected / 10:.2g} expected ({' + '.join(terms)})"
+
+
+def advice(config: PretrainingConfig, steps: int) -> str:
+    """Says what helps a run that has learned too little in so many steps."""
+    return diagnosis.advice_for(config.architecture, steps)
+
+
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     """The final evaluation: printed, in TensorBoard and in the results' files."""
     metrics, step = trainer.evaluate(), trainer.current_step
     trainer.reporter.evaluation(step, metrics, during_training=False)
     trainer.reporter.close()
-    for problem in diagnosis.warnings(metrics):
+    for problem in diagnosis.warnings(metrics, advice(config, step)):
         say(f"WARNING: {problem}.", indent=2)
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
@@ -253,12 +264,14 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
 
 def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -> int:
     """Runs a few steps and says how long all those of a phase would take."""
+    from electra_tf2.pretrain.flops import step_flops
     from electra_tf2.training.distribution import peak_memory
 
     loss, seconds = trainer.time_steps()
+    rate = step_flops(config) / seconds / 1e12
     say(
         f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
-        f"{config.train_batch_size / seconds:.1f} examples/s, {peak_memory()} of memory at most; "
+        f"{config.train_batch_size / seconds:.1f} examples/s, {rate:.2g} TFLOP/s, {peak_memory()} of memory at most; "
         f"{steps:,} steps would take {duration(steps * seconds)}",
         indent=15,
     )

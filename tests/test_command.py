@@ -44,7 +44,7 @@ def test_help_is_one_screen(words: list[str], called: str) -> None:
         ),
         (without_tensorflow, "models", ["electra_deep (12 MB): A detector"]),
         (electra, "finetune -h", ["  electra finetune --data-dir data", "--num-train-epochs"]),
-        (electra, "predict --help", ["  electra predict FILE --model-dir", "--task-names"]),
+        (electra, "predict --help", ["  electra predict FILE --model FOLDER", "--task-names"]),
         (electra, "recipes", recipe_names()),
         (electra, "--version", ["."]),
     ],
@@ -63,6 +63,7 @@ def test_commands_answer(run: Callable[..., tuple[int, str, str]], words: str, e
         (["predict", "new.csv", "--output=-", "--mdel-dir=x"], "unknown flag --mdel-dir"),
         (["predict", "--model-dir", "nowhere", "README.md"], "unexpected argument 'README.md'"),
         (["predict", "README.md", "--model-dir", "nowhere"], "nowhere"),
+        (["predict", "README.md", "--model", "nowhere"], "nowhere"),
         (["models", "3"], "unrecognized arguments: 3"),
         (["recipes", "--all"], "unrecognized arguments: --all"),
     ],
@@ -94,6 +95,20 @@ def test_what_a_terminal_cannot_show_ends_no_program(words: list[str], tmp_path:
         check=False,
     )
     assert done.returncode == 0 and "\\u6570\\u636e" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        "import runpy; runpy.run_path('run_pretraining.py', run_name='__main__')",
+        "sys.argv[1:] = ['plan']; from electra_tf2.__main__ import command; command()",
+    ],
+)
+def test_a_python_without_the_packages_is_told_in_one_line(called: str) -> None:
+    code = f"import sys; sys.modules['absl'] = None; {called}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ") and "`pip install .`" in done.stderr.splitlines()[-1]
 
 
 def test_models_lists_those_of_a_data_folder(tmp_path: Path) -> None:

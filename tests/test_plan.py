@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, make_plan
+from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, leaves_for, make_plan
 from electra_tf2.pretrain.flops import training_flops
 from tests.support.programs import ROOT, configured, run_program
 
@@ -69,6 +69,25 @@ def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
         flops += training_flops(config) if words[-1] == "--do-eval" else 0
     assert f"{flops:.2g}" == re.findall(r"budget +(\S+) FLOP", shown)[0]
     assert f"{flops / 0.2e12 / 3600:.1f}" == f"{float(hours):.1f}"
+
+
+def test_a_plan_says_whether_its_model_leaves_for_hugging_face():
+    tiny, deep = (leaves_for(make_plan(300e6, budget)) for budget in (2e13, 6e15))
+    assert "but not Hugging Face" in tiny and "bert_mini and electra_mini, from about 1.5e+14 FLOP on" in tiny
+    assert deep.startswith("Hugging Face, ")
+
+
+def test_this_machine_is_measured_and_the_plan_made_by_that(tmp_path):
+    """Whatever the rate is, hours times rate is the budget that is shown."""
+    words = ["--corpus-dir", str(tmp_path / "my corpus"), "--hours", "0.05", "--measure"]
+    plan_of(tmp_path)  # writes the corpus
+    done = run_program("plan_pretraining.py", *words)
+    assert done.returncode == 0 and "timing steps of " in done.stderr, done.stderr
+    flops, rate = re.findall(r"budget +(\S+) FLOP: .* at (\S+) TFLOP/s\s+(?:# +)?\(measured\)", done.stdout)[0]
+    assert float(flops) == pytest.approx(float(rate) * 1e12 * 180, rel=0.15)  # of two digits each, in whole steps
+    assert done.stdout.startswith("# text ")  # the script alone, without what the timing says
+    both = run_program("plan_pretraining.py", *words, "--tflops", "0.2")
+    assert both.returncode == 2 and "--measure and --tflops: give one of them" in both.stderr
 
 
 def test_the_script_finds_the_program_where_its_environment_is_not_active(tmp_path):

@@ -5,23 +5,15 @@ Links are written as they hold in the repository, and rewritten here to where th
 
 import base64
 import json
-import os
 import posixpath
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
-from electra_tf2.__main__ import COMMANDS  # noqa: E402
-
 NOTEBOOK = "docs/first_steps.ipynb"
-HELP = "<!-- help of every command -->"
 # Where files of the repository outside docs/ are on the site.
 PAGES = {
     "README.md": "index.md",
@@ -56,7 +48,7 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
     parts[::2] = (with_links(part, source, page.file.src_uri, files) for part in parts[::2])
-    return "".join(parts).replace(HELP, "\n".join(map(command_help, COMMANDS)))
+    return "".join(parts)
 
 
 def with_links(text: str, source: str, page: str, files: Files) -> str:
@@ -94,11 +86,3 @@ def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:
             elif printed := "".join(output.get("text", data.get("text/plain", []))):
                 parts.append(f"```text\n{printed.rstrip()}\n```")
     return "\n\n".join(parts) + "\n", figures
-
-
-def command_help(name: str) -> str:
-    words = [sys.executable, "-m", "electra_tf2", name, "--help", "all"]
-    environment = os.environ | {"COLUMNS": "84"}  # what fits beside both of the site's columns
-    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout
-    printed = re.sub(re.escape(str(ROOT)) + "/?", "", printed.replace("python -m electra_tf2", "electra"))
-    return f"## electra {name}\n\n```text\n{printed}```\n"

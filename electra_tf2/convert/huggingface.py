@@ -6,8 +6,6 @@ layers), a fine-tuned model the class whose head computes the same function. Whe
 written and what was left out is said.
 """
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.convert.cards import card, pipeline_of, sizes_of, transformers_usage
 from electra_tf2.convert.own_folder import write_vocabulary
 from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
@@ -32,7 +31,6 @@ from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.hparams import places
 
 
 class Exported(NamedTuple):
@@ -262,35 +260,14 @@ def _labels(named: Sequence[str]) -> dict[str, Any]:
 
 
 def _model_card(model: StoredModel, exported: Exported) -> str:
-    sizes = exported.config
-    cased = "" if model.tokenizer_file else "uncased WordPiece " if model.casing.do_lower_case else "cased WordPiece "
-    paragraphs = [
-        f"Class: `{exported.class_name}`. Converted from {model.origin}.",
-        f"{sizes['num_hidden_layers']} layers of {sizes['hidden_size']} with {sizes['num_attention_heads']} heads, "
-        f"embeddings of {model.architecture.embedding_size}, {cased}vocabulary of {len(model.tokens):,} tokens.",
-        *("## Training", training(model)),
-    ]
-    if model.scores:
-        paragraphs += ["## Scores", f"```json\n{json.dumps(model.scores, indent=2, sort_keys=True)}\n```"]
+    name = exported.class_name
+    header = ["library_name: transformers", "tags:", "- electra"]
+    if pipeline_of(name):
+        header.append(f"pipeline_tag: {pipeline_of(name)}")
+    about = [f"Class: `{name}`. Converted from {model.origin}.", sizes_of(model)]
     if exported.left_out:
-        paragraphs += ["## Not in this directory", "\n".join(f"- {what}" for what in exported.left_out)]
-    return card(model, "library_name: transformers\ntags:\n- electra", paragraphs)
-
-
-def card(model: StoredModel, header: str, paragraphs: Sequence[str]) -> str:
-    """Markdown with the header that Hugging Face's hub reads."""
-    return "\n\n".join([f"---\n{header}\n---", f"# {config_of(model).model_name}", *paragraphs]) + "\n"
-
-
-def training(model: StoredModel) -> str:
-    """The hparams of the run that made a model, but for defaults and paths, where that is known."""
-    if not model.is_run:
-        return "See the model that it was converted from."
-    config = config_of(model)
-    own, left_out = {}, {"vocab_file", *places(type(config))}
-    for field in dataclasses.fields(config):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        value = getattr(config, field.name)
-        if field.name not in left_out and value != default:
-            own[field.name] = value
-    return f"```json\n{json.dumps(own, indent=2, sort_keys=True)}\n```"
+        left_out = "\n".join(f"- {what}" for what in exported.left_out)
+        about.append(f"Not in this directory, as the class has no such part:\n\n{left_out}")
+    if exported.config.get("problem_type") == "regression":
+        about.append("The number that it gives is on the scale from 0 to 1 that was learned.")
+    return card(model, header, about, transformers_usage(name))

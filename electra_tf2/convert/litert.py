@@ -2,7 +2,7 @@
 
     model.tflite   input_ids, attention_mask, token_type_ids: int32 [batch, length] -> last_hidden_state, logits, ...;
                    of a fine-tuned model, what its head predicts
-    model.json, tokenizer.json, tokenizer_config.json, vocab.txt
+    README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 TensorFlow's converter makes it of our networks' plain formulas. Batch and length are dynamic: a signature runner
 resizes the inputs to what it is given. With int8, weights are stored as such and multiplied as integers.
@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import network_file as files
+from electra_tf2.convert.cards import litert_usage
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
@@ -59,5 +60,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = files.Runtime("LiteRT", "model.tflite", contents, load)
+RUNTIME = files.Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), contents, load)
 convert = RUNTIME.convert

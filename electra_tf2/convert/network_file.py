@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import self_check as check
+from electra_tf2.convert.cards import card, sizes_of
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.finetune.tasks.exports import SAMPLES
@@ -27,7 +28,7 @@ from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing, write_json
+from electra_tf2.util.files import replacing, write_atomically, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
 SENTENCE = "sentence_embedding"
@@ -42,12 +43,15 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B
 class Runtime(NamedTuple):
     """A runtime and its files.
 
-    contents: gives the content of a file, with int8 weights where that is asked for, and that in float32; raises
-    UserError where it cannot hold the network. load: gives the function that a content is, and its outputs' names.
+    library: its name on Hugging Face's hub. usage: a program that runs a file, for its card. contents: gives the
+    content of a file, with int8 weights where that is asked for, and that in float32; raises UserError where it cannot
+    hold the network. load: gives the function that a content is, and its outputs' names.
     """
 
     name: str
     file: str
+    library: str
+    usage: str
     contents: Callable[["Exportable", bool], tuple[bytes, bytes]]
     load: Callable[[bytes], tuple[Run, list[str]]]
 
@@ -192,10 +196,26 @@ def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: R
     about |= {"made_of": model.origin, "max_length": longest, "weights": weights}
     about |= {"do_lower_case": model.casing.do_lower_case} | made.about
     write_tokenizer_of(model, folder, about["max_length"])
+    write_atomically(folder / "README.md", _card(model, about, runtime, weights))
     write_json(folder / "model.json", about)
     said = f"{path}: {', '.join(about['outputs'])}; {weights}, {len(content) / 1e6:.1f} MB"
     difference = made.difference(runtime.load(exact)[0] if int8 else run)
     return check.Written("\n  ".join([said, *moved]), difference, f"that of {runtime.name}")
+
+
+def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, weights: str) -> str:
+    """The card of a folder that `about`, the content of its model.json, describes."""
+    inputs = ", ".join(f"`{name}`" for name in about["inputs"])
+    outputs = ", ".join(f"`{name}`" for name in about["outputs"])
+    lines = [
+        f"- `{runtime.file}`, for {runtime.name}: weights {weights}, converted from {model.origin}",
+        f"- inputs, integers [batch, length]: {inputs}; at most {about['max_length']} tokens",
+        f"- outputs: {outputs}",
+        "- `model.json`: the same for programs, with labels or scale; `tokenizer.json`: how text becomes ids",
+    ]
+    if LOGITS in about:
+        lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
+    return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], runtime.usage)
 
 
 def movement(made: Exportable, run: Run) -> list[str]:

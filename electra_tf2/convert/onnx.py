@@ -2,7 +2,7 @@
 
     model.onnx   input_ids, attention_mask, token_type_ids: int64 [batch, length] -> last_hidden_state, logits, ...;
                  of a fine-tuned model, what its head predicts
-    model.json, tokenizer.json, tokenizer_config.json, vocab.txt
+    README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 tf2onnx converts the function that LiteRT's writer converts, our networks' plain formulas. Operators are ONNX's own,
 batch and length dynamic. With int8, ONNX Runtime's dynamic quantisation stores weights as such, with a scale for each
@@ -23,6 +23,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
 from electra_tf2.convert import network_file as files
+from electra_tf2.convert.cards import onnx_usage
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
@@ -87,5 +88,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, outputs
 
 
-RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", contents, load)
+RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), contents, load)
 convert = RUNTIME.convert

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf2.convert import self_check as check
-from electra_tf2.convert.huggingface import Exported, card, to_huggingface, training, write_huggingface
+from electra_tf2.convert.cards import FOLDER, card, sizes_of
+from electra_tf2.convert.huggingface import Exported, to_huggingface, write_huggingface
 from electra_tf2.convert.network_file import INPUTS, SENTENCE, pretrained
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats.folders import read_config
@@ -93,10 +94,14 @@ def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
 
 def _card(model: StoredModel, width: int, mode: str) -> str:
     pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[mode]
-    paragraphs = [
+    header = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
+    about = [
         f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",
-        training(model),
-        "```python\nfrom sentence_transformers import SentenceTransformer",
-        'vectors = SentenceTransformer("path/of/this/folder").encode(["A sentence."])\n```',
+        sizes_of(model),
     ]
-    return card(model, "library_name: sentence-transformers\npipeline_tag: sentence-similarity", paragraphs)
+    usage = f"""
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("{FOLDER}").encode(["A sentence."])
+"""
+    return card(model, header, about, usage)

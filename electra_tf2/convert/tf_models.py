@@ -19,7 +19,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tf_models import short_name, variables
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.reading import no_pattern
 
 
@@ -63,7 +63,7 @@ def build_encoder(architecture: Architecture) -> Any:
         from official.nlp.modeling import networks
     except ImportError as error:
         raise UserError(
-            "the format tf_models needs the package tf-models-official: pip install 'electra-tf2[tf-models]'"
+            f"the format tf_models needs the package tf-models-official: {how_to_install('tf-models')}"
         ) from error
 
     return networks.BertEncoder(

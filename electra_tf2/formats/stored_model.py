@@ -95,7 +95,7 @@ class StoredModel:
     @cached_property
     def origin(self) -> str:
         """A description of where it came from."""
-        return f"a model in {self.folder.name}"
+        return f"the model in {self.folder.name}"
 
     # Its network.
 

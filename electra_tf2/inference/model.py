@@ -24,6 +24,7 @@ from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_sha
 from electra_tf2.inference.scoring import Scorer
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import counted
 
 if TYPE_CHECKING:
     from electra_tf2.inference.predictor import Predictor
@@ -156,9 +157,8 @@ class Model:
 
     def __repr__(self) -> str:
         a = self.source.architecture
-        return (
-            f"<{self.source.origin}: {a.num_hidden_layers} layers of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
-        )
+        layers = counted(a.num_hidden_layers, "layer")
+        return f"<{self.source.origin}: {layers} of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
 
     def states(self, texts: Sequence[Text]) -> list[States]:
         """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens, with a warning (LongTexts)."""

@@ -7,13 +7,27 @@ worse than from random weights (docs/small_budgets.md). No TensorFlow here: fine
 
 from collections.abc import Mapping
 
+from electra_tf2.model.architecture import Architecture
+
 PLATEAU_MARGIN = 0.5  # nats below the unigram entropy from which on a model knows more than frequencies
+FAR_ABOVE = 0.5  # nats above it, from which on a model has not even learned the frequencies
 COLLAPSE = 0.9  # mean cosine of [CLS] or of token states that leaves hardly any direction to tell them apart
-_ADVICE = "train for longer, or see docs/small_budgets.md for settings that leave it within minutes"
+ADVICE = "train for longer, or see docs/small_budgets.md for settings that leave it within minutes"
+
+
+def advice_for(architecture: Architecture, steps: int) -> str:
+    """Says what helps a run that ended on the plateau or above it, after so many steps."""
+    longer = f"train for longer ({steps:,} steps so far"
+    if architecture.relative_position_start == "local":
+        return f"{longer}; the demo takes 600)"
+    flags = "--relative-position-start local"
+    if architecture.relative_positions == "none":
+        flags = f"--relative-positions t5 {flags}"
+    return f"{longer}), or leave the plateau within minutes by attention that starts locally: {flags}"
 
 
 def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0) -> bool:
-    """True if a masked language model knows token frequencies only.
+    """True if a masked language model knows token frequencies only, or less.
 
     Args:
       masked_lm_loss, unigram_entropy: in nats.
@@ -22,29 +36,41 @@ def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0)
     return masked_lm_loss > (1.0 - kept) * (unigram_entropy - PLATEAU_MARGIN)
 
 
-def warnings(metrics: Mapping[str, float]) -> list[str]:
+def warnings(metrics: Mapping[str, float], advice: str = ADVICE) -> list[str]:
     """A line for each thing that is wrong with an evaluated model; empty if nothing is, or if it was not measured."""
-    found = []
+    problems = []
     if metrics.get("plateau"):
-        found.append(
-            f"on the plateau: at hidden tokens the masked-LM loss is {metrics['hidden_masked_lm_loss']:.2f}, where a "
-            f"model of token frequencies has {metrics['unigram_entropy']:.2f}; {_ADVICE}"
-        )
+        loss = metrics["hidden_masked_lm_loss"]
+        entropy = metrics["unigram_entropy"]
+        problems.append(_plateau_line(loss, entropy, f"{entropy:.2f}", "at hidden tokens the", advice))
     judged = {"token_cosine": "states of tokens"}
     if "scl_loss" in metrics:  # no other objective asks [CLS] to differ between sentences (docs/small_budgets.md)
         judged["cls_cosine"] = "[CLS] states of different sentences"
     for name, what in judged.items():
         if metrics.get(name, 0.0) > COLLAPSE:
-            found.append(f"collapsed: the {what} have a mean cosine of {metrics[name]:.2f}; {_ADVICE}")
-    return found
+            problems.append(f"collapsed: the {what} have a mean cosine of {metrics[name]:.2f}; {advice}")
+    return problems
 
 
-def warning_of_training(masked_lm_loss: float | None, unigram_entropy: float | None, kept: float) -> str | None:
+def warning_of_training(
+    masked_lm_loss: float | None, unigram_entropy: float | None, kept: float, advice: str = ADVICE
+) -> str | None:
     """The same of a run that ends without an evaluation, from its last training loss; None if nothing is wrong."""
     if masked_lm_loss is None or unigram_entropy is None or not on_plateau(masked_lm_loss, unigram_entropy, kept):
         return None
-    frequencies = (1.0 - kept) * unigram_entropy
-    return (
-        f"on the plateau: the masked-LM loss is {masked_lm_loss:.2f}, where a model of token frequencies has "
-        f"{frequencies:.2f}; {_ADVICE}"
-    )
+    hidden = 1.0 - kept
+    frequencies = hidden * unigram_entropy
+    shown = f"{frequencies:.2f}"
+    if kept:
+        shown += f" (unigram_entropy {unigram_entropy:.2f} times the {hidden:.0%} of the drawn tokens that are hidden)"
+    return _plateau_line(masked_lm_loss, frequencies, shown, "the", advice)
+
+
+def _plateau_line(loss: float, frequencies: float, shown: str, which: str, advice: str) -> str:
+    """Says whether a model has learned token frequencies, or not even those.
+
+    Args:
+      frequencies: loss of a model that knows token frequencies and nothing else. shown: the same in words.
+    """
+    state = "has not learned token frequencies yet" if loss > frequencies + FAR_ABOVE else "on the plateau"
+    return f"{state}: {which} masked-LM loss is {loss:.2f}, where a model of token frequencies has {shown}; {advice}"

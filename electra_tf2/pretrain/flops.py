@@ -123,6 +123,11 @@ def update_flops(config: PretrainingConfig) -> int:
     return sum(newton_schulz(network, config.muon_ns_steps) for network in networks)
 
 
+def step_flops(config: PretrainingConfig) -> int:
+    """FLOPs of a training step: of its batch and of the update."""
+    return config.train_batch_size * training_flops_per_example(config) + update_flops(config)
+
+
 def training_flops(config: PretrainingConfig) -> int:
     """FLOPs of the whole run."""
     examples = sum(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.environment import untuned
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.progress import say
 
 # Where the drivers of GPUs and TPUs leave their marks.
@@ -76,7 +76,7 @@ def unused_accelerator(config: DeviceHparams, gpus: int) -> str | None:
     if not gpus and not uses_tpu and not hidden and _has_nvidia_driver():
         return (
             "this machine has an NVIDIA driver, but TensorFlow sees no GPU and trains on the processor: "
-            "pip install 'electra-tf2[gpu]', or --num-gpus 0 if that is meant"
+            f"{how_to_install('gpu')}, or --num-gpus 0 if that is meant"
         )
     if not gpus and not uses_tpu and _has_tpu():
         return (

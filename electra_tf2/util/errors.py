@@ -37,6 +37,11 @@ def reason(error: BaseException) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
+def how_to_install(extra: str) -> str:
+    """The command that installs what an extra of pyproject.toml needs."""
+    return f"pip install '.[{extra}]' in the folder of this project's source"
+
+
 def one_line(text: str) -> str:
     """A text without line breaks, and with escapes for what no output can spell (halves of surrogate pairs)."""
     return " ".join(text.split()).encode(errors="backslashreplace").decode()

@@ -170,6 +170,12 @@ def _layers(config_class: Any, with_recipe: bool) -> tuple[Any, dict[str, Any], 
     return wider, recipe, given if wider is config_class else given_hparams(wider)
 
 
+def hide(*names: str) -> None:
+    """Leaves flags out of help: other names of flags that help shows."""
+    for name in names:
+        flags.FLAGS[name].is_hidden = True
+
+
 # Words.
 
 
@@ -279,6 +285,7 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
     print("Flags")
     by_module = sorted(flags.FLAGS.flags_by_module_dict().items())
     ours = [flag for module, own in by_module if not module.startswith(("absl.", "tensorflow.")) for flag in own]
+    ours = [flag for flag in ours if not getattr(flag, "is_hidden", False)]
     heading = ""
     for flag in ours:
         heading = getattr(flag, "heading", "") or heading

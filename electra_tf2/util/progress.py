@@ -205,3 +205,8 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit} {seconds % size // rest} {unit_of_rest}"
     return f"{seconds} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 layer", "2 layers", "1,000 steps"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2 import run_analysis
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.run_analysis import Request, _scale, curves, similar_vectors
@@ -90,10 +91,32 @@ def test_cosines_are_of_similar_sentences_and_of_others_than_the_partner(tmp_pat
 
 def test_the_curve_of_a_model_that_comes_with_the_repository_is_found_by_name(tmp_path: Path) -> None:
     log(tmp_path / "models" / "own", {"step": 50, "loss": 9.0, "masked_lm_loss": 9.0})
-    done = analyse(tmp_path, "--analysis", "curves", "--runs", "own,bert_mini")
+    done = analyse(tmp_path, "--analysis", "curves", "--model", "own,bert_mini")
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "analysis" / "curves.json").read_text())
     assert report["bert_mini"]["training"]["masked_lm_loss"]["steps"][-1] == 3600
+
+
+def test_curves_end_with_the_final_evaluation_and_show_the_loss_of_token_frequencies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "models" / "own"
+    log(run, {"step": 50, "masked_lm_loss": 7.0}, {"step": 110, "masked_lm_loss": 6.5})
+    write_lines(run / "eval" / "step-50.json", json.dumps({"masked_lm_loss": 7.1, "unigram_entropy": 6.9}))
+    final = {"step": 110, "masked_lm_loss": 6.6, "unigram_entropy": 6.9}
+    write_lines(run / "results" / "unsup_results.json", json.dumps(final))
+    drawn: list[Any] = []
+    draw = run_analysis._draw_curves
+
+    def draw_and_keep(axis: Any, *others: Any) -> None:
+        draw(axis, *others)
+        drawn.append(axis)
+
+    monkeypatch.setattr(run_analysis, "_draw_curves", draw_and_keep)
+    report = curves(Request(tmp_path, ("own",), metrics=("masked_lm_loss",)), tmp_path / "curves")
+    assert report["own"]["held_out"]["masked_lm_loss"] == {"steps": [50, 110], "values": [7.1, 6.6]}
+    lines = {str(line.get_label()): list(line.get_ydata()) for line in drawn[0].get_lines()}
+    assert lines == {"own": [7.0, 6.5], "own, held out": [7.1, 6.6], "own, token frequencies": [6.9, 6.9]}
 
 
 def test_learning_curves_of_runs_by_path_over_flops(tmp_path: Path) -> None:

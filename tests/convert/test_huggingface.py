@@ -397,6 +397,26 @@ def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
     write_huggingface(tmp_path, model, to_huggingface(model))
     card = (tmp_path / "README.md").read_text()
     assert '"num_train_steps": 3000' in card and "elsewhere" not in card and "vocab.txt" not in card
+    assert "from transformers import AutoTokenizer, ElectraForPreTraining" in card
+
+
+def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_how_to_use_it(tmp_path: Path) -> None:
+    model = support.fine_tuned("cola", support.dense(3), {"labels": ["neg", "neu", "pos"]}, model_name="small_base")
+    scores = {"cola": {"dev": {"mcc": 93.33333333333333}}}
+    model = model.changed(scores={"scores": scores, "evaluation": {"features": 30}})
+    write_huggingface(tmp_path, model, to_huggingface(model))
+    card = (tmp_path / "README.md").read_text()
+    for words in (
+        "pipeline_tag: text-classification",
+        "# cola (classification: neg, neu, pos)",
+        "- `cola`: classification, 3 labels: neg, neu, pos",
+        "- fine-tuned from `small_base`",
+        'run = pipeline("text-classification", model="path/of/this/folder")',
+        "| cola | dev | mcc | 93.33 |",
+        "Scored on 30 inputs in all",
+    ):
+        assert words in card, card
+    assert card.index("## How to use it") < card.index("## Scores") < card.index("```json")
 
 
 def test_files_of_tasks_stay_where_they_are_and_are_not_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert import litert, network_file, onnx, saved_model
+from electra_tf2.convert import cards, litert, network_file, onnx, saved_model
 from electra_tf2.convert import self_check as check
 from electra_tf2.finetune.tasks.task import EmptyText, Task
 from electra_tf2.formats.stored_model import StoredModel
@@ -232,6 +233,12 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
     command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/o", json.dumps(texts), f"{tmp_path}/found.npz"]
     subprocess.run(command, check=True, cwd=tmp_path)
+    card = (tmp_path / "o" / "README.md").read_text(encoding="utf-8")
+    assert "library_name: onnx" in card and "- outputs: `last_hidden_state`, `logits`" in card
+    (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    program = program.replace(cards.FOLDER, f"{tmp_path}/o")
+    shown = subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == ["last_hidden_state", "logits"]
     model = electra.load(str(golden.CHECKPOINT))
     with np.load(tmp_path / "found.npz") as found:
         for row, states in enumerate(model.states(texts)):

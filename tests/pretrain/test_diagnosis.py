@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.pretrain.metrics import state_cosines
+from electra_tf2.util.recipes import read_recipe
 
 
 def mean_cosine(vectors):
@@ -49,12 +51,27 @@ def test_warnings_name_the_loss_and_the_entropy():
     metrics = {"hidden_masked_lm_loss": 7.0, "unigram_entropy": 7.1, "plateau": 1.0, "cls_cosine": 0.2}
     (line,) = diagnosis.warnings(metrics)
     assert "7.00" in line and "7.10" in line
+    assert line.startswith("on the plateau: ")
+    (line,) = diagnosis.warnings(metrics | {"hidden_masked_lm_loss": 7.9}, "do this")
+    assert line.startswith("has not learned token frequencies yet: ") and line.endswith("; do this")
     assert not diagnosis.warnings(metrics | {"plateau": 0.0})
     assert not diagnosis.warnings({"loss": 3.0})
 
 
 def test_a_run_without_evaluation_is_judged_by_its_training_loss():
     assert "on the plateau" in str(diagnosis.warning_of_training(6.0, 7.1, 0.15))
+    line = str(diagnosis.warning_of_training(6.0, 7.1, 0.15))
+    assert "token frequencies has 6.03 (unigram_entropy 7.10 times the 85% of the drawn tokens" in line
+    assert str(diagnosis.warning_of_training(6.6, 7.1, 0.15)).startswith("has not learned token frequencies yet")
     assert diagnosis.warning_of_training(4.0, 7.1, 0.15) is None
     assert diagnosis.warning_of_training(6.0, None, 0.15) is None
     assert diagnosis.warning_of_training(None, 7.1, 0.15) is None
+
+
+def test_the_advice_knows_the_start_of_attention_and_the_steps():
+    for recipe, expected in (
+        ("electra_tiny", "train for longer (110 steps so far; the demo takes 600)"),
+        ("electra_small", "--relative-positions t5 --relative-position-start local"),
+    ):
+        architecture = PretrainingConfig.from_dict(read_recipe(recipe)).architecture
+        assert diagnosis.advice_for(architecture, 110).endswith(expected)

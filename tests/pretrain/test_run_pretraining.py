@@ -64,7 +64,7 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
     assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
     assert max(map(len, out.partition("tracing")[2].splitlines())) <= 80
-    assert "initial loss   about 41.05 expected, a tenth more or less" in out  # ln 600 + 50 ln 2
+    assert "initial loss   41.1 +- 4.1 expected (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
     first = float(out.split("initial loss")[2].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
     folder = tmp_path / "model"
@@ -160,6 +160,7 @@ def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations
         assert code == 2 and "weight_decay_rate was 0.01, is 0.1" in err and advice in err
     other |= {"strategy": "mirrored", "eval_batch_size": 9, "electra_objective": False}
     code, out, err = run(other, "--dry-run", "--overwrite")
+    assert " TFLOP/s, " in out
     assert code == 0 and "examples/s" in out and "GB of memory" in out and "4 steps would take" in out, err
     assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index"]
 

@@ -95,7 +95,7 @@ def test_a_compilation_is_a_process_whose_answer_is_read(tmp_path: Path, monkeyp
     python.chmod(0o755)
     assert compiled_step.memory_of(H100, program) == (100 + 40 - 30 + 5 + 1000, 4 * (8 * 16 + 16 * 32), 2.0)
     python.write_text('#!/bin/sh\necho \'{"missing": "libtpu"}\'\n')
-    with pytest.raises(UserError, match=r"for v5e needs libtpu, of .*: pip install 'electra-tf2\[accelerators\]'"):
+    with pytest.raises(UserError, match=r"for v5e needs libtpu, of .*: pip install '\.\[accelerators\]'"):
         compiled_step.check_compiler(V5E)
 
 
@@ -126,7 +126,7 @@ def test_a_step_is_lowered_without_the_values_of_its_weights() -> None:
 @pytest.mark.parametrize(
     ("driver", "tpu", "settings", "gpus", "says"),
     [
-        (True, False, {}, 0, "pip install 'electra-tf2[gpu]'"),
+        (True, False, {}, 0, "pip install '.[gpu]'"),
         (True, False, {}, 1, None),
         (True, False, {"num_gpus": 0}, 0, None),
         (False, True, {}, 0, "tensorflow-tpu in place of tensorflow"),

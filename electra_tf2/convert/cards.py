@@ -1,0 +1,212 @@
+"""Cards of models that leave: the README.md of a folder, as Hugging Face's hub shows it.
+
+What it is, for a fine-tuned model the task, its labels, the model below and the scores; how to use it; how it was
+trained. Not in the header: licence and language, which are the data's, and base_model, which the hub would take for the
+name of a repository.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.configured import config_of
+from electra_tf2.util.hparams import places
+from electra_tf2.util.progress import counted
+
+FOLDER = "path/of/this/folder"
+# Hugging Face's names of tasks, by the end of the class that does them.
+_PIPELINES = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "Model": "feature-extraction",
+}
+_EXAMPLES = {
+    "text-classification": '"A text."',
+    "token-classification": '"A text."',
+    "question-answering": 'question="Who?", context="A text about somebody."',
+    "fill-mask": '"A [MASK] text."',
+    "feature-extraction": '"A text."',
+}
+_DIGITS = 4
+
+
+def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage: str) -> str:
+    """Markdown with the header that the hub reads.
+
+    Args:
+      header: lines of YAML. about: paragraphs on the files. usage: a program that runs the model.
+    """
+    paragraphs = ["\n".join(["---", *header, "---"]), f"# {title(model)}", *about]
+    if model.is_fine_tuned:
+        paragraphs += _tasks(model)
+    paragraphs += ["## How to use it", f"```python\n{usage.strip()}\n```"]
+    paragraphs += _scores(model)
+    paragraphs += ["## Training", training(model)]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def title(model: StoredModel) -> str:
+    """The model's name; of a fine-tuned one its tasks, with the labels of the first."""
+    config = config_of(model)
+    if not isinstance(config, FinetuningConfig):
+        return config.model_name
+    first = config.task_names[0]
+    kind = config.kind_of(first)
+    labels = labels_of(model, first)
+    described = f"{kind}: {', '.join(labels)}" if labels and len(labels) <= 5 else kind
+    return f"{', '.join(config.task_names)} ({described})"
+
+
+def labels_of(model: StoredModel, task: str) -> list[str]:
+    """Labels of a fine-tuned model's task; none of regressions and questions."""
+    state = (model.task_states or {}).get(task, {})
+    return [str(label) for label in state.get("labels", [])]
+
+
+def sizes_of(model: StoredModel) -> str:
+    """Layers, heads and vocabulary in a sentence."""
+    sizes = model.architecture
+    vocabulary = "vocabulary"
+    if not model.tokenizer_file:
+        vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
+    return (
+        f"{counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
+        f"{counted(sizes.num_attention_heads, 'head')}, embeddings of {sizes.embedding_size}, {vocabulary} of "
+        f"{len(model.tokens):,} tokens."
+    )
+
+
+def _tasks(model: StoredModel) -> list[str]:
+    """What each task of a fine-tuned model answers, and what the model was before."""
+    config = config_of(model)
+    assert isinstance(config, FinetuningConfig)
+    lines = []
+    for task in config.task_names:
+        labels = labels_of(model, task)
+        line = f"- `{task}`: {config.kind_of(task)}"
+        if labels:
+            line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
+        lines.append(line)
+    lines.append(f"- fine-tuned from `{config.model_name}`, on inputs of at most {config.max_seq_length} tokens")
+    return ["## Task", "\n".join(lines)]
+
+
+def _scores(model: StoredModel) -> list[str]:
+    """A table of a fine-tuned model's scores, with the number of examples; JSON of other scores; nothing of none."""
+    by_task = model.scores.get("scores")
+    if not model.is_fine_tuned or not isinstance(by_task, Mapping):
+        if not model.scores:
+            return []
+        return ["## Scores", f"```json\n{json.dumps(_rounded(model.scores), indent=2, sort_keys=True)}\n```"]
+    rows = []
+    for task, by_split in by_task.items():
+        for split, values in by_split.items():
+            for metric, value in values.items():
+                rows.append(f"| {task} | {split} | {metric} | {_rounded(value)} |")
+    table = "\n".join(["| task | split | metric | score |", "|---|---|---|---|", *rows])
+    paragraphs = ["## Scores", table]
+    evaluated = model.scores.get("evaluation", {}).get("features")
+    if evaluated:
+        paragraphs.append(f"Scored on {counted(evaluated, 'input')} in all, in percent, by one training run.")
+    return paragraphs
+
+
+def _rounded(value: Any) -> Any:
+    """The same value with floats of four digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return value
+
+
+def training(model: StoredModel) -> str:
+    """The hparams of the run that made a model, but for defaults and paths, where that is known."""
+    if not model.is_run:
+        return "See the model that it was converted from."
+    config = config_of(model)
+    left_out = {"vocab_file", *places(type(config))}
+    changed = {}
+    for field in dataclasses.fields(config):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        value = getattr(config, field.name)
+        if field.name not in left_out and value != default:
+            changed[field.name] = value
+    hparams = json.dumps(changed, indent=2, sort_keys=True)
+    return f"Settings other than the defaults:\n\n```json\n{hparams}\n```"
+
+
+# Programs that run a model, as its card shows them.
+
+
+def pipeline_of(class_name: str) -> str:
+    """Hugging Face's name of the task that a class does; "" for one that no pipeline runs."""
+    return next((task for ending, task in _PIPELINES.items() if class_name.endswith(ending)), "")
+
+
+def transformers_usage(class_name: str) -> str:
+    """How transformers runs a class."""
+    task = pipeline_of(class_name)
+    if not task:
+        return f"""
+from transformers import AutoTokenizer, {class_name}
+
+tokenizer = AutoTokenizer.from_pretrained("{FOLDER}")
+model = {class_name}.from_pretrained("{FOLDER}")
+print(model(**tokenizer("A text.", return_tensors="pt")).logits)  # positive where a token looks replaced
+"""
+    return f"""
+from transformers import pipeline
+
+run = pipeline("{task}", model="{FOLDER}")
+print(run({_EXAMPLES[task]}))
+"""
+
+
+def _tokenized(imported: str, integers: str) -> str:
+    """The start of a program that has only the tokenizer's file: makes `inputs`, arrays of a type of integers."""
+    return f"""
+import numpy as np
+{imported}
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
+tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
+rows = tokenizer.encode_batch(["A sentence.", "And another one."])
+inputs = {{
+    "input_ids": np.array([row.ids for row in rows], np.{integers}),
+    "attention_mask": np.array([row.attention_mask for row in rows], np.{integers}),
+    "token_type_ids": np.array([row.type_ids for row in rows], np.{integers}),
+}}
+"""
+
+
+def onnx_usage(file: str) -> str:
+    """How ONNX Runtime runs a file."""
+    start = _tokenized("import onnxruntime", "int64")
+    return f"""{start}
+session = onnxruntime.InferenceSession("{FOLDER}/{file}")
+taken = [entry.name for entry in session.get_inputs()]
+values = session.run(None, {{name: inputs[name] for name in taken}})
+for output, value in zip(session.get_outputs(), values):
+    print(output.name, value.shape)
+"""
+
+
+def litert_usage(file: str) -> str:
+    """How LiteRT runs a file."""
+    start = _tokenized("from ai_edge_litert.interpreter import Interpreter", "int32")
+    return f"""{start}
+run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
+for name, value in run(**inputs).items():
+    print(name, value.shape)
+"""

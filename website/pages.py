@@ -1,0 +1,163 @@
+"""Writes the pages that are made of the code: docs/flags.md of what --help prints, docs/reference.md of docstrings.
+
+  python -m website.pages
+
+They stand in the repository, so that they can be read without the site; `tests/test_pages.py` compares them with the
+code. The table of flags that name a model, at the top of docs/flags.md, is website/model_flags.md.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from electra_tf2.__main__ import COMMANDS  # noqa: E402
+
+COLUMNS = 84  # what fits beside both of the site's columns
+NOTE = "<!-- Written by `python -m website.pages`: change the code, then run that. -->"
+# What docs/reference.md shows: module and name, below headings. "" is the module itself.
+REFERENCE = {
+    "Models": (
+        ("electra_tf2", ""),
+        ("electra_tf2.formats.folders", "models"),
+        ("electra_tf2.inference.model", "load"),
+        ("electra_tf2.inference.model", "Model"),
+        ("electra_tf2.inference.model", "States"),
+        ("electra_tf2.inference.model", "Replaced"),
+        ("electra_tf2.inference.model", "Suggestion"),
+        ("electra_tf2.util.errors", "UserError"),
+    ),
+    "A task of your own": (
+        ("electra_tf2.finetune.tasks.task", "Task"),
+        ("electra_tf2.finetune.tasks.text", "TextTask"),
+        ("electra_tf2.settings.built_in", "TextSettings"),
+    ),
+    "An objective of your own": (("electra_tf2.pretrain.objectives.objective", "Objective"),),
+}
+
+
+def flags_page() -> str:
+    """The help of every command."""
+    which_names_a_model = (ROOT / "website" / "model_flags.md").read_text(encoding="utf-8").strip()
+    parts = ["# Every flag", NOTE, "What `electra COMMAND --help all` prints.", which_names_a_model]
+    parts += [command_help(command) for command in COMMANDS]
+    return "\n\n".join(parts) + "\n"
+
+
+def command_help(name: str) -> str:
+    """A section of what a command prints, without this machine's paths."""
+    words = [sys.executable, "-m", "electra_tf2", name, "--help", "all"]
+    environment = os.environ | {"COLUMNS": str(COLUMNS)}
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout
+    printed = re.sub(re.escape(str(ROOT)) + "/?", "", printed.replace("python -m electra_tf2", "electra"))
+    return f"## electra {name}\n\n```text\n{printed.rstrip()}\n```"
+
+
+def reference_page() -> str:
+    """Signatures and docstrings of what a program of one's own calls or derives from."""
+    parts = ["# Python reference", NOTE, "From the docstrings; [from Python](python.md) shows how it is used."]
+    for heading, entries in REFERENCE.items():
+        parts.append(f"## {heading}")
+        for module, name in entries:
+            parts.append(described(module, name))
+    return "\n\n".join(parts) + "\n"
+
+
+def described(module: str, name: str) -> str:
+    """A section on a module, a class with its public methods, or a function."""
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    if not name:
+        return f"### {module}\n\n{text_of(tree)}"
+    (node,) = (node for node in tree.body if getattr(node, "name", None) == name)
+    assert isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    parts = [f"### {name}", f"`{module}.{name}`", signature_of(node), text_of(node)]
+    if isinstance(node, ast.ClassDef):
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and not member.name.startswith("_") and ast.get_docstring(member):
+                parts += [f"#### {name}.{member.name}", signature_of(member), text_of(member)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """How it is called, as code; of a class, how its objects are made and which fields they have."""
+    if isinstance(node, ast.FunctionDef):
+        if any(isinstance(decorator, ast.Name) and "property" in decorator.id for decorator in node.decorator_list):
+            returned = f": {ast.unparse(node.returns)}" if node.returns else ""
+            return code(f"{node.name}{returned}  # a property")
+        returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        return code(f"{node.name}({wrapped_arguments(node)}){returned}")
+    fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
+    makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
+    lines = [f"{node.name}({wrapped_arguments(maker)})" for maker in makers]
+    return code("\n".join([*lines, *fields])) if lines or fields else ""
+
+
+def wrapped_arguments(node: ast.FunctionDef) -> str:
+    """The arguments of a call, one a line where they are long."""
+    arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("self")
+    if len(arguments) <= 80:
+        return arguments
+    return "\n    " + ",\n    ".join(split_arguments(arguments)) + ",\n"
+
+
+def split_arguments(arguments: str) -> list[str]:
+    """Divides at the commas that stand in no brackets."""
+    parts = [""]
+    depth = 0
+    for character in arguments:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+    """A docstring as Markdown: its sections (Args, Returns, Raises) as lists, its examples as code."""
+    parts = []
+    for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
+        first, _, rest = paragraph.partition("\n")
+        if re.fullmatch(r"(Args|Returns|Raises|Yields):", first):
+            parts.append(f"{first[:-1]}:\n\n{as_list(textwrap.dedent(rest))}")
+        elif all(line.startswith(" ") for line in paragraph.splitlines()):
+            parts.append(f"```text\n{textwrap.dedent(paragraph)}\n```")
+        else:
+            parts.append(paragraph)
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_list(text: str) -> str:
+    """Entries `name: what`, whose lines go on with blanks before them, as a list."""
+    entries: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and entries:
+            entries[-1] += f" {line.strip()}"
+        else:
+            entries.append(re.sub(r"^(\**\w+(?:, \**\w+)*): ", r"`\1`: ", line.strip()))
+    return "\n".join(f"- {entry}" for entry in entries)
+
+
+PAGES = {"docs/flags.md": flags_page, "docs/reference.md": reference_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (ROOT / name).write_text(page(), encoding="utf-8")
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()
