@@ -5,6 +5,7 @@ The loop calls this with plain numbers. Files are the chief's alone; what cannot
 
 import contextlib
 import textwrap
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ class Reporter:
         self.folder, self._chief, self._shown = folder, chief, tuple(shown)
         self.last: dict[str, float] = {}
         self._writer: Any = None
+        self._start = 0
         self._metrics_file = folder / "train_metrics.jsonl"
 
     def resume(self, step: int) -> None:
-        """Drops what was logged of later steps: it will be logged again."""
+        """Drops what was logged of later steps, in train_metrics.jsonl and in TensorBoard: it will be logged again."""
+        self._start = step
         if self._chief:
             keep_steps(self._metrics_file, step)
 
@@ -77,9 +80,17 @@ class Reporter:
         with self._writing_events():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self.folder / "events"))
+                if self._start:
+                    self._drop_later_events()
             with self._writer.as_default():
                 for name, value in values.items():
                     tf.summary.scalar(name, value, step=step)
+
+    def _drop_later_events(self) -> None:
+        """Says where the run goes on; TensorBoard passes over what earlier files have of later steps."""
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        event = tf.compat.v1.Event(step=self._start + 1, session_log=start, wall_time=time.time())
+        tf.raw_ops.ImportEvent(writer=self._writer._resource, event=event.SerializeToString())
 
     @contextlib.contextmanager
     def _writing_events(self) -> Iterator[None]:

@@ -21,7 +21,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from electra_tf2.util.content import DAMAGED, LOOK, is_json, is_markup, is_object, no_text, opened, plain_name
+from electra_tf2.util.content import (
+    DAMAGED,
+    LOOK,
+    another_thing,
+    is_copy,
+    is_json,
+    is_markup,
+    is_object,
+    no_text,
+    opened,
+    plain_name,
+)
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.progress import say
@@ -99,6 +110,8 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
+    if named is not None and another_thing(content[:LOOK].encode()):
+        raise UserError(f"{path} holds {another_thing(content[:LOOK].encode())}")
     if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
@@ -140,7 +153,7 @@ def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         return {}
     if listed := _listed(path):
         return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and not is_copy(entry.name))
     found: dict[str, list[Path]] = {}
     for file in inside:
         if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
