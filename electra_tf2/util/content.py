@@ -98,6 +98,11 @@ def another_thing(start: bytes) -> str:
     return next((what for sign, what in _SIGNATURES.items() if start.startswith(sign)), "")
 
 
+def with_remedy(what: str) -> str:
+    """What a file holds in the place of text, and what to do about it."""
+    return what if "Git LFS" in what else f"{what}; unpack or convert it"
+
+
 def no_text(start: bytes) -> str:
     """Names what a file is by its first bytes, if that is no UTF-8 text, table or document of text; else ""."""
     found = next((what for sign, what in _SIGNATURES.items() if start.startswith(sign)), "")

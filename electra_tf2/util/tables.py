@@ -32,6 +32,7 @@ from electra_tf2.util.content import (
     no_text,
     opened,
     plain_name,
+    with_remedy,
 )
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
@@ -106,7 +107,7 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
         if found := no_text(start):
-            raise UserError(f"{path} is not UTF-8 text: it holds {found}; unpack or convert it")
+            raise UserError(f"{path} is not UTF-8 text: it holds {with_remedy(found)}")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
