@@ -251,6 +251,10 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
                         f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
                         "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
                     )
+                if plain_name(path).endswith(".json") and not holds_lines(path):
+                    raise UserError(
+                        f"corpus file {str(path)!r} holds no JSON lines: give each document a line, its text in a field"
+                    )
                 yield path
     if copies:
         say(f"note: corpus directory {str(root)!r}: {len(copies)} copies of files are passed over: {shown(copies)}")

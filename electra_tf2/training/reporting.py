@@ -5,7 +5,6 @@ The loop calls this with plain numbers. Files are the chief's alone; what cannot
 
 import contextlib
 import textwrap
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import append_json_line, keep_steps, write_json
+from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_json
 from electra_tf2.util.progress import Progress
 
 
@@ -31,14 +30,14 @@ class Reporter:
         self.folder, self._chief, self._shown = folder, chief, tuple(shown)
         self.last: dict[str, float] = {}
         self._writer: Any = None
-        self._start = 0
         self._metrics_file = folder / "train_metrics.jsonl"
 
     def resume(self, step: int) -> None:
         """Drops what was logged of later steps, in train_metrics.jsonl and in TensorBoard: it will be logged again."""
-        self._start = step
         if self._chief:
             keep_steps(self._metrics_file, step)
+            with self._writing_events():
+                self._drop_later_events(step)
 
     def steps(
         self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
@@ -80,17 +79,27 @@ class Reporter:
         with self._writing_events():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self.folder / "events"))
-                if self._start:
-                    self._drop_later_events()
             with self._writer.as_default():
                 for name, value in values.items():
                     tf.summary.scalar(name, value, step=step)
 
-    def _drop_later_events(self) -> None:
-        """Says where the run goes on; TensorBoard passes over what earlier files have of later steps."""
-        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        event = tf.compat.v1.Event(step=self._start + 1, session_log=start, wall_time=time.time())
-        tf.raw_ops.ImportEvent(writer=self._writer._resource, event=event.SerializeToString())
+    def _drop_later_events(self, step: int) -> None:
+        """Writes the files of events anew without what was logged of later steps."""
+        for path in sorted((self.folder / "events").glob("*")):
+            kept = []
+            dropped = False
+            try:
+                for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                    if tf.compat.v1.Event.FromString(record).step > step:
+                        dropped = True
+                    else:
+                        kept.append(record)
+            except tf.errors.DataLossError:
+                dropped = True  # a kill cut its last record
+            if dropped:
+                with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+                    for record in kept:
+                        writer.write(record)
 
     @contextlib.contextmanager
     def _writing_events(self) -> Iterator[None]:

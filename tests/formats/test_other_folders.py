@@ -21,7 +21,7 @@ LOGIN = "<!DOCTYPE html>\n<html><body>Log in</body></html>\n"
 
 @pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack", "pytorch_model.bin"])
 def test_weights_of_others_are_named(tmp_path: Path, name: str) -> None:
-    write_crc_directory(tmp_path / "m", "ElectraModel")
+    write_crc_directory(tmp_path / "m", "ElectraForPreTraining")
     os.rename(tmp_path / "m" / "model.safetensors", tmp_path / "m" / name)
     with pytest.raises(UserError, match=f"m has no model.safetensors; {name} is .* save_pretrained"):
         read_model(tmp_path / "m")
@@ -29,8 +29,8 @@ def test_weights_of_others_are_named(tmp_path: Path, name: str) -> None:
 
 def test_a_hubs_cache_its_names_and_folders_in_folders_say_what_to_give(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_crc_directory(tmp_path / "models--a--b" / "snapshots" / "0a1b", "ElectraModel")
-    write_crc_directory(tmp_path / "old" / "0_Transformer", "ElectraModel")
+    write_crc_directory(tmp_path / "models--a--b" / "snapshots" / "0a1b", "ElectraForPreTraining")
+    write_crc_directory(tmp_path / "old" / "0_Transformer", "ElectraForPreTraining")
     for path, said in (
         ("models--a--b", "snapshots/0a1b"),
         ("old", "give old/0_Transformer"),
@@ -43,7 +43,7 @@ def test_a_hubs_cache_its_names_and_folders_in_folders_say_what_to_give(tmp_path
 
 @pytest.mark.parametrize(("content", "what"), [(POINTER, "a pointer of Git LFS"), (LOGIN, "a web page")])
 def test_what_stands_in_a_files_place_is_named(tmp_path: Path, content: str, what: str) -> None:
-    write_crc_directory(tmp_path / "m", "ElectraModel")
+    write_crc_directory(tmp_path / "m", "ElectraForPreTraining")
     for name in ("vocab.txt", "config.json", "model.safetensors"):
         path = tmp_path / "m" / name
         kept = path.read_bytes()

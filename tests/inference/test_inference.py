@@ -357,7 +357,7 @@ def test_a_model_is_its_path_and_options(model: electra.Model, tmp_path: Path) -
         assert again.precision == "bfloat16"
         np.testing.assert_array_equal(again.embed("a text"), loaded.embed("a text"))
     with pytest.raises(UserError, match="was not made by load"):
-        pickle.dumps(model)
+        pickle.dumps(electra.Model(model.source))
 
 
 def test_a_forked_process_is_told_to_load_its_own(model: electra.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,8 +398,10 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     for odd in odd_arguments:
         with pytest.raises(UserError, match=re.escape(f"path is a path or the name of a shipped model, not {odd!r}")):
             electra.load(odd)
-        with pytest.raises(UserError, match="fill: a text is needed"):
+        with pytest.raises(UserError, match="a text or a list of texts is needed"):
             model.fill(odd)
+        with pytest.raises(UserError, match="fill: a text is needed"):
+            model.fill([odd])
     no_lists: list[Any] = [None, (text for text in TEXTS), {"a": "b"}, b"text"]
     calls: list[Any] = [model.states, model.score, model.replaced, chunk.predict]
     for odd, call in itertools.product(no_lists, calls):
