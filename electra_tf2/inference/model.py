@@ -200,12 +200,12 @@ class Model:
         )
 
     @overload
-    def states(self, texts: str) -> States: ...
+    def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]
 
     @overload
-    def states(self, texts: list[Text] | tuple[Text, ...]) -> list[States]: ...
+    def states(self, texts: Sequence[Text]) -> list[States]: ...
 
-    def states(self, texts: str | list[Text] | tuple[Text, ...]) -> States | list[States]:
+    def states(self, texts: str | Sequence[Text]) -> States | list[States]:
         """The vectors of a text, or of several texts or pairs of texts; longer ones are cut at 512 tokens, with a
         warning (LongTexts)."""
         _check_process()

@@ -540,3 +540,11 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
 def test_a_name_that_no_file_can_have(tmp_path):
     with pytest.raises(UserError, match=r"model 'x{50,}.* is no name and no path: the name is too long"):
         support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})
+
+
+def test_what_follows_from_a_home_folder_is_expanded(tmp_path, monkeypatch):
+    """Else the results of a model in "~" lay in a folder of that name."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = support.FinetuningConfig.from_dict({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
+    paths = (config.data_dir, config.results_dir, config.results_txt, config.raw_data_dir, config.model_dir)
+    assert all(path.startswith(str(tmp_path)) for path in paths), paths
