@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_what_stands_in_a_files_place_is_named(tmp_path: Path, content: str, wha
             read(tmp_path / "a.txt", "hparams")
 
 
-def sentence_folder(folder: Path, kinds: list[str], pooling: dict[str, object], **files: dict[str, object]) -> Path:
+def sentence_folder(folder: Path, kinds: list[str], pooling: dict[str, Any], **files: dict[str, Any]) -> Path:
     (folder / "1_Pooling").mkdir(parents=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     modules = [

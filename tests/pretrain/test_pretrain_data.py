@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from types import SimpleNamespace
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -278,7 +279,7 @@ def test_a_resume_in_any_window_reads_on_where_it_stopped(monkeypatch):
     monkeypatch.setattr(pretrain_data, "WINDOW_SHARDS", 3)
     counts = [4, 1, 3, 2, 5, 2, 1]
     files = [f"shard {number}" for number in range(len(counts))]
-    records = SimpleNamespace(counts=counts, files=files, total=sum(counts), checked=lambda names: names)
+    records: Any = SimpleNamespace(counts=counts, files=files, total=sum(counts), checked=lambda names: names)
 
     def read(position, number):  # (shards, number) of the records that follow, each window's in one order
         rows = []
