@@ -33,6 +33,7 @@ from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import checked, closest, free_on_resume, layered, shapes_model
+from electra_tf2.util.output import delimiter_of_output, encoded_output
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_bytes, read_json
 from electra_tf2.util.recipes import recipe_names
@@ -126,6 +127,7 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
 def label(given: dict[str, Any], source: str) -> int:
     """--predict; where the answers go to standard output, everything else goes to standard error."""
     output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
+    delimiter = "" if output == "-" else delimiter_of_output(output)
     if source != "-" and not Path(source).is_fifo():  # a pipe is read once
         read_bytes(source, "--predict")
     if output != "-":
@@ -143,7 +145,7 @@ def label(given: dict[str, Any], source: str) -> int:
         import_tensorflow()
         from electra_tf2.inference.predictor import predict
 
-        answers = predict(config, folder, names[0], source, Path(output).suffix)
+        answers = predict(config, folder, names[0], source, delimiter)
     if output == "-":
         if isinstance(sys.__stdout__, io.TextIOWrapper):
             sys.__stdout__.reconfigure(encoding="utf-8")  # whatever a terminal shows: it is a file for others to read
@@ -151,7 +153,7 @@ def label(given: dict[str, Any], source: str) -> int:
     else:
         if os.path.isfile(output):
             print(f"note: {output} was there and is replaced", file=sys.stderr)
-        write_atomically(output, answers)
+        write_atomically(output, encoded_output(output, answers))
         say(f"labelled {source}: {output}")
     return 0
 

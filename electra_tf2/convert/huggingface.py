@@ -145,6 +145,7 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
         pair=f"{CLS}:0 $A:0 {SEP}:0 $B:{segments - 1} {SEP}:{segments - 1}",
         special_tokens=[(token, tokens.index(token)) for token in (CLS, SEP)],
     )
+    tokenizer.enable_truncation(max_length)  # for programs that read this file alone; transformers sets its own
     write_atomically(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
     write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
     settings: dict[str, Any] = {

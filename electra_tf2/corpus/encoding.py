@@ -68,13 +68,12 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
       max_length: tokens of a row, at most, special ones included.
 
     Raises:
-      UserError: `texts` is no list, or one of it is neither a text nor a pair.
+      UserError: `texts` is neither a text nor a list, or one of it is neither a text nor a pair.
 
     Warns:
       LongTexts: some were cut.
     """
-    refuse_single(texts)
-    pairs = [_parts(text) for text in texts]
+    pairs = [_parts(text) for text in listed(texts)]
     pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
     rows = [pack(list(itertools.islice(pieces, len(pair))), tokenizer.special, max_length) for pair in pairs]
     warn_of_cut([row.cut for row in rows], max_length)
@@ -150,12 +149,25 @@ def of_rows(
         yield places, function(*inputs).numpy(), inputs.lengths
 
 
-def refuse_single(texts: object) -> None:
-    """Raises UserError unless `texts` is a list or another sequence; a string is one of its characters, too."""
-    if isinstance(texts, (str, bytes)):
-        raise UserError(f"a list of texts is needed, got a single one: {shown(texts)}")
-    if not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")) or isinstance(texts, Mapping):
-        raise UserError(f"a list of texts is needed, got {shown(texts)}")
+def listed(texts: Any) -> list[Any]:
+    """The texts that a call from Python was given, a single one or several, as a list; all calls take them here.
+
+    Raises:
+      UserError: something else, which may look like a list: a table iterates over the names of its columns.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    for columns in ("columns", "column_names"):  # of pandas and polars, of Arrow and `datasets`
+        names = getattr(texts, columns, None)
+        if names is not None and hasattr(texts, "__getitem__"):
+            raise UserError(f"a list of texts is needed, got a table: give one of its columns, {shown(list(names))}")
+    is_sequence = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
+    if not is_sequence or isinstance(texts, (Mapping, bytes)):
+        raise UserError(f"a text or a list of texts is needed, got {shown(texts)}")
+    axes = getattr(texts, "ndim", 1)
+    if axes != 1:
+        raise UserError(f"a list of texts is needed, got an array of {axes} axes: give one column or row of it")
+    return list(texts)
 
 
 def _parts(text: object) -> Sequence[str]:

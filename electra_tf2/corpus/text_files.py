@@ -5,7 +5,7 @@ time, because a Python loop over the tokens of a corpus would take longer than e
 TensorFlow is imported. What a corpus file may be:
 
   - text, one paragraph or sentence a line, a blank line between documents: any name without a known suffix;
-  - JSON lines, one document a line with its text in a field ("text"): .jsonl or .ndjson;
+  - JSON lines, one document a line with its text in a field ("text"): .jsonl or .ndjson, or .json by a look inside;
   - either of them compressed: .gz, .bz2, .xz, .zst added to the name;
   - a table with a document a row, its text in a column of that name: .parquet, or .arrow as `datasets` saves them;
   - of OpenWebText, an archive of text files with one document each: urlsf_subset*.xz, and no other file.
@@ -29,19 +29,21 @@ from electra_tf2.util.content import (
     DAMAGED,
     LOOK,
     decompressed,
+    holds_lines,
     is_compressed,
+    is_copy,
     is_json,
     is_markup,
     no_text,
     plain_name,
-    says_lines,
 )
-from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.progress import say
 from electra_tf2.util.reading import parse_json
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
-    ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
+    ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
     ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord", ".tgz", ".tsv", ".txz", ".warc", ".wet", ".xml", ".z", ".zip",
 )  # fmt: skip
 _ARCHIVES = "urlsf_subset*.xz"
@@ -112,7 +114,7 @@ class Corpus(NamedTuple):
         """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":
             return None
-        if says_lines(name):
+        if holds_lines(Path(self.directory) / name):
             return "line"
         return "blank line" if self.blanks_separate_docs else None
 
@@ -139,7 +141,7 @@ class Corpus(NamedTuple):
         return self._read_lines(path, 0 if whole else start, sys.maxsize if whole else end, block_bytes)
 
     def _read_lines(self, path: Path, start: int, end: int, block_bytes: int) -> Iterator[TextBlock]:
-        json_lines = says_lines(path)
+        json_lines = holds_lines(path)
         position, line_number = start, 1
         with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
@@ -232,6 +234,7 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise UserError(f"corpus directory {error.filename!r} cannot be read: {reason(error)}")
 
+    copies: list[str] = []
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [name for name in folders if recursive and not name.startswith(".")]
         for link in (path for name in folders if (path := Path(folder, name)).is_symlink()):
@@ -240,13 +243,21 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
         for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in tables.NOT_DATA):
             if not path.exists():
                 raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
-            if path.is_file() and not tables.is_left_over(path):
+            if is_copy(path.name):
+                copies.append(path.name)
+            elif path.is_file() and not tables.is_left_over(path):
                 if plain_name(path).endswith(_NOT_TEXT):
                     raise UserError(
                         f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
                         "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
                     )
+                if plain_name(path).endswith(".json") and not holds_lines(path):
+                    raise UserError(
+                        f"corpus file {str(path)!r} holds no JSON lines: give each document a line, its text in a field"
+                    )
                 yield path
+    if copies:
+        say(f"note: corpus directory {str(root)!r}: {len(copies)} copies of files are passed over: {shown(copies)}")
 
 
 @contextlib.contextmanager

@@ -47,6 +47,40 @@ def vocabulary_hparams(path: str) -> dict[str, int]:
     return {"vocab_size": len(load_vocab(path))} if is_file(path) else {}
 
 
+_OTHER_WEIGHTS = {
+    "pytorch_model.bin": "a pickle",
+    "tf_model.h5": "weights of transformers' TensorFlow classes",
+    "flax_model.msgpack": "weights of transformers' Flax classes",
+    "model.onnx": "a program",
+}
+
+
+def what_lies_at(path: str | Path) -> str:
+    """Says what lies in the place of a model of ours and how to make one of it; "" where nothing is known.
+
+    Every reader of models ends its message with this where it finds no weights.
+    """
+    folder = Path(path)
+    for name, what in _OTHER_WEIGHTS.items():
+        if (folder / name).is_file():
+            return (
+                f"{name} is {what}, which is not read: load it with transformers and save it again with "
+                "save_pretrained, which writes safetensors"
+            )
+    snapshots = sorted((folder / "snapshots").glob("*/config.json"))
+    if snapshots:
+        return f"it is a hub's cache: give the folder of a snapshot, {snapshots[-1].parent}"
+    inner = sorted(folder.glob("*/config.json"))
+    if inner:
+        return f"a folder in it has a config.json: give {inner[0].parent}"
+    words = str(path).split("/")
+    if len(words) == 2 and all(words) and not folder.parent.exists():
+        return (
+            f"models of hubs are not downloaded: `hf download {path} --local-dir hf/{words[1]}`, then give that folder"
+        )
+    return ""
+
+
 def located(path: str) -> str:
     """Path of a model: as it is where something is there, or else the folder of the shipped model of that name.
 

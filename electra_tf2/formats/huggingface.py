@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.huggingface_config import class_of, labels_of
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, read_tensors
@@ -316,11 +317,8 @@ def load_tensors(folder: Path) -> dict[str, np.ndarray]:
     paths = _listed_in(index) if is_file(index) else [folder / FILE_NAME]
     lacking = next((path.name for path in paths if not is_file(path)), None)
     if lacking is not None:
-        old = (
-            "; pytorch_model.bin is a pickle, which is not read: save it again with transformers' save_pretrained, "
-            "which writes safetensors"
-        )
-        raise UserError(f"{folder} has no {lacking}{old if (folder / 'pytorch_model.bin').is_file() else ''}")
+        known = what_lies_at(folder)
+        raise UserError(f"{folder} has no {lacking}{'; ' * bool(known)}{known}")
     tensors: dict[str, np.ndarray] = {}
     for path in paths:
         tensors |= {_todays_name(name): value for name, value in read_tensors(path, _BUFFERS).items()}

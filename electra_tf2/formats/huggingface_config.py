@@ -13,12 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, added_tokens, is_wordpiece, load_tokens
+from electra_tf2.corpus.vocabulary import (
+    SPECIAL_TOKENS,
+    TOKENIZER_FILE,
+    SpecialIds,
+    added_tokens,
+    is_wordpiece,
+    load_tokens,
+)
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import checked
-from electra_tf2.util.reading import read_json, typed
+from electra_tf2.util.reading import field, read_json, typed
 
 # Fields that have one name in their configurations and in ours (Architecture).
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -66,7 +73,8 @@ _SWITCHES = {
 }  # fmt: skip
 _MOST_LAYERS = 1000  # more would be listed one by one before a tensor is missed
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?"  # that divide text as BERT's does
+# That divide text as BERT's does; of others whose names end in BertTokenizer (RemBert) some do not.
+_TOKENIZERS = r"(Electra|Bert|ConvBert|DistilBert|MobileBert|RetriBert|SqueezeBert|VisualBert)Tokenizer(Fast)?"
 
 
 class Casing(NamedTuple):
@@ -160,6 +168,67 @@ def _layer_types(layers: int, period: int) -> list[str]:
     return [_SLIDING if layer % period else _FULL for layer in range(layers)]
 
 
+def _added_tokens(slow: dict[str, Any], fast: dict[str, Any], added: dict[str, Any]) -> list[str]:
+    """Tokens that transformers finds in a text before it is divided into words, but for BERT's own."""
+    found = list(added) + list(slow.get("never_split") or [])
+    for entry in (slow.get("added_tokens_decoder") or {}).values():
+        found.append(entry.get("content"))
+    for entry in [*(fast.get("added_tokens") or []), *(slow.get("additional_special_tokens") or [])]:
+        found.append(entry.get("content") if isinstance(entry, dict) else entry)
+    own = {slow.get(f"{name}_token") for name in SpecialIds._fields if isinstance(slow.get(f"{name}_token"), str)}
+    return sorted({str(token) for token in found} - {*SPECIAL_TOKENS} - own)
+
+
+_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+_POOLINGS = {"cls_token": "cls", "mean_tokens": "mean"}
+
+
+def pooling_in(folder: Path) -> str:
+    """How sentence-transformers makes a vector of the states of a folder's encoder, as its modules say; "" where the
+    folder is none of that program's.
+
+    Raises:
+      UserError: names the module, pooling or prompt that would be left out.
+    """
+    modules = folder / "modules.json"
+    if not modules.is_file():
+        return ""
+    pooling = "mean"
+    for module in read_json(modules, "modules", list):
+        kind = field(module, "type", str, str(modules)).rpartition(".")[2]
+        path = folder / field(module, "path", str, str(modules))
+        if kind == "Pooling":
+            pooling = _pooling_of_module(path / "config.json")
+        elif kind not in ("Transformer", "Normalize"):
+            raise UserError(f"{modules}: a module of the kind {kind} is not read ({path}), so vectors would be others")
+    said = folder / "config_sentence_transformers.json"
+    if said.is_file():
+        config = read_json(said, "configuration")
+        name = config.get("default_prompt_name")
+        if name and (config.get("prompts") or {}).get(name):
+            raise UserError(
+                f"{said}: the prompt {shown(name)} before every text is not read, so vectors would be others"
+            )
+    return pooling
+
+
+def _pooling_of_module(path: Path) -> str:
+    config = read_json(path, "pooling")
+    modes = [mode for mode in _MODES if config.get(f"pooling_mode_{mode}")]
+    if "pooling_mode" in config:  # of newer versions
+        modes = [{"cls": "cls_token", "mean": "mean_tokens"}.get(config["pooling_mode"], str(config["pooling_mode"]))]
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise UserError(f"{path}: pooling by {' and '.join(modes) or 'nothing'} is not read, by mean or cls alone")
+    return _POOLINGS[modes[0]]
+
+
+def longest_in(folder: Path) -> int | None:
+    """The length at which sentence-transformers cuts texts, as the folder says."""
+    path = folder / "sentence_bert_config.json"
+    longest = read_json(path, "configuration").get("max_seq_length") if path.is_file() else None
+    return longest if type(longest) is int and longest > 2 else None
+
+
 def casing_of(folder: Path) -> Casing:
     """Reads a WordPiece tokenizer's casing as transformers does.
 
@@ -194,6 +263,9 @@ def casing_of(folder: Path) -> Casing:
         switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
         switches["clean_text"] = normalizer.get("clean_text", True)
     problems += [f"{name} false" for name, on in switches.items() if not on]
+    added = _added_tokens(slow, fast, _json(folder / "added_tokens.json"))
+    if added:
+        problems.append(f"tokens beside the vocabulary's that stand for themselves in text: {shown(added)}")
     if casing.strip_accents and not casing.do_lower_case:
         problems.append("strip_accents true for text that is not lower-cased")
     if problems:

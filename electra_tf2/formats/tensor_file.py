@@ -4,6 +4,7 @@ The file of weights of every folder that is written, ours and Hugging Face's. Ne
 PyTorch; bfloat16 arrays are those of `ml_dtypes`.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from electra_tf2.util.content import LOOK, another_thing
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing
 
@@ -57,6 +59,10 @@ def read_tensors(path: str | os.PathLike[str], but: tuple[str, ...] = ()) -> dic
                     raise UserError(f"{path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
                 found[name] = finite(np.asarray(file.get_tensor(name), np.float32), name, str(path))
     except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            another = another_thing(file.read(LOOK))
+            if another:
+                raise UserError(f"{path} holds {another}") from None
         raise UserError(f"{path} is no readable safetensors file: {error}") from None
     return found
 

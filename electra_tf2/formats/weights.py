@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.formats import checkpoint_files
+from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
@@ -69,6 +70,9 @@ def find_checkpoint(path: str) -> str:
     folder, holds = where if where.is_dir() else where.parent, "does not exist"
     if folder.is_dir():
         holds = f"holds {', '.join(sorted(file.name for file in folder.iterdir())[:10]) or 'nothing'}"
+    known = what_lies_at(path)
+    if known:
+        raise UserError(f"no checkpoint at {path!r}: {known}")
     raise UserError(
         f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
         f"{folder} {holds}."

@@ -12,6 +12,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats.huggingface_config import pooling_in
 from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
 from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
@@ -125,5 +126,8 @@ def embeds(model: StoredModel) -> bool:
 
 
 def pooling_of(model: StoredModel) -> str:
-    """How a model makes one vector of a text: as it was trained, or the mean of all tokens' states where it was not."""
-    return model.hparams["classifier_pooling"] if embeds(model) else "mean"
+    """How a model makes one vector of a text: as it was trained, as its folder says (sentence-transformers'), or the
+    mean of all tokens' states. Raises UserError where its folder says what is not read."""
+    if embeds(model):
+        return model.hparams["classifier_pooling"]
+    return pooling_in(model.folder) or "mean"

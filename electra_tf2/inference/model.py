@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_single, rows_of, windows_of
+from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, rows_of, windows_of
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
+from electra_tf2.formats.huggingface_config import longest_in
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
@@ -32,6 +33,21 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
+_process: int | None = None  # in which TensorFlow was first used here
+
+
+def _check_process() -> None:
+    """Raises UserError in a process that was forked from one in which models were loaded: TensorFlow's threads stay
+    behind, so the first call would wait for ever."""
+    if _process not in (None, os.getpid()):
+        raise UserError(
+            "this process was forked from one that had loaded a model, whose threads do not come along: load models "
+            "in each process (gunicorn without --preload), or start processes by multiprocessing's spawn"
+        )
+
+
+def _again(path: str, options: dict[str, Any]) -> "Model":
+    return load(path, **options)
 
 
 def _item(found: tuple[Any, ...], key: Any) -> Any:
@@ -121,6 +137,7 @@ def load(
       UserError: there is no model that can be read (the message says what was looked for), the model's own files
         answer what an argument says, or the precision is unknown.
     """
+    _check_process()
     if precision not in PRECISIONS:
         raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
     for name, value in (("path", path), ("generator", generator)):
@@ -132,7 +149,18 @@ def load(
         where = located(os.fspath(generator))
         own = "vocab_file" in find_model(where).says  # its own files say which
         source = with_generator(source, read_model(where, Given(None if own else vocab_file)))
-    return Model(source, precision)
+    model = Model(source, precision)
+    model._loaded = (
+        os.path.abspath(source.path),
+        {
+            "generator": None if generator is None else os.path.abspath(where),
+            "vocab_file": vocab_file and os.path.abspath(vocab_file),
+            "num_attention_heads": num_attention_heads,
+            "pairs": pairs,
+            "precision": precision,
+        },
+    )
+    return model
 
 
 class Model:
@@ -142,12 +170,17 @@ class Model:
     describes the network. tokenizer: text to wordpieces.
     """
 
+    _loaded: tuple[str, dict[str, Any]] | None = None  # path and options of `load`
+
     def __init__(self, source: StoredModel, precision: str = "float32") -> None:
+        global _process
+        _check_process()
+        _process = os.getpid()
         self.source, self.precision = source, precision
         self.config = config_of(source)
         self.tokenizer = source.tokenizer()
         self.network = make_network(source, precision)
-        self.max_length = min(512, source.architecture.max_position_embeddings)
+        self.max_length = min(512, source.architecture.max_position_embeddings, longest_in(source.folder) or 512)
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
         self._fill = graph_of_any_shape(self.network.token_logits)
@@ -155,16 +188,31 @@ class Model:
         self._scorers: dict[tuple[str, float | None], Scorer] = {}
         self._predictor: Predictor | None = None
 
+    def __reduce__(self) -> Any:
+        """A copy, or a pickle in another process, is loaded anew: a model is its path and options."""
+        if self._loaded is None:
+            raise UserError(f"{self!r} was not made by load, so it cannot be copied or pickled")
+        return _again, self._loaded
+
     def __repr__(self) -> str:
         a = self.source.architecture
         layers = counted(a.num_hidden_layers, "layer")
         return f"<{self.source.origin}: {layers} of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
 
-    def states(self, texts: Sequence[Text]) -> list[States]:
-        """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens, with a warning (LongTexts)."""
+    @overload
+    def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def states(self, texts: Sequence[Text]) -> list[States]: ...
+
+    def states(self, texts: str | Sequence[Text]) -> States | list[States]:
+        """The vectors of a text, or of several texts or pairs of texts; longer ones are cut at 512 tokens, with a
+        warning (LongTexts)."""
+        _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
         found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
-        return [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
+        states = [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
+        return states[0] if isinstance(texts, str) else states
 
     @property
     def pooling(self) -> str:
@@ -191,7 +239,8 @@ class Model:
             raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
         if pooling not in self._vectors:
             self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
-        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
+        _check_process()
+        rows = rows_of(self.tokenizer, texts, self.max_length)
         found = np.zeros([len(rows), self.width], np.float32)
         for places, vectors, _ in of_rows(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
             found[places] = vectors
@@ -215,14 +264,14 @@ class Model:
         Raises:
           UserError: the model does not detect replaced tokens.
         """
+        _check_process()
         if self.network.detector is None:
             raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
-        listed = [texts] if isinstance(texts, str) else texts
-        refuse_single(listed)
-        wrong = next((text for text in listed if not isinstance(text, str)), None)
+        all_texts = listed(texts)
+        wrong = next((text for text in all_texts if not isinstance(text, str)), None)
         if wrong is not None:
             raise UserError(f"replaced: texts are needed, got {shown(wrong)}")
-        special, tokenized = self.tokenizer.special, self.tokenizer.located(list(map(undivided, listed)))
+        special, tokenized = self.tokenizer.special, self.tokenizer.located(list(map(undivided, all_texts)))
         windows = [windows_of(text.ids, special, self.max_length) for text in tokenized]
         rows = [window.row for of_text in windows for window in of_text]
         values, found = iter(at_tokens(self._replaced, rows, special, _BATCH)), []
@@ -235,16 +284,32 @@ class Model:
             found.append([Replaced(token, probability, start, end) for token, probability, (start, end) in pieces])
         return found[0] if isinstance(texts, str) else found
 
-    def fill(self, text: str, top: int = 5) -> list[list[Suggestion]]:
+    @overload
+    def fill(self, texts: str, top: int = 5) -> list[list[Suggestion]]: ...
+
+    @overload
+    def fill(self, texts: list[str] | tuple[str, ...], top: int = 5) -> list[list[list[Suggestion]]]: ...
+
+    def fill(
+        self, texts: str | list[str] | tuple[str, ...], top: int = 5
+    ) -> list[list[Suggestion]] | list[list[list[Suggestion]]]:
         """The `top` most probable wordpieces for each [MASK] in a text, in order.
+
+        Args:
+          texts: a text, or several, which give a list each.
 
         Raises:
           UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
         """
+        _check_process()
+        suggestions = [self._filled(text, top) for text in listed(texts)]
+        return suggestions[0] if isinstance(texts, str) else suggestions
+
+    def _filled(self, text: str, top: int) -> list[list[Suggestion]]:
         if not isinstance(text, str):
             raise UserError(f"fill: a text is needed, got {shown(text)}")
         if MASK not in text:
-            raise UserError(f"fill: there is no {MASK} in {text!r}")
+            raise UserError(f"fill: there is no {MASK} in {shown(text, 60)}")
         if not 1 <= top <= len(self.tokenizer):
             raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
         special = self.tokenizer.special
@@ -269,12 +334,13 @@ class Model:
 
     def score(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         batch_size: int = _BATCH,
         mask_prob: float | None = None,
         method: str = "likelihood",
-    ) -> np.ndarray:
-        """Scores texts, float32 [texts]: by default the sum over wordpieces of log p(token | the others).
+    ) -> Any:
+        """Scores texts, float32 [texts], or a single one, a number: by default the sum over wordpieces of
+        log p(token | the others).
 
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
         in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
@@ -290,8 +356,10 @@ class Model:
         Raises:
           UserError: the model's numbers are no probabilities, or mask_prob is no share.
         """
+        _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
-        return self.scorer(method, mask_prob).scores(rows, batch_size)
+        scores = self.scorer(method, mask_prob).scores(rows, batch_size)
+        return scores[0] if isinstance(texts, str) else scores
 
     def scorer(self, method: str = "likelihood", mask_prob: float | None = None) -> Scorer:
         """Makes the scorer of `score`, once; its `note` warns of unusual scores. Arguments and errors as in `score`."""
@@ -300,13 +368,19 @@ class Model:
             self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)
         return self._scorers[key]
 
-    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]:
+    @overload
+    def predict(self, texts: str, task: str | None = None) -> Answer: ...
+
+    @overload
+    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]: ...
+
+    def predict(self, texts: str | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them, in the
         precision of its run.
 
         Args:
-          texts: each a text, a pair of texts (two sentences; question and context), a list of words (tagging), or an
-            object as a line of the task's .jsonl files.
+          texts: a text, or several: each a text, a pair of texts (two sentences; question and context), a list of words
+            (tagging), or an object as a line of the task's .jsonl files.
           task: name of the task, of a model that learned several; default: the first.
 
         Raises:
@@ -315,15 +389,18 @@ class Model:
         Warns:
           LongTexts: some were cut; tags and answers are found in windows of the whole text.
         """
+        _check_process()
         if self._predictor is None:
             from electra_tf2.inference.predictor import Predictor
 
             self._predictor = Predictor(self.source, self.tokenizer)
-        return [Answer(answer) for answer in self._predictor(texts, task)]
+        answers = [Answer(answer) for answer in self._predictor(texts, task)]
+        return answers[0] if isinstance(texts, str) else answers
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states
         [B, L, H] out. `trainable`, `training=`, `fit`, `summary` and saving work as with any other."""
+        _check_process()
         model = EncoderModel.from_architecture(self.source.architecture, self.precision)
         assign(model.trainable_variables, self.source.weights)
         return model

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.encoding import LongTexts, refuse_single, warn_of_cut
+from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.model import FinetuningModel
@@ -30,7 +30,6 @@ from electra_tf2.util.progress import say, track
 from electra_tf2.util.tables import Row, Table
 
 _NO_TEXT = {"error": "an empty text"}
-_TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Predictor:
@@ -57,10 +56,10 @@ class Predictor:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
         number = names.index(name) if name else 0
         task = self.tasks[number]
-        refuse_single(texts)
-        if not len(texts):
+        all_texts = listed(texts)
+        if not all_texts:
             return []
-        split = task.parse([task.row_of(text) for text in texts], "texts")
+        split = task.parse([task.row_of(text) for text in all_texts], "texts")
         warn_of_cut(split.cut, task.longest_text)
         return task.answers(split, self.predictions(number, split))
 
@@ -122,8 +121,9 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     return rows, task.split_of(examples, "new") if examples else None, empty
 
 
-def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, suffix: str = ".jsonl") -> str:
-    """Labels a file with the model in a folder: every row with the task's answer, in a table if the suffix is one's."""
+def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
+    """Labels a file with the model in a folder: every row with the task's answer, as a table with a delimiter between
+    its cells, or as JSON lines."""
     tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(folder), tokenizer, config)
     number = config.task_names.index(task_name)
@@ -142,5 +142,4 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
         more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
         say(f"WARNING: {table.where(min(empty))}{more}: an empty text, so no answer")
     pairs = [(row.values, _NO_TEXT if row.line in empty else next(answers)) for row in rows]
-    delimiter = _TABLES.get(suffix.lower())
     return labelled_table(pairs, delimiter) if delimiter else labelled_lines(pairs)

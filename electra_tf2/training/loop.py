@@ -24,6 +24,9 @@ from electra_tf2.training.task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 
+# Of schedulers and terminals: Slurm sends what --signal names, submitit SIGUSR1, the end of an ssh session SIGHUP.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+
 
 class LoopSchedule(NamedTuple):
     """When things happen, in steps."""
@@ -116,7 +119,7 @@ class Trainer:
     # The host's side.
 
     def train(self) -> int:
-        """Trains to `num_train_steps`. Returns 0, or 143 or 130 if a SIGTERM or SIGINT stopped it after saving. Raises
+        """Trains to `num_train_steps`. Returns 0, or 128 and the signal's number if one stopped it after saving. Raises
         UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written."""
         schedule, start = self.schedule, self.current_step
         self._start = start
@@ -280,7 +283,12 @@ class Trainer:
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {}
+        for number in _SIGNALS:
+            # What is ignored stays so: SIGHUP under nohup means that the run shall survive the terminal.
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            previous[number] = signal.signal(number, self._on_signal)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import append_json_line, keep_steps, write_json
+from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_json
 from electra_tf2.util.progress import Progress
 
 
@@ -33,9 +33,11 @@ class Reporter:
         self._metrics_file = folder / "train_metrics.jsonl"
 
     def resume(self, step: int) -> None:
-        """Drops what was logged of later steps: it will be logged again."""
+        """Drops what was logged of later steps, in train_metrics.jsonl and in TensorBoard: it will be logged again."""
         if self._chief:
             keep_steps(self._metrics_file, step)
+            with self._writing_events():
+                self._drop_later_events(step)
 
     def steps(
         self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
@@ -80,6 +82,24 @@ class Reporter:
             with self._writer.as_default():
                 for name, value in values.items():
                     tf.summary.scalar(name, value, step=step)
+
+    def _drop_later_events(self, step: int) -> None:
+        """Writes the files of events anew without what was logged of later steps."""
+        for path in sorted((self.folder / "events").glob("*")):
+            kept = []
+            dropped = False
+            try:
+                for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                    if tf.compat.v1.Event.FromString(record).step > step:
+                        dropped = True
+                    else:
+                        kept.append(record)
+            except tf.errors.DataLossError:
+                dropped = True  # a kill cut its last record
+            if dropped:
+                with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+                    for record in kept:
+                        writer.write(record)
 
     @contextlib.contextmanager
     def _writing_events(self) -> Iterator[None]:

@@ -30,11 +30,14 @@ _SIGNATURES = {  # first bytes of files whose name may not say what they are
     b"\x1f\x8b": "data compressed by gzip", b"BZh": "data compressed by bzip2",
     b"\xfd7zXZ": "data compressed by xz", b"\x28\xb5\x2f\xfd": "data compressed by zstd",
     b"PK\x03\x04": "a zip archive (or a spreadsheet)", b"\xd0\xcf\x11\xe0": "a document of old office programs",
+    b"version https://git-lfs": "a pointer of Git LFS, not the file itself (`git lfs pull` fetches it)",
     b"PAR1": "a parquet table", b"ARROW1": "an Arrow table", b"%PDF": "a PDF document",
 }  # fmt: skip
 _MARKUP = re.compile(r"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
 _JSON = re.compile(r"\[\s*\{\s*[\"}]|\{\s*\n\s*\"")  # a list of objects, an object over several lines
 _CUT_JSON = re.compile(r"\{\s*\"[^\"]*\"\s*:[^\n]*$")  # an object whose line is longer than what was read
+_WEB_PAGE = re.compile(rb"\s*<(!doctype html|html)\b", re.IGNORECASE)
+_COPIES = (".bak", ".orig", ".rej", ".swo", ".swp", ".tmp", ".part", ".crdownload")  # of editors and of half a download
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _MANY_NULS, _FEW = 0.01, 0.1  # shares of NULs, and of bytes that are not UTF-8, in what may be text
 
@@ -66,6 +69,38 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Opens a file to read its content. Errors, one of `DAMAGED`, are for the caller to tell."""
     with open(path, "rb") as raw, decompressed(raw, path) as stream:
         yield stream
+
+
+def holds_lines(path: str | os.PathLike[str]) -> bool:
+    """Tells whether each line of a file is a JSON object: by its name, or called .json by a look inside (C4's)."""
+    if says_lines(path):
+        return True
+    if not plain_name(path).endswith(".json"):
+        return False
+    try:
+        with opened(path) as file:
+            first = file.readline(LOOK)
+    except (*DAMAGED, ValueError):
+        return False  # who reads it says what is wrong
+    is_cut = not first.endswith(b"\n") and len(first) == LOOK
+    return is_object(first) or (is_cut and first.lstrip().startswith(b"{"))
+
+
+def is_copy(name: str) -> bool:
+    """Tells whether a file is what an editor or a half-done download leaves beside the file that is meant."""
+    return name.endswith(("~", *_COPIES)) or (name.startswith("#") and name.endswith("#"))
+
+
+def another_thing(start: bytes) -> str:
+    """Names what plainly stands in the place of a file of any format: a pointer, a web page, an archive; else ""."""
+    if _WEB_PAGE.match(start):
+        return "a web page (of a login, say): download the file again"
+    return next((what for sign, what in _SIGNATURES.items() if start.startswith(sign)), "")
+
+
+def with_remedy(what: str) -> str:
+    """What a file holds in the place of text, and what to do about it."""
+    return what if "Git LFS" in what else f"{what}; unpack or convert it"
 
 
 def no_text(start: bytes) -> str:

@@ -141,10 +141,10 @@ def _has_ended(process: int) -> bool:
     return False
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a text file whole or not at all. Raises UserError as `writing`."""
+def write_atomically(path: str | os.PathLike[str], text: str | bytes) -> None:
+    """Writes a file whole or not at all, text as UTF-8. Raises UserError as `writing`."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
 def write_json(path: str | os.PathLike[str], value: Any, sort_keys: bool = True) -> None:

@@ -207,7 +207,11 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: unknown names, wrong types, values out of range: all of them in one message.
     """
-    result, problems = _check(config_class, with_home(layered(config_class, values)))
+    layers = with_home(layered(config_class, values))
+    for name in places(config_class) & layers.keys():
+        if isinstance(layers[name], str):
+            layers[name] = os.path.expanduser(layers[name])  # "~" alone, too, before anything is derived from it
+    result, problems = _check(config_class, layers)
     if problems:
         raise UserError("hparams: " + "; ".join(problems))
     return result

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from electra_tf2.util.content import DAMAGED, opened
+from electra_tf2.util.content import DAMAGED, LOOK, another_thing, opened
 from electra_tf2.util.errors import HALF_PAIR, UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20
@@ -36,6 +36,9 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
       UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
     """
     data = read_bytes(path, what)
+    another = another_thing(data[:LOOK])
+    if another.startswith(("a pointer", "a web page")):  # of other things the codec or the parser says enough
+        raise UserError(f"{what}: {path} holds {another}")
     try:
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:

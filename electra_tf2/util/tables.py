@@ -10,6 +10,7 @@ inside. A folder is a table in parts, as `datasets` saves it or as it lies in a 
 prediction and corpora read their tables here.
 """
 
+import ast
 import csv
 import io
 import itertools
@@ -20,7 +21,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from electra_tf2.util.content import DAMAGED, LOOK, is_json, is_markup, is_object, no_text, opened, plain_name
+from electra_tf2.util.content import (
+    DAMAGED,
+    LOOK,
+    another_thing,
+    is_copy,
+    is_json,
+    is_markup,
+    is_object,
+    no_text,
+    opened,
+    plain_name,
+    with_remedy,
+)
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.progress import say
@@ -46,6 +59,8 @@ _NAMES_OF_SPLITS = {
 _LONGEST_CELL = 2**31 - 1
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
+_QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)*"')  # quotes in it are doubled
+_BACKSLASHED_CELL = re.compile(r'"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"', re.DOTALL)  # or have a backslash before them
 _BATCH = 1000  # rows of columnar files that are Python objects at a time
 
 
@@ -92,10 +107,12 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
         if found := no_text(start):
-            raise UserError(f"{path} is not UTF-8 text: it holds {found}; unpack or convert it")
+            raise UserError(f"{path} is not UTF-8 text: it holds {with_remedy(found)}")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
+    if named is not None and another_thing(content[:LOOK].encode()):
+        raise UserError(f"{path} holds {another_thing(content[:LOOK].encode())}")
     if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
@@ -137,7 +154,7 @@ def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         return {}
     if listed := _listed(path):
         return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and not is_copy(entry.name))
     found: dict[str, list[Path]] = {}
     for file in inside:
         if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
@@ -230,7 +247,7 @@ def open_table(
       content: its text, where that has been read.
       header: whether the first row of a delimited file names its columns, or what tells that by its cells.
       delimiter: between the cells of a delimited file; "": tabs, but in csv what is found there.
-      quoted: whether cells may stand in quotes; None: in csv.
+      quoted: whether cells may stand in quotes; None: in csv, and where the cells of others say so.
       of_line: makes the row of a line of plain text; None: plain text is a table with tabs.
 
     Raises:
@@ -249,15 +266,27 @@ def open_table(
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
         return Table(name, "line", (Row(number, of_line(line)) for number, line in _lines(text) if line.strip()))
-    is_csv = Path(plain_name(path)).suffix == ".csv"
-    if is_csv if quoted is None else quoted:
-        rows = _quoted_rows(text, delimiter or (_delimiter_of(text) if is_csv else "\t"), name)
-    else:
-        delimiter = delimiter or ("," if is_csv else "\t")
-        if quoted is None and _looks_quoted(text, delimiter):
+    return _delimited(_rows_of_cells(text, name, delimiter, quoted), name, header)
+
+
+def _rows_of_cells(text: str, name: str, delimiter: str, quoted: bool | None) -> Iterator[_Cells]:
+    """The rows of a delimited file; the arguments are those of `open_table`."""
+    is_csv = Path(plain_name(name)).suffix == ".csv"
+    if not delimiter:
+        delimiter = "\t"
+        if is_csv:
+            delimiter = "," if quoted is False else _delimiter_of(text)
+    if quoted is None and is_csv:
+        quoted = True
+    if quoted is None:
+        quoted = _is_quoted(text, delimiter)
+        if quoted:
+            say(f'note: {name}: cells in quotes are read without them; "quoted": false keeps them as text')
+        elif quoted is None:
             say(f'WARNING: {name}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
-        rows = ((number, line.split(delimiter)) for number, line in _lines(text) if line)
-    return _delimited(rows, name, header)
+    if quoted:
+        return _quoted_rows(text, delimiter, name)
+    return ((number, line.split(delimiter)) for number, line in _lines(text) if line)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -325,6 +354,10 @@ def _unlike(names: Sequence[str]) -> list[str]:
 def _quoted_rows(text: str, delimiter: str, where: str) -> Iterator[_Cells]:
     """Rows of a text whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses."""
     csv.field_size_limit(_LONGEST_CELL)
+    if '\\"' in text and not _cells_in_quotes(text, delimiter, _QUOTED_CELL):
+        escaped = _cells_in_quotes(text, delimiter, _BACKSLASHED_CELL)
+        if escaped:  # as Spark, Hive and MySQL write quotes
+            text = _BACKSLASHED_CELL.sub(_with_doubled_quotes, text)
     ended = False
 
     def lines() -> Iterator[str]:
@@ -332,24 +365,71 @@ def _quoted_rows(text: str, delimiter: str, where: str) -> Iterator[_Cells]:
         yield from io.StringIO(text, newline="")
         ended = True
 
-    reader, number = csv.reader(lines(), delimiter=delimiter), 1
+    # Strict, or a cell that goes on behind its closing quote would be mended in silence.
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    number = 1
+    not_closed = f"{where}, line {{}}: a cell in quotes does not end: double the quote"
     try:
         for cells in reader:
             if ended:  # while the row went on
-                raise UserError(f"{where}, line {number}: a cell in quotes does not end: double the quote")
+                raise UserError(not_closed.format(number))
             if cells:
                 yield number, cells
             number = reader.line_num + 1
     except csv.Error as error:
+        if ended:
+            raise UserError(not_closed.format(number)) from None
+        if "expected after" in str(error):
+            raise UserError(
+                f"{where}, line {number}: a cell goes on behind the quote that closes it: double the quotes in cells, "
+                'or "quoted": false in the task\'s description takes all quotes for text'
+            ) from None
         raise UserError(f"{where}, line {number}: {error}") from None
 
 
-def _looks_quoted(text: str, delimiter: str) -> bool:
-    """Tells whether most of the first rows have a cell that begins and ends with a quote, and others in it doubled."""
-    rows = [line.rstrip("\r").split(delimiter) for line in text[:_SAMPLE].split("\n")[1:_SAMPLE_ROWS] if line.strip()]
-    quoted = [any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in row) for row in rows]
-    alone = any('"' in cell.strip('"').replace('""', "") for row in rows for cell in row)
-    return len(rows) > 2 and sum(quoted) > 0.9 * len(rows) and not alone
+def _cells_in_quotes(text: str, delimiter: str, pattern: re.Pattern[str]) -> list[str]:
+    """The quoted cells of a text, with their quotes; [] where a single quote stands in any other place than those."""
+    cells = []
+    end = 0
+    for match in pattern.finditer(text):
+        before = text[match.start() - 1] if match.start() else "\n"
+        behind = text[match.end()] if match.end() < len(text) else "\n"
+        if before not in ("\n", "\r", delimiter) or behind not in ("\n", "\r", delimiter):
+            return []
+        cells.append(match.group())
+        end = match.end()
+    if '"' in text[end:]:
+        return []
+    return cells
+
+
+def _with_doubled_quotes(match: re.Match[str]) -> str:
+    """A quoted cell whose quotes have backslashes before them, as csv spells it."""
+    inside = re.sub(r'\\(["\\])', r"\1", match.group()[1:-1])
+    return '"' + inside.replace('"', '""') + '"'
+
+
+def _is_quoted(text: str, delimiter: str) -> bool | None:
+    """Tells whether the cells of a table with tabs may stand in quotes, as pandas and spreadsheets write them.
+
+    GLUE's own files have quotes that are text, and pandas quotes only the cells that need it: not the number of quoted
+    cells tells, but what stands in them. None where either may be: all quoted cells could as well be texts in quotes.
+    """
+    if '"' not in text:
+        return False
+    cells = _cells_in_quotes(text, delimiter, _QUOTED_CELL)
+    if not cells:
+        return False
+    if any('""' in cell[1:-1] for cell in cells):
+        return True  # nobody doubles quotes in text
+    if any("\n" in cell or delimiter in cell for cell in cells):
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        widths = {len(row) for row in rows if row}
+        widths_of_lines = {line.count(delimiter) for _, line in _lines(text) if line}
+        return len(widths) == 1 < len(widths_of_lines)  # else two texts with one quote each look like one cell
+    if all(line.startswith('"') and line.endswith('"') for line in text.splitlines()[:_SAMPLE_ROWS]):
+        return True  # every cell, those of the header and of labels as well
+    return None
 
 
 def _delimiter_of(text: str) -> str:
@@ -364,6 +444,59 @@ def _delimiter_of(text: str) -> str:
         if len(widths) == 1 and widths != {1}:
             return delimiter
     return max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
+# Cells.
+
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"], where: str) -> Any:
+    """The value of a field in the type that the field has; None where it is missing or empty.
+
+    Every cell of a delimited table is text, and so are many values in JSON: "False" is no truth, "[1, 2]" no list.
+    Fields that are anything else than text are read through here, whatever the format.
+
+    Args:
+      kind: "truth" gives a bool, "list" a list or an object (also as Python prints one), "whole" an integer.
+
+    Raises:
+      UserError: a value of another type.
+    """
+    value = row.get(name)
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value == "" or value != value:  # NaN is unequal to itself: pandas' missing value
+        return None
+    if kind == "truth":
+        truth = _TRUTHS.get(str(value).lower().removesuffix(".0"))
+        if truth is None:
+            raise UserError(f"{where}: {name} must be true or false, got {shown(value)}")
+        return truth
+    if kind == "whole":
+        try:
+            number = float(value)
+            if number != int(number) or isinstance(value, bool):
+                raise ValueError
+        except (OverflowError, TypeError, ValueError):
+            raise UserError(f"{where}: {name} must be a whole number, got {shown(value)}") from None
+        return int(number)
+    if isinstance(value, str) and value.startswith(("[", "{")):
+        return _literal(value, f"{where}: {name}")
+    return value
+
+
+def _literal(text: str, what: str) -> Any:
+    """The list or object that a text spells, in JSON or as Python prints one (pandas writes such cells)."""
+    try:
+        return parse_json(text, what, object)
+    except UserError as error:
+        if "'" not in text:
+            raise
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise error from None
 
 
 # Columns.

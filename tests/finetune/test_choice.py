@@ -154,8 +154,7 @@ def test_a_table_without_sicks_columns_is_refused(tmp_path):
     pair, blank, header = SICK["train"], list(SICK["train"]), "\t".join((*HEADER, "SemEval_set"))
     blank[2] = " "
     write_lines(tmp_path / "sick" / "SICK.txt", header, *("\t".join((*cells, "TRAIN")) for cells in (pair, blank)))
-    with pytest.raises(UserError, match=r"SICK\.txt, line 3: an empty sentence"):
-        support.task(tmp_path, "sick_entailment").load("train")
+    assert len(support.task(tmp_path, "sick_entailment").load("train").examples) == 1
 
 
 @pytest.mark.parametrize("questions", [1, 2])

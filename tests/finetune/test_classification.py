@@ -66,7 +66,7 @@ def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
     ("name", "lines", "message"),
     [
         ("cola", ["a\t2\t\tb"], r"dev.tsv, line 1: unknown label '2'.*one of 0, 1"),
-        ("cola", ["a\t1\t\t "], r"line 1: an empty sentence"),
+        ("cola", ["a\t1\t\t "], r"line 1: an empty text"),
         ("sst", ["sentence\tlabel"], r"holds no examples"),
         ("rte", ["i\ta\tb\tl", "0\tx\ty\tentailmnt"], r"unknown label 'entailmnt'; did you mean 'entailment'"),
         ("sts", ["h" * 1, "x"], r"columns, but column 7 is needed"),

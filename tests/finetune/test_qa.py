@@ -93,7 +93,7 @@ def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
         ([question(start=500)], CONTEXT, r"question a: 'the last line' ends outside of the context"),
         ([{"id": "a", "answers": []}], CONTEXT, r"train.json.*the field 'question' is missing"),
         ([question() | {"answers": [{"text": "x"}]}], CONTEXT, r"question a: the field 'answer_start' is missing"),
-        ([question(start="0")], CONTEXT, "question a: the field 'answer_start'"),
+        ([question(start="x")], CONTEXT, "question a: answer_start must be a whole number, got 'x'"),
         ([question(start=10**200)], CONTEXT, "'the last line' ends outside of the context"),
         ([question() | {"answers": 5}], CONTEXT, "question a: answers must be a list, got 5"),
         ([question() | {"answers": [5]}], CONTEXT, "the field 'text' is missing or of the wrong type; got 5"),

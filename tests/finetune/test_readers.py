@@ -17,6 +17,7 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.finetune.results import trained_on, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.inference.predictor import open_rows
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
@@ -153,15 +154,70 @@ def test_a_quote_that_is_never_closed_swallows_no_rows(tmp_path, reader):
     assert READERS[reader](tmp_path / "a.csv")[-1] == "one\nmore"
 
 
+TABLES_WITH_QUOTES = {  # name, content, and the first two texts as who wrote them means them
+    "pandas": ("a.tsv", 'text\tlabel\n"a ""good"" one"\tx\nit\ty\n', ['a "good" one', "it"]),
+    "line ends": ("a.tsv", 'text\tlabel\n"a\nb"\tx\nit\ty\n', ["a\nb", "it"]),
+    "tabs": ("a.tsv", 'text\tlabel\n"a\tb"\tx\nit\ty\n', ["a\tb", "it"]),
+    "every cell": ("a.tsv", '"text"\t"label"\n"a"\t"x"\n"b"\t"y"\n', ["a", "b"]),
+    "text in quotes": ("a.tsv", 'text\tlabel\n"a"\tx\nb\ty\n', ['"a"', "b"]),
+    "quotes in text": ("a.tsv", 'text\tlabel\n"a ""b"" c"\tx\nsay "no" to it\ty\n', ['"a ""b"" c"', 'say "no" to it']),
+    "two that look like one": ("a.tsv", 'text\tlabel\n"a\tx\nb"\ty\n', ['"a', 'b"']),
+    "Spark": ("a.csv", 'text,label\n"a \\"good\\" one, b",x\n"it\\\\",y\n', ['a "good" one, b', "it\\"]),
+    "backslashes": ("a.csv", 'text,label\n"C:\\new",x\n"a ""b\\""",y\n', ["C:\\new", 'a "b\\"']),
+    "inches": ("a.csv", 'text,label\n5" pipe,x\nit,y\n', ['5" pipe', "it"]),
+}
+
+
+@pytest.mark.parametrize("case", TABLES_WITH_QUOTES)
 @pytest.mark.parametrize("reader", READERS)
-def test_quotes_between_tabs_are_told(tmp_path, reader, capsys):
-    quoted = ['"a ""good"" one"\tx', '"a list, of all"\ty', '"it"\tx', '"the file"\ty']
-    write_lines(tmp_path / "a.tsv", "text\tlabel", *quoted)
-    assert READERS[reader](tmp_path / "a.tsv")[0] == '"a ""good"" one"'
+def test_quotes_are_read_as_they_were_written(tmp_path, reader, case):
+    name, content, texts = TABLES_WITH_QUOTES[case]
+    (tmp_path / name).write_bytes(content.encode())
+    assert READERS[reader](tmp_path / name) == texts
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_cell_that_goes_on_behind_its_quotes_is_not_mended(tmp_path, reader):
+    write_lines(tmp_path / "a.csv", "text,label", "it,x", '"a" b,y')
+    with pytest.raises(UserError, match=r"a\.csv, line 3: a cell goes on behind the quote that closes it"):
+        READERS[reader](tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_quotes_that_may_be_text_are_told(tmp_path, reader, capsys):
+    write_lines(tmp_path / "a.tsv", "text\tlabel", '"a list"\ty', '"it"\tx', '"the file"\ty')
+    assert READERS[reader](tmp_path / "a.tsv")[0] == '"a list"'
     assert "quotes around its cells are taken for part of the texts" in capsys.readouterr().out
-    write_lines(tmp_path / "a.tsv", "text\tlabel", *quoted[:3], 'say "no" to it\ty')
-    assert READERS[reader](tmp_path / "a.tsv")
-    assert "quotes" not in capsys.readouterr().out
+
+
+def test_rows_without_text_are_left_out_and_counted(tmp_path, capsys):
+    """One empty cell in a table stops nobody's training, as one empty label does not."""
+    write_lines(tmp_path / "a.csv", "text,label", "a,x", " ,y", "b,y", ",x", "c,x")
+    assert learned_texts(tmp_path / "a.csv") == ["a", "b", "c"]
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 of 5 rows are left out, which have an empty text; the first:" in told and "a.csv, line 3" in told
+
+
+CELLS = [  # field, value, what it means
+    ("truth", "False", False), ("truth", "true", True), ("truth", "0", False), ("truth", 1, True),
+    ("truth", "1.0", True), ("truth", "", None), ("truth", None, None), ("truth", float("nan"), None),
+    ("whole", "23", 23), ("whole", 23.0, 23), ("list", "[1, 2]", [1, 2]), ("list", "['a', 'b']", ["a", "b"]),
+    ("list", ["a"], ["a"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "meaning"), CELLS)
+def test_a_cell_has_the_type_of_its_field(kind, value, meaning):
+    found = tables.cell({"a": value}, "a", kind, "here")
+    assert found == meaning and type(found) is type(meaning)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("truth", "maybe"), ("truth", 2), ("whole", "2.5"), ("whole", True), ("list", "[a")]
+)
+def test_a_cell_of_another_type_is_named(kind, value):
+    with pytest.raises(UserError, match=r"a\.csv, line 2: a\b"):
+        tables.cell({"a": value}, "a", kind, "a.csv, line 2")
 
 
 @pytest.mark.parametrize(
@@ -371,6 +427,10 @@ def test_layouts_of_tagged_words(tmp_path, text, expected):
         (["U-ORG", "B-LOC", "L-LOC"], ["S-ORG", "B-LOC", "E-LOC"]),
         (["b-org", "i-org", "o"], ["B-org", "E-org", "O"]),
         (["B-A", "M-A", "E-A"], ["B-A", "I-A", "E-A"]),
+        (["B", "I", "O", "B"], ["B-_", "E-_", "O", "S-_"]),
+        (["PER-B", "PER-I", "O"], ["B-PER", "E-PER", "O"]),
+        (["O", "art-other", "art-other", "O", "O"], ["O", "B-art-other", "E-art-other", "O", "O"]),
+        (["O", "B-per-i"], ["O", "S-per-i"]),
     ],
 )
 def test_encodings_of_spans(tmp_path, tags, learned):
@@ -432,6 +492,27 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
     assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_a_question_is_unanswerable_where_its_cell_says_so(tmp_path, suffix):
+    """pandas writes "False", which is a text, and every text that is not empty is true."""
+    found = {"text": ["file"], "answer_start": ["4"]}
+    rows = [{"id": "a", "context": "the file is open", "question": "what?", "answers": json.dumps(found)}]
+    rows = [rows[0] | {"is_impossible": "False"}, rows[0] | {"id": "b", "answers": "", "is_impossible": "True"}]
+    rows.append(rows[0] | {"id": "c", "answers": str({"text": ["file"], "answer_start": [4]})})  # as Python prints it
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content_of(rows, suffix))
+    for training in (True, False):
+        questions = read_questions(path, v2=True, training=training)
+        assert [(one.answers, one.is_impossible) for one in questions] == [
+            (["file"], False),
+            ([], True),
+            (["file"], False),
+        ]
+    path.write_bytes(content_of([rows[0] | {"is_impossible": "maybe"}], suffix))
+    with pytest.raises(UserError, match="is_impossible must be true or false, got 'maybe'"):
+        read_questions(path, v2=True, training=True)
+
+
 # What is held out.
 
 
@@ -459,3 +540,11 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
 def test_a_name_that_no_file_can_have(tmp_path):
     with pytest.raises(UserError, match=r"model 'x{50,}.* is no name and no path: the name is too long"):
         support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})
+
+
+def test_what_follows_from_a_home_folder_is_expanded(tmp_path, monkeypatch):
+    """Else the results of a model in "~" lay in a folder of that name."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = support.FinetuningConfig.from_dict({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
+    paths = (config.data_dir, config.results_dir, config.results_txt, config.raw_data_dir, config.model_dir)
+    assert all(path.startswith(str(tmp_path)) for path in paths), paths

@@ -1,7 +1,11 @@
 """import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
 
+import copy
 import itertools
+import os
+import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +25,7 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.inference.network import EncoderModel
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
@@ -242,6 +247,13 @@ def test_a_discriminator_takes_its_generator_from_another_directory(model: elect
         alone.score(TEXTS)
     with pytest.raises(UserError, match="masked language model"):
         alone.fill("a [MASK]")
+    # Its own table of words, as a generator that was trained apart has one: the discriminator keeps its own.
+    path = tmp_path / "apart" / "model.safetensors"
+    shutil.copytree(tmp_path / "generator", path.parent)
+    apart = {name: value * (1.5 if "word_embeddings" in name else 1) for name, value in read_tensors(path).items()}
+    write_tensors(path, apart)
+    joined = electra.load(str(tmp_path / "main"), generator=str(path.parent))
+    np.testing.assert_allclose(joined.states(TEXTS)[0].vectors, model.states(TEXTS)[0].vectors, atol=1e-6)
     together = electra.load(str(tmp_path / "main"), generator=str(tmp_path / "generator"))
     np.testing.assert_allclose(together.score(TEXTS), model.score(TEXTS), rtol=1e-4)
     assert together.fill("a [MASK]")[0][0].token == model.fill("a [MASK]")[0][0].token
@@ -312,6 +324,51 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
         assert list(answer["probabilities"]) == [f"label {number}" for number in range(3)]
 
 
+@pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
+def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, call: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    used = electra.Model(_fine_tuned("chunk")) if call == "predict" else model
+    function, text = getattr(used, call), "the man [MASK]" if call == "fill" else "the man"
+    both = function([text, text])
+    assert len(both) == 2
+    single, first = function(text), both[0]
+    if call == "states":
+        single, first = single.vectors, first.vectors
+    if call == "predict":
+        assert single["words"] == first["words"]
+    elif call in ("replaced", "fill"):
+        assert len(single) == len(first)
+    else:
+        np.testing.assert_allclose(single, first, atol=1e-5)
+    table = pandas.DataFrame({"text": [text, text]})
+    assert len(function(table["text"])) == len(function(np.array([text, text]))) == 2
+    for odd, said in (
+        (table, "a table: give one of its columns"),
+        (np.array([[text]]), "2 axes"),
+        ({"a": text}, "a text or a list"),
+    ):
+        with pytest.raises(UserError, match=said):
+            function(odd)
+
+
+def test_a_model_is_its_path_and_options(model: electra.Model, tmp_path: Path) -> None:
+    loaded = electra.load("electra_mini", precision="bfloat16")
+    for again in (pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded)):
+        assert again.precision == "bfloat16"
+        np.testing.assert_array_equal(again.embed("a text"), loaded.embed("a text"))
+    with pytest.raises(UserError, match="was not made by load"):
+        pickle.dumps(electra.Model(model.source))
+
+
+def test_a_forked_process_is_told_to_load_its_own(model: electra.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's threads do not come along, so that the call would never return."""
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    calls: list[Any] = [model.states, model.embed, model.replaced, model.score, model.fill, model.predict, electra.load]
+    for call in [*calls, lambda text: model.keras()]:
+        with pytest.raises(UserError, match="this process was forked"):
+            call("a text")
+
+
 def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
     with pytest.raises(UserError, match="not fine-tuned"):
         model.predict(["text"])
@@ -319,9 +376,6 @@ def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
 
 def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Path, monkeypatch) -> None:
     chunk = electra.Model(_fine_tuned("chunk"))
-    for call in (model.states, model.score, chunk.predict):  # a string is a sequence of strings, too
-        with pytest.raises(UserError, match="list of texts is needed, got a single one: 'the man'"):
-            call("the man")
     not_texts: list[Any] = [None, b"text"]
     for odd in not_texts:
         with pytest.raises(UserError, match="pair of texts"):
@@ -344,8 +398,10 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     for odd in odd_arguments:
         with pytest.raises(UserError, match=re.escape(f"path is a path or the name of a shipped model, not {odd!r}")):
             electra.load(odd)
-        with pytest.raises(UserError, match="fill: a text is needed"):
+        with pytest.raises(UserError, match="a text or a list of texts is needed"):
             model.fill(odd)
+        with pytest.raises(UserError, match="fill: a text is needed"):
+            model.fill([odd])
     no_lists: list[Any] = [None, (text for text in TEXTS), {"a": "b"}, b"text"]
     calls: list[Any] = [model.states, model.score, model.replaced, chunk.predict]
     for odd, call in itertools.product(no_lists, calls):

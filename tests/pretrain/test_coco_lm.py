@@ -312,3 +312,14 @@ def test_rows_that_fill_up_an_evaluation_batch_are_no_negatives():
     alone = view_metrics(views[0, :4], views[1, :4], tf.fill([4], True))
     for name, (numerator, denominator) in alone.items():
         np.testing.assert_allclose(filled[name][0] / filled[name][1], numerator / denominator, rtol=1e-5, err_msg=name)
+
+
+def test_cosines_are_means_over_pairs_of_different_rows():
+    """Rows of padding count nowhere: three real rows have six ordered pairs."""
+    vectors = tf.math.l2_normalize(tf.random.stateless_normal([4, 5], [1, 2]), 1)
+    others = tf.math.l2_normalize(tf.random.stateless_normal([4, 5], [3, 4]), 1)
+    metrics = view_metrics(vectors, others, tf.constant([True, True, True, False]))
+    means = {name: float(total / count) for name, (total, count) in metrics.items()}
+    similarity = vectors.numpy()[:3] @ others.numpy()[:3].T
+    assert means["positive_cosine"] == pytest.approx(np.diag(similarity).mean(), abs=1e-6)
+    assert means["negative_cosine"] == pytest.approx(similarity[~np.eye(3, dtype=bool)].mean(), abs=1e-6)

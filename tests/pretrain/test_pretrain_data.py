@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import shutil
+from types import SimpleNamespace
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -272,3 +274,23 @@ def test_a_bad_record_stops_training_and_evaluation_and_is_named(tmp_path, chang
         next(iter(batches))
     problem = pretrain_data.find_problem(raised.value, None, found)
     assert problem is not None and f"{found.files[1]}: record 3 {message}" in problem
+
+
+def test_a_resume_in_any_window_reads_on_where_it_stopped(monkeypatch):
+    """A window is some shards of an epoch; from its second one on, what is skipped counts from the epoch's start."""
+    monkeypatch.setattr(pretrain_data, "WINDOW_SHARDS", 3)
+    counts = [4, 1, 3, 2, 5, 2, 1]
+    files = [f"shard {number}" for number in range(len(counts))]
+    records: Any = SimpleNamespace(counts=counts, files=files, total=sum(counts), checked=lambda names: names)
+
+    def read(position, number):  # (shards, number) of the records that follow, each window's in one order
+        rows = []
+        for window, _, skipped in pretrain_data._schedule(records, 7, position):
+            size = sum(counts[files.index(name)] for name in window)
+            rows += [(tuple(window), row) for row in range(skipped, size)]
+            if len(rows) >= number:
+                return rows[:number]
+
+    whole = read(0, 3 * records.total)
+    for position in range(2 * records.total):
+        assert read(position, records.total) == whole[position : position + records.total]

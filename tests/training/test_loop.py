@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.training import loop, run_folder
+from electra_tf2.training import loop, reporting, run_folder
 from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.training.loop import Trainer
 from electra_tf2.util.errors import UserError
@@ -51,7 +51,8 @@ def contents(folder):
 
 
 @pytest.mark.parametrize(
-    ("step", "number"), [(2, signal.SIGTERM), (10, signal.SIGINT), (13, signal.SIGTERM), (20, signal.SIGTERM)]
+    ("step", "number"),
+    [(2, signal.SIGTERM), (10, signal.SIGINT), (13, signal.SIGUSR1), (20, signal.SIGTERM), (5, signal.SIGHUP)],
 )
 def test_a_signal_saves_within_a_long_loop_and_the_metrics_are_those_of_an_undisturbed_run(
     tmp_path, monkeypatch, capsys, step, number
@@ -69,6 +70,31 @@ def test_a_signal_saves_within_a_long_loop_and_the_metrics_are_those_of_an_undis
     again = toy.trainer(tmp_path / "stopped", iterations_per_loop=10)
     assert again.restore() == step and again.train() == 0
     assert logged(tmp_path / "stopped") == logged(tmp_path / "whole")
+
+
+def test_a_run_under_nohup_survives_its_terminal(tmp_path):
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        runner = toy.trainer(tmp_path)
+        toy.before(runner, "_check_finite", toy.at_step(runner, 2, lambda: os.kill(os.getpid(), signal.SIGHUP)))
+        assert runner.train() == 0
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+def test_tensorboard_has_no_step_twice_after_a_kill(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    first = reporting.Reporter(tmp_path, chief=True)
+    for step in (10, 20, 30):
+        first._write_events(step, {"train/loss": float(step)})
+    first.close()
+    again = reporting.Reporter(tmp_path, chief=True)
+    again.resume(20)
+    again._write_events(30, {"train/loss": 1.0})
+    again.close()
+    events = accumulator.EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
+    events.Reload()
+    assert [event.step for event in events.Tensors("train/loss")] == [10, 20, 30]
 
 
 def test_calls_of_the_device_are_as_long_as_a_signal_may_wait():

@@ -11,7 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_text
-from electra_tf2.util.tables import format_of, open_table
+from electra_tf2.util.tables import cell, format_of, open_table
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
@@ -20,6 +20,8 @@ _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # of CoNLL-U: "# text = ..."
 _CONLL_U = 10  # columns
 _NODE = re.compile(r"\d+([-.]\d+)?")
 _OF_WORDS, _OF_TAGS = ("words", "tokens"), ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
+_LETTERS = ("B", "I", "E", "S", "U", "L", "M")
+_NO_TYPE = "_"
 _LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
 
 
@@ -143,7 +145,8 @@ def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequen
     table = open_table(path)
     for line, row in table.readable():
         where = table.where(line)
-        words = next((row[name] for name in _OF_WORDS if name in row), None)
+        named = [name for name in _OF_WORDS if name in row]
+        words = cell(row, named[0], "list", where) if named else None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise UserError(
                 f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}"
@@ -151,7 +154,7 @@ def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequen
         there = [name for name in columns or _OF_TAGS if name in row]
         if len(there) > 1:
             raise UserError(f"{where}: which tags are meant, {', '.join(there)}? Name them by label_column")
-        tags = row.get(there[0]) if there else None
+        tags = cell(row, there[0], "list", where) if there else None
         if tags is None and not tagged:
             tags = []
         if not isinstance(tags, list) or (tags and len(tags) != len(words)):
@@ -167,8 +170,33 @@ def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
     raise UserError(f"{where}: a tag must be a name, or the number of one of the task's labels, got {shown(tag)}")
 
 
-def bioes_spelled(tag: str) -> str:
-    """A tag of spans with the letters of BIOES, in capitals: BILOU's, BMES's and lower-case ones too."""
+def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
+
+    Read are BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B"); letters
+    without a type, as BioBERT's corpora have (the type is then "_", as seqeval says); and types without letters, as
+    Few-NERD has: neighbours of one type are one span there.
+    """
+    tags = [tag for sentence in sentences for tag in sentence.tags if tag not in ("O", "o")]
+    outside = sum(len(sentence.tags) for sentence in sentences) - len(tags)
+    in_front = [tag for tag in tags if tag[1:2] == "-" and tag[0].upper() in _LETTERS]
+    behind = [tag for tag in tags if tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS]
+    if tags and all(tag.upper() in _LETTERS for tag in tags):
+        spelled = {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
+    elif len(in_front) < len(tags) == len(behind):
+        spelled = {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
+    elif not in_front and outside > len(tags):  # most words are outside of names, none of parts of speech
+        spelled = {tag: f"I-{tag}" for tag in tags}
+    else:
+        spelled = {}
+    return [
+        sentence._replace(tags=[_bioes_spelled(spelled.get(tag, tag)) for tag in sentence.tags])
+        for sentence in sentences
+    ]
+
+
+def _bioes_spelled(tag: str) -> str:
+    """A tag of spans with the letters of BIOES, in capitals."""
     letter, dash, kind = tag.partition("-")
     upper = letter.upper()
     return f"{_LIKE_BIOES.get(upper, upper)}{dash}{kind}" if len(letter) == 1 and (dash or upper == "O") else tag

@@ -163,7 +163,8 @@ def question_of(
     for part, is_there in (("context", paragraph.words), ("question", text.strip())):
         if not is_there:
             raise EmptyText(f"{where}: an empty {part}")
-    impossible, place, answer = bool(qa.get("is_impossible", False)), (-1, -1), ""
+    impossible = bool(tables.cell(qa, "is_impossible", "truth", where))
+    place, answer = (-1, -1), ""
     if mrqa:
         answers, detected = _list(qa, "answers", where), _list(qa, "detected_answers", where)
         if wrong := [one for one in answers if not isinstance(one, str)]:
@@ -175,9 +176,7 @@ def question_of(
             except (IndexError, KeyError, OverflowError, TypeError, ValueError):
                 raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
-    found = qa.get("answers")
-    if isinstance(found, str):  # a cell of a delimited table
-        found = parse_json(found, f"{where}: answers", object)
+    found = tables.cell(qa, "answers", "list", where)
     if isinstance(found, dict):  # of `datasets`
         texts, starts = _list(found, "text", where), _list(found, "answer_start", where)
         if len(texts) != len(starts):
@@ -186,14 +185,16 @@ def question_of(
     given = _list({"answers": found}, "answers", where)
     answers = [field(one, "text", str, where) for one in given]
     if answers and not impossible:
-        first, answer = field(given[0], "answer_start", int, where), answers[0]
+        first, answer = tables.cell(given[0], "answer_start", "whole", where), answers[0]
+        if first is None:
+            raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
     return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place)
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     """A list that may be missing or null."""
-    value = record.get(name)
+    value = tables.cell(record, name, "list", where)
     if value is None or isinstance(value, list):
         return value or []
     raise UserError(f"{where}: {name} must be a list, got {shown(value)}")

@@ -104,10 +104,11 @@ class TaggingTask(Task):
     def _sentences(self, split: str) -> list[conll.Sentence]:
         tagged, found = split not in self.test_splits, []
         for path in self.paths(split):
-            found += conll.read_sentences(path, tagged, not self._as_original, self._columns, self._named)
-        if not self.spans or self._as_original:
-            return found
-        return [one._replace(tags=[conll.bioes_spelled(tag) for tag in one.tags]) for one in found]
+            sentences = conll.read_sentences(path, tagged, not self._as_original, self._columns, self._named)
+            if self.spans and not self._as_original:
+                sentences = conll.spelled_as_bioes(sentences)
+            found += sentences
+        return found
 
     def _labels_of(self, sentence: conll.Sentence) -> list[str]:
         if not self.spans:
@@ -141,7 +142,10 @@ class TaggingTask(Task):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         for tag in sentence.tags if self.spans else ():
             if tag != "O" and (tag[:2] not in ("B-", "I-", "E-", "S-") or len(tag) < 3):
-                raise UserError(f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type")
+                raise UserError(
+                    f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
+                    '"spans": false in the task\'s description learns and scores single tags'
+                )
         return self._labels_of(sentence)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import say
 from electra_tf2.util.tables import Table, alternatives, names_of
 
 TOLERATED = 0.002  # share of unusable lines in a file
@@ -64,8 +65,8 @@ def read_texts(
 
     Args:
       only: value of the settings' column `only` in the rows that count; "": all do.
-      tolerated: share of unusable lines, those with an empty text among them, that are passed over with a warning.
-        0 or 1: none, or all as the original does, and a text may be empty.
+      tolerated: share of unusable lines that are passed over with a warning. 0 or 1: none, or all as the original
+        does. Between them, rows with an empty text are left out and counted; at 0 and 1 they stay.
       label_optional: where there is no label column, labels are None.
       completed: adds what else a task wants of a row to its example; raises UserError.
 
@@ -81,6 +82,7 @@ def read_texts(
         tables.place(table, of_split[:1])  # which says if it is not there
     problems: list[str] = []
     rows: list[TextExample] = []
+    without_text: list[str] = []
     lines = 0
     for line, values, problem in table.rows:
         lines += 1
@@ -94,9 +96,18 @@ def read_texts(
         except UserError as error:
             problems.append(str(error))
             continue
-        rows.append(found)
-        if 0 < tolerated < 1 and not all(text.strip() for text in found.texts):
-            problems.append(f"{where}: an empty sentence")
+        has_text = all(text.strip() for text in found.texts)
+        if 0 < tolerated < 1 and not has_text:
+            without_text.append(where)
+        else:
+            rows.append(found)
+    if without_text and not rows and not problems:
+        raise UserError(f"{without_text[0]}: an empty text, as in all {lines} rows")
+    if without_text:
+        say(
+            f"WARNING: {len(without_text):,} of {lines:,} rows are left out, which have an empty text; the first: "
+            f"{without_text[0]}"
+        )
     if not rows and not problems:
         raise UserError(f"{path} holds no examples")
     if problems:
