@@ -154,12 +154,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     prompt: bool = model_hparam(False, "labels are words at a [MASK], which the language-model head scores (LM-BFF)")
     prompt_template: str = model_hparam("", "template of prompt, e.g. '{0:trim} ? [MASK] , {1:lower}' [GLUE: LM-BFF's]")
     prompt_words: dict[str, Any] = model_hparam({}, "label -> prompt's word; low, high for regression [GLUE: LM-BFF's]")
-    prompt_mask_mode: str = model_hparam(
-        "mask",
-        "what the network reads at a prompt's [MASK]: mask: [MASK]; aux_fill: the word that COCO-LM's auxiliary "
-        "network would put there, whose copying is part of that word's score (ours)",
-        choices=("mask", "aux_fill"),
-    )
     prompt_demonstrations: bool = model_hparam(True, "with prompt, an example of each label stands beside the question")
     prompt_draws: int = hparam(0, "draws of demonstrations an example and epoch; 0: for 8,000 inputs", at_least=0)
     prompt_evaluation_draws: int = free_hparam(16, "draws that an evaluation averages [mnli: 4]", at_least=1)
@@ -248,8 +242,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"intermediate_task {first} is one of task_names"
         if not self.prompt and (self.prompt_template or self.prompt_words):
             yield "prompt_template and prompt_words need prompt to be true"
-        if not self.prompt and self.prompt_mask_mode != "mask":
-            yield f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
         if upper > architecture.num_hidden_layers:

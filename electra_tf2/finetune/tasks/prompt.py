@@ -11,24 +11,20 @@ import re
 import string
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import truncated_lengths
-from electra_tf2.finetune.tasks.heads import Filler, LabelWordHead
+from electra_tf2.finetune.tasks.heads import LabelWordHead
 from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
-from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.built_in import Prompt
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import places
 
 
 def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
@@ -48,24 +44,6 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
         "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
         "(--no-untied-generator)"
     )
-
-
-def generator_sizes(checkpoint: str | None) -> Architecture:
-    """Sizes of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
-
-    Raises:
-      UserError: the checkpoint has no such generator or network.
-    """
-    assert checkpoint is not None, "checked with the hparams"
-    model = open_model(checkpoint)
-    needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
-    if not (model.is_run and model.has_generator and all(name in model.weights for name in needed)):
-        raise UserError(
-            f"prompt_mask_mode needs the auxiliary network and the copy head of COCO-LM's pre-training "
-            f"(corrective_lm_objective), which {checkpoint} has not"
-        )
-    kept = {name: value for name, value in model.hparams.items() if name not in places(PretrainingConfig)}
-    return PretrainingConfig.from_dict(kept).generator_architecture
 
 
 MASK = "[MASK]"
@@ -153,7 +131,6 @@ class PromptTask(TextTask):
         literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
-        self._auxiliary: Architecture | None = None  # of what fills [MASK]
         self._pools: dict[bool, tuple[list[_Prompted], list[list[int]]]] = {}  # for new text, for the task's files
         self._kept: list[TextExample] = []
 
@@ -267,12 +244,7 @@ class PromptTask(TextTask):
     def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
         scope, transform = self._head or language_model_head(self.config.init_checkpoint)
         self._head = scope, transform
-        head = LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = self._auxiliary or generator_sizes(self.config.init_checkpoint)
-            mask_id = self.tokenizer.special.mask
-            head.filler = Filler(self._auxiliary, encoder.architecture, mask_id, self.config.precision)
-        return head
+        return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
@@ -282,14 +254,11 @@ class PromptTask(TextTask):
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
         chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
         kept = [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
-        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
-        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
+        return super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = Architecture(**saved["auxiliary"])
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
     def mean_prediction(self, means: Prediction) -> Prediction:
