@@ -8,7 +8,7 @@ reads the same texts, sentences of docs/*.md, one at a time and in batches, toke
 text, and gives the mean of the last layer's states at real tokens:
 
   electra_tf2             `load(...).states`, in TensorFlow
-  ONNX float32, int8      `convert_model.py --format onnx --part body`, in ONNX Runtime
+  ONNX float32, int8      `convert_model.py --format onnx --part body`, and its quantize_dynamic, in ONNX Runtime
   transformers float32    AutoModel on PyTorch
   OpenVINO float32, int8  the float32 ONNX file as it is, and after nncf.quantize (as transformers, by 64 texts)
 
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from benchmarks.common import ONE_THREAD, ROOT, Worker, parser_of, processor
 from benchmarks.serving_peer import WAYS
@@ -78,10 +79,10 @@ def main() -> None:
     arguments = parser_of(__doc__, model=str, **flags).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = {"model": arguments.model, "calibration": sentences(arguments.texts + 64)[-64:]}
-        for kind, words in (("onnx", []), ("int8", ["--quantize", "int8"])):
-            command = [sys.executable, "-m", "electra_tf2.convert_model", "--from", arguments.model, "--format", "onnx"]
-            subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
-            files[kind] = f"{folder}/{kind}/model.onnx"
+        command = [sys.executable, "-m", "electra_tf2.convert_model", "--from", arguments.model, "--format", "onnx"]
+        subprocess.run([*command, "--part", "body", "--to", f"{folder}/onnx"], check=True)
+        files["onnx"], files["int8"] = f"{folder}/onnx/model.onnx", f"{folder}/int8.onnx"
+        quantize_dynamic(files["onnx"], files["int8"], per_channel=True, weight_type=QuantType.QInt8)
         ways = {}
         for name in arguments.ways.split(","):
             own = name == "electra_tf2" or not arguments.peer_python

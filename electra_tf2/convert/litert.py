@@ -5,7 +5,7 @@
     model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 TensorFlow's converter makes it of our networks' plain formulas. Batch and length are dynamic: a signature runner
-resizes the inputs to what it is given. With int8, weights are stored as such and multiplied as integers.
+resizes the inputs to what it is given.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,7 @@ from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
 
 
-def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
-    exact = _converted(made, int8=False)
-    return _converted(made, int8=True) if int8 else exact, exact
-
-
-def _converted(made: files.Exportable, int8: bool) -> bytes:
+def content(made: files.Exportable) -> bytes:
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
     module = tf.Module()
     module.variables_read = list(made.variables)
@@ -33,8 +28,6 @@ def _converted(made: files.Exportable, int8: bool) -> bytes:
         with kernels.off():
             concrete = module.function.get_concrete_function()
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
-        if int8:
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
             return converter.convert()
         except Exception as error:  # of many types
@@ -59,5 +52,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = files.Runtime("LiteRT", "model.tflite", contents, load)
+RUNTIME = files.Runtime("LiteRT", "model.tflite", content, load)
 convert = RUNTIME.convert

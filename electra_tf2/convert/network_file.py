@@ -31,7 +31,6 @@ from electra_tf2.util.files import replacing, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
 SENTENCE = "sentence_embedding"
-_LEAST_COSINE = 0.9  # of what int8 makes of vectors with what they were
 _REPLACED = "positive where a token looks replaced"
 _WORDS = "of the masked language model, one for each token of the vocabulary"
 
@@ -42,18 +41,18 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B
 class Runtime(NamedTuple):
     """A runtime and its files.
 
-    contents: gives the content of a file, with int8 weights where that is asked for, and that in float32; raises
-    UserError where it cannot hold the network. load: gives the function that a content is, and its outputs' names.
+    content: gives the content of a file; raises UserError where it cannot hold the network. load: gives the function
+    that a content is, and its outputs' names.
     """
 
     name: str
     file: str
-    contents: Callable[["Exportable", bool], tuple[bytes, bytes]]
+    content: Callable[["Exportable"], bytes]
     load: Callable[[bytes], tuple[Run, list[str]]]
 
     def convert(self, folder: Path, model: StoredModel, options: check.Options) -> check.Written:
         """Writes a folder of a part of a model."""
-        return write_network(folder, model, exportable(model, options.part), self, options.int8)
+        return write_network(folder, model, exportable(model, options.part), self)
 
 
 class Exportable(NamedTuple):
@@ -173,50 +172,22 @@ def exportable(model: StoredModel, part: str) -> Exportable:
     return pretrained(model, part)
 
 
-def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: Runtime, int8: bool) -> check.Written:
+def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: Runtime) -> check.Written:
     """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
 
-    The self-check is that of the network in float32.
-
     Raises:
-      UserError: the file cannot hold the network, or int8 makes another one of it.
+      UserError: the file cannot hold the network.
     """
-    content, exact = runtime.contents(made, int8)
+    content = runtime.content(made)
     path = folder / runtime.file
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     run, outputs = runtime.load(path.read_bytes())
-    moved = movement(made, run) if int8 else []
-    longest, weights = min(512, model.architecture.max_position_embeddings), "int8" if int8 else "float32"
+    longest = min(512, model.architecture.max_position_embeddings)
     about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": config_of(model).model_name}
-    about |= {"made_of": model.origin, "max_length": longest, "weights": weights}
+    about |= {"made_of": model.origin, "max_length": longest}
     about |= {"do_lower_case": model.casing.do_lower_case} | made.about
     write_tokenizer_of(model, folder, about["max_length"])
     write_json(folder / "model.json", about)
-    said = f"{path}: {', '.join(about['outputs'])}; {weights}, {len(content) / 1e6:.1f} MB"
-    difference = made.difference(runtime.load(exact)[0] if int8 else run)
-    return check.Written("\n  ".join([said, *moved]), difference, f"that of {runtime.name}")
-
-
-def movement(made: Exportable, run: Run) -> list[str]:
-    """Says how far what a quantised network says is from what ours does.
-
-    Raises:
-      UserError: too far to be of use.
-    """
-    lines, found = [], made.results(run)
-    for name, ours in made.results(made.run).items():
-        theirs = found[name]
-        if ours.dtype.kind == "U" or ours.shape != theirs.shape:
-            same = sum(a == b for a, b in zip(ours.flat, theirs.flat, strict=False))
-            lines.append(f"{name}: {same} of {ours.size} as in float32")
-            continue
-        moved = np.abs(theirs - ours)
-        line = f"{name}: {moved.mean():.3f} from float32 on average, {moved.max():.3f} at most"
-        if ours.ndim > 1 and ours.shape[-1] > 1:
-            cosines = (ours * theirs).sum(-1) / (np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1))
-            line += f"; cosine {cosines.mean():.4f} on average, {cosines.min():.4f} at least"
-            if not cosines.mean() > _LEAST_COSINE:
-                raise UserError(f"--quantize int8: {line}: too far to be of use; leave out --quantize")
-        lines.append(line)
-    return lines
+    said = f"{path}: {', '.join(about['outputs'])}; {len(content) / 1e6:.1f} MB"
+    return check.Written(said, made.difference(run), f"that of {runtime.name}")

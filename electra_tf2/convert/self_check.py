@@ -32,7 +32,6 @@ class Options(NamedTuple):
 
     part: str = "main"
     dtype: str = "float32"
-    int8: bool = False
     step: int = 0
     adam_slots: bool = False
 

@@ -31,7 +31,7 @@ RUNTIMES = {"onnx": onnx.RUNTIME, "tflite": litert.RUNTIME}
 
 def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
     """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
-    written = network_file.write_network(folder, model, made, RUNTIMES[kind], False)
+    written = network_file.write_network(folder, model, made, RUNTIMES[kind])
     assert written.difference < 1e-5, written
     run, _ = RUNTIMES[kind].load((folder / RUNTIMES[kind].file).read_bytes())
     for rows in (check.check_inputs(model, TEXTS), check.check_inputs(model)):
@@ -242,31 +242,6 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
             np.testing.assert_allclose(1 / (1 + np.exp(-logits)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", RUNTIMES)
-def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: Path) -> None:
-    model = support.tiny()
-    made, runtime = network_file.pretrained(model, "main"), RUNTIMES[kind]
-    written = network_file.write_network(tmp_path, model, made, runtime, True)
-    assert "int8" in written.what and "cosine" in written.what
-    assert (tmp_path / "tokenizer.json").is_file() and (tmp_path / "model.json").is_file()
-    content = (tmp_path / runtime.file).read_bytes()
-    encoder = [one for one in made.variables if "generator" not in one.name]
-    assert len(content) < 0.4 * sum(4 * int(np.prod(one.shape)) for one in encoder)
-    theirs = made.results(runtime.load(content)[0])
-    for name, ours in made.results(made.run).items():
-        assert np.corrcoef(ours.ravel(), theirs[name].ravel())[0, 1] > 0.99
-
-
-def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> None:
-    model, unit = support.with_crc_weights(), 3  # beside which others are too small for 8 bits, and which is not read
-    norm, project = "electra/embeddings/LayerNorm/gamma", "electra/embeddings_project/kernel"
-    gamma, kernel = model.weights[norm].copy(), model.weights[project].copy()
-    gamma[unit], kernel[unit] = 1e5, 0
-    model = model.changed(weights=dict(model.weights) | {norm: gamma, project: kernel})
-    with pytest.raises(UserError, match="too far"):
-        network_file.write_network(tmp_path, model, network_file.pretrained(model, "main"), onnx.RUNTIME, True)
-
-
 def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(tmp_path: Path) -> None:
     def factor(inputs):
         numbers = tf.cast(inputs["input_ids"], tf.float32)
@@ -278,13 +253,12 @@ def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(
         ("onnx", r"ONNX cannot hold this network \(.*\): --format saved_model can"),
     ):
         with pytest.raises(UserError, match=message):
-            RUNTIMES[kind].contents(made, False)
+            RUNTIMES[kind].content(made)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--format", "huggingface", "--quantize", "int8"], "--quantize int8: for --format onnx and tflite"),
         (["--format", "onnx", "--dtype", "bfloat16"], "onnx stores float32"),
         (["--format", "saved_model", "--part", "body"], "holds the whole model"),
     ],
