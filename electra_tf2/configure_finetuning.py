@@ -11,7 +11,7 @@ from typing import Any
 
 from electra_tf2.settings.built_in import EMBEDDING, TEXT
 from electra_tf2.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
-from electra_tf2.settings.own import KINDS, check_names, settings_of
+from electra_tf2.settings.own import KINDS, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered, model_hparam
@@ -77,9 +77,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     eval_every_steps: int = hparam(
         0, "steps between evaluations on development data; 0: one at the end, with keep_best one an epoch", at_least=0
     )
-    intermediate_task: str = hparam("", "task to fine-tune on first, by its own settings (mnli: Phang et al. 2018)")
     init_checkpoint: str | None = free_hparam(None, "model to start from, in any format [model_name's]", place="other")
-    reinit_layers: int = hparam(0, "number of uppermost layers that start from random weights", at_least=0)
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
     # Inputs
@@ -91,7 +89,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Heads
     double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
-    average_orders: bool = free_hparam(False, "score the mean of both orders of texts without one (mrpc, sts, qqp)")
     classifier: str = model_hparam(
         "linear",
         "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
@@ -135,13 +132,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "impossible: as if the question had no answer; skip: not trained on",
         choices=("cls", "impossible", "skip"),
     )
-
-    # A teacher
-    distill_from: str = hparam(
-        "", "folder of a teacher, fine-tuned with write_distill_outputs", heading="A teacher", place="other"
-    )
-    distill_weight: float = hparam(0.5, "share of distill_from in the loss, beside the labels", at_least=0, at_most=1)
-    distill_temperature: float = hparam(1.0, "temperature of both softmaxes of distill_from", above=0)
 
     # Few examples
     few_shot: int = model_hparam(
@@ -219,35 +209,18 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
         others = ", ".join(name for name, settings in ours.items() if settings.cls != TEXT)
         no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
-        first, upper = self.intermediate_task, self.reinit_layers
         yield from self.device_problems() + self.batch_problems(self.train_batch_size)
         yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
-        if first:
-            check_names([first], self.tasks)
         if others and (self.prompt or self.few_shot):
             yield f"prompt and few_shot are for classes of texts, not for {others}"
-        if self.prompt and first:
-            yield "prompt asks the pre-trained language model, which an intermediate_task does not keep"
         if self.prompt and self.random_init:
             yield "prompt needs a pre-trained language model: not random_init"
-        if self.average_orders and self.prompt:
-            yield "average_orders is for heads, not for prompts, which have one order"
         if self.few_shot and self.train_share < 1:
             yield "few_shot and train_share are both set: choose one"
-        if self.distill_from and others:
-            yield f"distill_from is for classification and regression, not for {others}"
-        if self.distill_from and self.prompt:
-            yield "distill_from is for heads, not for prompts"
-        if first in self.task_names:
-            yield f"intermediate_task {first} is one of task_names"
         if not self.prompt and (self.prompt_template or self.prompt_words):
             yield "prompt_template and prompt_words need prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if upper > architecture.num_hidden_layers:
-            yield f"reinit_layers {upper} exceeds the {architecture.num_hidden_layers} layers"
-        if upper and architecture.share_layers != "none":
-            yield f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew"
         if self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()):
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
@@ -257,11 +230,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
 
     def notes(self) -> list[str]:
-        """Remarks on what is legal but deserves a look."""
-        tasks = [settings_of(name, self.tasks) for name in self.task_names]
-        heed = [not task.is_ours or bool(task.text and task.text.scored_in_both_orders) for task in tasks]
-        if self.average_orders and not any(heed):
-            return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
+        """Remarks on what is legal but deserves a look: none."""
         return []
 
     def task_data_dir(self, task: str) -> str:

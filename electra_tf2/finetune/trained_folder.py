@@ -27,7 +27,6 @@ from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
-from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 TASKS, SCORES, MADE_OF = "tasks.json", "scores.json", "made_of.json"
 _OF_SCORING = (  # settings of the evaluation
-    *("average_orders", "beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
+    *("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
 )
 
 
@@ -144,7 +143,7 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
     """Raises UserError if the trial in a folder is made of other things.
 
-    What is no longer there may have been anything. A trial of an older version is taken with a warning.
+    A file that is no longer there matches any fingerprint.
 
     Args:
       fingerprint_of: `fingerprint` of what would be trained now, by `scores`.
@@ -153,8 +152,6 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         return
     path, before = folder / SCORES, read_made_of(folder)
     scored = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
-    if not before:
-        say(f"WARNING: {folder} does not say what it was made of: make sure that neither data nor weights changed")
     for what, then, now in (
         (f"{folder} was trained", before, fingerprint_of(False)),
         (f"{path} was made", scored, fingerprint_of(True)),

@@ -47,15 +47,11 @@ ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite 
 
 
 class Trials:
-    """Runs the trials of a configuration.
+    """Runs the trials of a configuration."""
 
-    Args:
-      advice: what to do where a folder holds a trial of other hparams, data or weights.
-    """
-
-    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy, advice: str = ADVICE) -> None:
+    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy) -> None:
         tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-        self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
+        self.config, self.strategy, self.chief = config, strategy, is_chief(strategy)
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
         self.folders = [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
@@ -79,7 +75,7 @@ class Trials:
             ]
         self._check()
         for trial, folder in enumerate(self.folders, start=1):
-            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
+            with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
                 if (folder / SCORES).exists() and not held.overwrite:
                     code, result = self._done_before(trial, folder)
                 else:
@@ -96,10 +92,10 @@ class Trials:
     def _check(self) -> None:
         """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
         for folder in self.folders:
-            with RunFolder(folder, self.chief, self.config.overwrite, self.advice) as held:
+            with RunFolder(folder, self.chief, self.config.overwrite, ADVICE) as held:
                 if not held.overwrite:
                     held.check(self.config.to_json(), free_on_resume(FinetuningConfig), without_files)
-                    check_made_of(folder, self._fingerprint, self.advice)
+                    check_made_of(folder, self._fingerprint, ADVICE)
 
     def _done_before(self, trial: int, folder: Path) -> tuple[int, dict[str, Any] | None]:
         """0 and what a trial's scores.json says; warns if the trial lacks files that are asked for now."""

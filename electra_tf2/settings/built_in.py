@@ -1,4 +1,4 @@
-"""The tasks that are known by name: GLUE, SuperGLUE, SICK, RACE, question answering and tagging.
+"""The tasks that are known by name: GLUE, SuperGLUE, RACE, question answering and tagging.
 
 One table: a task's class, its settings, and its default hparams when it is trained alone. A further task is a further
 line. Free of TensorFlow, so that a wrong hparam is refused at once.
@@ -26,14 +26,12 @@ class TextSettings:
     header: whether the first line of a delimited file is one even where it names none of the texts.
     delimiter, quoted: as of util.tables.open_table.
     id: field of JSON lines that names an example in a submission; "" without one.
-    only: column of a table of several splits, and split -> its value in the rows of that split.
     metrics: of settings.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     numbers: names in the order of the numbers that files may hold for them, as those of `datasets`; None: none may.
     value_range: least and greatest value of a regression task; None for classification.
     range_of_data: whether an infinite end of `value_range` stands for the training data's.
     double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
-    unordered: it means nothing, so both may be scored, whether or not training sees both.
     evaluation_splits, optional_splits: scored, the latter where their files are.
     test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     submitted_labels: label -> how a benchmark's server spells it, where that differs.
@@ -46,25 +44,18 @@ class TextSettings:
     delimiter: str = ""
     quoted: bool | None = None
     id: str = ""
-    only: tuple[str, Mapping[str, str]] | None = None
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] | None = None
     numbers: tuple[str, ...] | None = None
     value_range: tuple[float, float] | None = None
     range_of_data: bool = False
     double_unordered: bool = False
-    unordered: bool = False
     evaluation_splits: tuple[str, ...] = ("dev",)
     optional_splits: tuple[str, ...] = ()
     test_splits: tuple[str, ...] = ("test",)
     optional_test_splits: tuple[str, ...] = ()
     submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None
-
-    @property
-    def scored_in_both_orders(self) -> bool:
-        """Tells whether `average_orders` applies."""
-        return self.unordered or self.double_unordered
 
 
 class TaskSettings(NamedTuple):
@@ -153,8 +144,7 @@ _GLUE = dict(
         _glue("cola", "CoLA", (3,), 1, header=False, metrics=("mcc", "accuracy")),
         _glue("sst", "SST-2", (0,), 1),
         _glue("mrpc", "MRPC", (3, 4), 0, metrics=_ACCURACY_F1, double_unordered=True),
-        # One of GPT's similarity tasks (table 4); the original trains it in one order.
-        _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1, unordered=True),
+        _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1),
         _glue(
             *("mnli", "MNLI", (8, 9), -1, _NLI, {"prompt_evaluation_draws": 4}),
             {
@@ -239,38 +229,6 @@ _SUPERGLUE = {
 }
 
 
-# SICK (Marelli et al. 2014): one table, whose column SemEval_set says which split a pair is of, or one for each split.
-
-
-def _sick(label: tuple[str, ...], hparams: Mapping[str, Any], **settings: Any) -> TaskSettings:
-    names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
-    text = TextSettings(
-        (("sentence_A", "sentence1"), ("sentence_B", "sentence2")),
-        label,
-        only=("SemEval_set", {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}),
-        **settings,
-    )
-    options = {"folders": ("sick", "SICK"), "file_names": {split: (name, "SICK.txt") for split, name in names.items()}}
-    return TaskSettings(TEXT, text, options, hparams, "sts")
-
-
-_SICK = {
-    "sick_entailment": _sick(
-        ("entailment_label", "entailment_judgment", "label"),
-        {},
-        labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
-        numbers=("ENTAILMENT", "NEUTRAL", "CONTRADICTION"),
-    ),
-    "sick_relatedness": _sick(
-        ("relatedness_score", "score"),
-        _ONCE_MORE,
-        metrics=("pearson", "spearman"),
-        value_range=(1.0, 5.0),
-        double_unordered=True,
-    ),
-}
-
-
 # Question answering: SQuAD 1.1 and 2.0, CMRC 2018 and KorQuAD 1.0, and the datasets of MRQA. hparams: the original's
 # defaults, but for "naturalqs", which it takes for a task of sentences (docs/differences.md).
 
@@ -296,7 +254,6 @@ BUILT_IN: dict[str, TaskSettings] = {
     "korquad": _answers(f1_of="characters")._replace(like="squadv1"),
     **{name: _answers(mrqa=True) for name in ("newsqa", "naturalqs", "triviaqa", "searchqa")},
     "race": TaskSettings("choice:Race", None, {"folders": ("RACE",)}, {"max_seq_length": 512}),
-    **_SICK,
     **_SUPERGLUE,
     "sentence_embedding": TaskSettings(EMBEDDING, hparams=_CONTRAST),
     "chunk": _tags(True, {"max_seq_length": 256}),

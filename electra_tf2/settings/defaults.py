@@ -71,9 +71,8 @@ def pretrained_dir(given: Mapping[str, Any]) -> str:
 
 
 def run_name(given: Mapping[str, Any]) -> str:
-    """Name of a run's folders and results: its tasks, after the one that it was fine-tuned on first."""
-    names = ",".join(given.get("task_names", ["chunk"]))
-    return f"{given['intermediate_task']}-{names}" if given.get("intermediate_task") else names
+    """Name of a run's folders and results: its tasks."""
+    return ",".join(given.get("task_names", ["chunk"]))
 
 
 def start_of(given: Mapping[str, Any]) -> str:

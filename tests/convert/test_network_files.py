@@ -124,7 +124,6 @@ FURTHER: _Heads = {
     ),
     "tanh of the mean": ({"classifier": "tanh", "classifier_pooling": "mean"}, {"mnli": (_INNER, _LABELS)}),
     "short windows": ({"max_seq_length": 16}, {"pos": (dense(3), _TAGS)}),
-    "a mean of orders": ({"average_orders": True}, {"sts": (dense(1), {})}),
     "plain": (
         {},
         {

@@ -143,7 +143,7 @@ class _Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> _Served:
-    return _Served(tmp_path_factory.mktemp("served"), _TASKS, joint_prediction=False, average_orders=True)
+    return _Served(tmp_path_factory.mktemp("served"), _TASKS, joint_prediction=False)
 
 
 def test_classes_and_values_are_those_of_predict(served: _Served) -> None:

@@ -1,4 +1,4 @@
-"""Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files; and SICK's tables."""
+"""Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,6 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
-from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -110,49 +109,6 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     assert [answer["label"] for answer in Predictor(source, support.tokenizer())(new)] == [
         answer["label"] for answer in task.answers(split, predictions)
     ]
-
-
-SICK = {
-    "train": ("1", "a file", "the file", "NEUTRAL", "3.5"),
-    "dev": ("2", "a list", "the list", "ENTAILMENT", "5"),
-    "test": ("3", "a line", "no line", "CONTRADICTION", "1"),
-}
-HEADER = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score")
-
-
-@pytest.mark.parametrize("one_file", [True, False])
-def test_sicks_tables(tmp_path, one_file):
-    sets, names = ("TRAIN", "TRIAL", "TEST"), ("train", "trial", "test_annotated")
-    if one_file:
-        rows = ["\t".join((*cells, which)) for cells, which in zip(SICK.values(), sets, strict=True)]
-        write_lines(tmp_path / "SICK" / "SICK.txt", "\t".join((*HEADER, "SemEval_set")), *rows)
-    else:
-        for name, cells in zip(names, SICK.values(), strict=True):
-            header = "\t".join(HEADER).replace("entailment_label", "entailment_judgment")
-            write_lines(tmp_path / "sick" / f"SICK_{name}.txt", header, "\t".join(cells))
-    relation, relatedness = support.task(tmp_path, "sick_entailment"), support.task(tmp_path, "sick_relatedness")
-    for split, cells in SICK.items():
-        (pair,) = relation.load(split).examples
-        assert pair.texts == cells[1:3] and pair.label == cells[3]
-        assert relatedness.load(split).examples[0].label == float(cells[4])
-    assert relation.has_labels("test") and len(relatedness.load("train").features) == 2  # in both orders
-    assert relatedness.load("dev").features[0].labels["targets"] == 1.0
-
-
-def test_a_table_without_sicks_columns_is_refused(tmp_path):
-    write_lines(tmp_path / "sick" / "SICK.txt", "a\tb", "c\td")
-    with pytest.raises(UserError, match=r"SICK\.txt has no column 'sentence_A' or 'sentence1': its first line is"):
-        support.task(tmp_path, "sick_entailment").load("train")
-    with pytest.raises(UserError, match=r"no file of split 'train'.*sick/SICK_train\.txt"):
-        support.task(tmp_path / "empty", "sick_entailment").load("train")
-    write_lines(tmp_path / "sick" / "SICK.txt", "\t".join(HEADER), "\t".join(SICK["train"]))
-    with pytest.raises(UserError, match=r"SICK\.txt has no column 'SemEval_set\'"):
-        support.task(tmp_path, "sick_entailment").load("train")
-    pair, blank, header = SICK["train"], list(SICK["train"]), "\t".join((*HEADER, "SemEval_set"))
-    blank[2] = " "
-    write_lines(tmp_path / "sick" / "SICK.txt", header, *("\t".join((*cells, "TRAIN")) for cells in (pair, blank)))
-    with pytest.raises(UserError, match=r"SICK\.txt, line 3: an empty sentence"):
-        support.task(tmp_path, "sick_entailment").load("train")
 
 
 @pytest.mark.parametrize("questions", [1, 2])

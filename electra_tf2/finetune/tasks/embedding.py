@@ -5,7 +5,7 @@
 
 An example is a text and one that means the same, and if there is one a text that does not although it looks alike
 (SimCSE, section 4). A text alone is its own partner: dropout makes its two passes different (section 3). Scored on
-STS-B's development data, on SICK's and on pairs of one's own, where their files are; their labels are not trained on.
+STS-B's development data and on pairs of one's own, where their files are; their labels are not trained on.
 B rows, N examples, H hidden.
 """
 
@@ -57,16 +57,12 @@ class EmbeddingTask(Task):
     ) -> None:
         super().__init__(name, config, tokenizer, files=files)
         own = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
-        known = {of: BUILT_IN[of] for of in ("sts", "sick_relatedness")}
-        sts, sick = (
-            TextTask(of, config, tokenizer, one.text or TextSettings(), **one.options) for of, one in known.items()
-        )
+        known = BUILT_IN["sts"]
+        sts = TextTask("sts", config, tokenizer, known.text or TextSettings(), **known.options)
         self._scored = {  # the tasks and splits whose files they read
             "dev": (own, "dev"),
             "sts": (sts, "dev"),
-            "sick": (sick, "dev"),
             "test": (own, "test"),
-            "sick_test": (sick, "test"),
         }
         there = [split for split, (task, of_task) in self._scored.items() if task.exists(of_task)]
         self.evaluation_splits = tuple(split for split in there if "test" not in split) or ("dev",)
@@ -107,8 +103,8 @@ class EmbeddingTask(Task):
             return task.path(of_task)
         except UserError as error:
             raise UserError(
-                f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), SICK's (sick/), or pairs of "
-                "your own with a score: a dev file with the columns text1, text2, score"
+                f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), or pairs of your "
+                "own with a score: a dev file with the columns text1, text2, score"
             ) from None
 
     def load(self, split: str) -> Split:

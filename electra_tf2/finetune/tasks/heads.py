@@ -17,9 +17,7 @@ from electra_tf2.model.initializers import glorot_uniform
 from electra_tf2.model.layers import Dense, Layer, SeedStream, activation, dropout, shape_of
 from electra_tf2.model.other_heads import vocabulary_head
 from electra_tf2.model.pooling import mean_state, orthogonal, text_state, text_vectors
-from electra_tf2.model.softmax import soft_losses
 
-TEACHER = "teacher"  # label: float32 [C] log-probabilities of a teacher, or [1] the number as it is learned
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 
 NUM_SPANS = 2
@@ -130,10 +128,9 @@ class ClassificationHead(TextHead):
     ) -> None:
         super().__init__(scope, hidden_size, num_classes or 1, config, seed)
         self.class_weights, self.num_classes, self.value = weights, num_classes, value
-        self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`; with distill_from float32 [B, C] `teacher`.
+        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`.
 
         Predictions: float32 `logits` [B, C], or `value` [B].
         """
@@ -141,19 +138,11 @@ class ClassificationHead(TextHead):
         if self.num_classes is None:
             numbers = tf.squeeze(logits, -1)
             losses = tf.square(numbers - inputs.labels["targets"])
-            if training and TEACHER in inputs.labels:
-                losses = self._shared(losses, tf.square(numbers - inputs.labels[TEACHER][:, 0]))
             return HeadOutput(losses, {} if training else {"value": self.value(numbers)})
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
-        if training and TEACHER in inputs.labels:
-            losses = self._shared(losses, soft_losses(inputs.labels[TEACHER], logits, self.distill_temperature))
         if training and self.class_weights is not None:
             losses *= tf.gather(tf.constant(self.class_weights, tf.float32), inputs.labels["label_ids"])
         return HeadOutput(losses, {} if training else {"logits": logits})
-
-    def _shared(self, losses: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
-        """Losses of the labels and of the teacher's outputs, in their shares."""
-        return (1.0 - self.distill_weight) * losses + self.distill_weight * soft
 
 
 class ChoiceHead(TextHead):

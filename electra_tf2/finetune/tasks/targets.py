@@ -4,11 +4,7 @@ Both kinds of `Target` have the same methods: `checked` (a label as a file holds
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
 `predicted` (what a prediction is scored by), `served` (what a SavedModel says of a batch of the head's outputs),
 `answers` (the same as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
-`num_outputs` that of the numbers which a head makes.
-
-The outputs of a fine-tuned teacher (write_distill_outputs; the original has no program that reads them) may be targets
-beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
+distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax.
 """
 
 import math
@@ -20,11 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.finetune.tasks.files import predictions_file
 from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
-from electra_tf2.util.reading import read_json_lines
 
 
 def label_text(value: Any) -> str | None:
@@ -62,7 +56,7 @@ class Classes:
 
     def __init__(self, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self.names = tuple(names)
-        self.num_classes = self.num_outputs = len(self.names)
+        self.num_classes = len(self.names)
         are_numbers = any(name.lstrip("-").isdecimal() for name in self.names)
         self._of_number = {} if are_numbers else {str(number): name for number, name in enumerate(numbers)}
 
@@ -112,7 +106,7 @@ class Scale:
     strict: whether a number beyond the ends is an error; not where they are those of the training data.
     """
 
-    key, label, num_classes, num_outputs = "targets", Label("float32"), None, 1
+    key, label, num_classes = "targets", Label("float32"), None
 
     def __init__(self, low: float, high: float, strict: bool = True) -> None:
         if not low < high:
@@ -160,31 +154,3 @@ class Scale:
 
 
 Target = Classes | Scale
-
-
-_LEAST = 1e-12
-
-
-def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
-    """Texts -> what the teacher said of them, as heads.TEACHER holds it. Raises UserError: no such file, lines that are
-    no outputs, other labels than the student's."""
-    path = predictions_file(folder, task, "train")
-    if not path.is_file():
-        raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
-    outputs = {}
-    for number, row in read_json_lines(path, "distill_from"):
-        where = f"{path}, line {number}"
-        texts = tuple(row[name] for name in ("text", "text1", "text2") if name in row)
-        try:
-            if not isinstance(target, Classes):
-                outputs[texts] = np.array([target.encoded(float(row["label"]))], np.float32)
-                continue
-            found = row["probabilities"]
-            same = set(found) == set(target.names)
-            logs = [np.log(max(found[name], _LEAST)) for name in target.names if same]
-        except (KeyError, TypeError, ValueError):
-            raise UserError(f"{where}: these are no outputs of a fine-tuned model") from None
-        if not same:
-            raise UserError(f"{where}: the teacher's labels are {', '.join(found)}, not {', '.join(target.names)}")
-        outputs[texts] = np.array(logs, np.float32)
-    return outputs

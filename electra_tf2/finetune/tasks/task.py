@@ -46,11 +46,10 @@ class Features(NamedTuple):
 
 
 class Label(NamedTuple):
-    """Type of a label: `per_token` labels are padded with 0 to the batch's length, others are `size` numbers or one."""
+    """Type of a label: one number, or with `per_token` one for each token, padded with 0 to the batch's length."""
 
     dtype: str
     per_token: bool = False
-    size: int | None = None
 
 
 class Split(NamedTuple):
@@ -210,8 +209,7 @@ class Task(TaskFiles, abc.ABC):
         rows, length = tf.unstack(tf.shape(input_ids))
         found = {}
         for name, label in self.labels.items():
-            further = [length] if label.per_token else [label.size] if label.size else []
-            found[name] = tf.zeros([rows, *further], label.dtype)
+            found[name] = tf.zeros([rows, length] if label.per_token else [rows], label.dtype)
         return found
 
     def samples(self, texts: Sequence[tuple[str, str]]) -> Split:

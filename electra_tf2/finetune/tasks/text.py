@@ -19,9 +19,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
-from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
-from electra_tf2.finetune.tasks.heads import TEACHER, ClassificationHead, Head
-from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, is_no_label, label_text, read_outputs
+from electra_tf2.finetune.tasks.files import same_text, write_json_lines
+from electra_tf2.finetune.tasks.heads import ClassificationHead, Head
+from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, is_no_label, label_text
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
 from electra_tf2.model.encoder import Encoder
@@ -114,23 +114,13 @@ class TextTask(Task):
         return self.settings.value_range is not None
 
     @property
-    def averages_orders(self) -> bool:
-        """Tells whether an answer is the mean of those to both orders of the texts."""
-        return self.settings.scored_in_both_orders and self.config.average_orders
-
-    @property
     def labels(self) -> dict[str, Label]:
-        own = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
-        return own | {TEACHER: Label("float32", size=self.target.num_outputs)} if self.config.distill_from else own
+        return {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
 
     # Files to features.
 
     def files(self, split: str) -> list[Path]:
-        """The split's file, and for training a teacher's outputs."""
-        found = super().files("train" if split == FEW_SHOT_DEV else split)
-        if split == "train" and self.config.distill_from:
-            found.append(predictions_file(self.config.distill_from, self.name, "train"))
-        return found
+        return super().files("train" if split == FEW_SHOT_DEV else split)
 
     def _rows(self, split: str) -> list[TextExample]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
@@ -139,13 +129,11 @@ class TextTask(Task):
         return self._rows_of[split]
 
     def _read_rows(self, split: str) -> list[TextExample]:
-        only, settings = "", self.settings
-        if settings.only and sum(self.path(split).name in names for names in self._names.values()) > 1:
-            only = settings.only[1].get(split, "")
+        settings = self.settings
         test, tolerated = split in self.test_splits, 1 if self.config.compat == "original" else TOLERATED
         if split in self.submission:  # whose server counts the lines, so that none may be passed over
             settings, tolerated = dataclasses.replace(settings, label=None), 0
-        read = (read_texts(path, settings, only, tolerated, test, self.completed) for path in self.paths(split))
+        read = (read_texts(path, settings, tolerated, test, self.completed) for path in self.paths(split))
         rows = list(itertools.chain.from_iterable(read))
         return rows if test else self._with_labels(rows)
 
@@ -230,25 +218,11 @@ class TextTask(Task):
         examples = self.examples(split)
         if split == "train" and self.settings.double_unordered and self.config.double_unordered:
             examples += [_turned(example) for example in examples]
-        found, teacher = self.split_of(examples, split), self.config.distill_from
-        if split != "train" or not teacher:
-            return found
-        outputs = read_outputs(teacher, self.name, self.target)
-        for example, feature in zip(found.examples, found.features, strict=True):
-            if example.texts not in outputs:
-                raise UserError(
-                    f"distill_from: {teacher} says nothing of {shown(example.texts)}: fine-tune the teacher on the "
-                    "same data, with write_distill_outputs"
-                )
-            feature.labels[TEACHER] = outputs[example.texts]
-        return found
+        return self.split_of(examples, split)
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         labelled = all(example.label is not None for example in examples)
-        if split == "train" or not self.averages_orders:
-            return Split(examples, self.features(examples), labelled=labelled)
-        both = [turned for example in examples for turned in (example, _turned(example))]
-        return Split(examples, self.features(both), [2] * len(examples), labelled)
+        return Split(examples, self.features(examples), labelled=labelled)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         example = example_of(row, dataclasses.replace(self.settings, label=None), where)
@@ -276,8 +250,7 @@ class TextTask(Task):
         return pieces
 
     def _label_values(self, example: TextExample) -> dict[str, Any]:
-        own: dict[str, Any] = {self.target.key: self.target.encoded(example.label)}
-        return own | {TEACHER: np.zeros(self.target.num_outputs)} if self.config.distill_from else own
+        return {self.target.key: self.target.encoded(example.label)}
 
     @property
     def text_keys(self) -> Sequence[tuple[str, ...]]:  # type: ignore[override]
@@ -330,11 +303,7 @@ class TextTask(Task):
 
         def answer(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
             given = [texts[name] for name in names]
-            found = predict(tokenizer.rows(*given))
-            if self.averages_orders:
-                other = predict(tokenizer.rows(*reversed(given)))
-                found = {name: (value + other[name]) / 2 for name, value in found.items()}
-            return self.target.served(found)
+            return self.target.served(predict(tokenizer.rows(*given)))
 
         return Signature(strings(*names), answer, lambda example: dict(zip(names, example.texts, strict=True)))
 
@@ -415,7 +384,7 @@ class TextTask(Task):
                 self._target = self._classes(names)
             self.check_names(self.label_names, names)
         elif self.settings.range_of_data:
-            low, high = map(float, saved.get("range", (0.0, 1.0)))  # that of runs which did not save theirs
+            low, high = map(float, saved["range"])
             if adopts:
                 self._target = Scale(low, high, strict=False)
             assert isinstance(self.target, Scale)
