@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from electra_tf2.settings.built_in import EMBEDDING, TEXT
-from electra_tf2.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
-from electra_tf2.settings.own import KINDS, settings_of
+from electra_tf2.settings.built_in import CAN_BE_PROMPTED
+from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
+from electra_tf2.settings.own import DESCRIBED, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered, model_hparam
@@ -33,7 +33,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     test_file: str = free_hparam("", "file to score at the end, beside train_file", place="other")
     text_column: list[str] = hparam(["text"], "train_file's column of text, or two with a comma", free_on_resume=True)
     label_column: str = free_hparam("label", "train_file's column of labels")
-    task_type: str = free_hparam("classification", "what train_file holds", choices=KINDS)
+    task_type: str = free_hparam("classification", "what train_file holds", choices=DESCRIBED)
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
@@ -172,9 +172,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
         UserError: names every problem."""
         given = with_named(checked(cls, hparams))
-        layers = default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given
+        section = read_section(given)
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-        config = cls(**checked(cls, layered(cls, *layers, by_entry=True)))
+        layers = layered(cls, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
+        config = cls(**checked(cls, layers))
         config = dataclasses.replace(config, **config._derived())
         if problems := [*config._problems()]:
             raise UserError("hparams: " + "; ".join(problems))
@@ -207,7 +208,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Problems of the combination."""
         architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
         ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
-        others = ", ".join(name for name, settings in ours.items() if settings.cls != TEXT)
+        others = ", ".join(name for name, settings in ours.items() if settings.kind not in CAN_BE_PROMPTED)
         no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
         yield from self.device_problems() + self.batch_problems(self.train_batch_size)
         yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
@@ -221,7 +222,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield "prompt_template and prompt_words need prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()):
+        if self.write_distill_outputs and any(settings.kind == "embedding" for settings in tasks.values()):
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
             if getattr(self, name) and not self.do_eval:
@@ -238,5 +239,5 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """Kind of a task (tasks.built_in.TaskSettings)."""
+        """Kind of a task: one of settings.built_in.KINDS, or the class of a task in Python."""
         return settings_of(task, self.tasks).kind

@@ -12,7 +12,8 @@ becomes:
                --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
-  saved_model  a SavedModel that takes strings, with the tokenizer inside
+  saved_model  a SavedModel: of an encoder or a classifier one that takes
+               strings, with the tokenizer inside
   sentence_transformers
                a folder for SentenceTransformer(path): encoder, pooling,
                normalisation

@@ -9,6 +9,7 @@ resizes the inputs to what it is given.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +18,11 @@ from electra_tf2.convert import network_file as files
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
 
 
-def content(made: files.Exportable) -> bytes:
+def write(made: files.Exportable, path: Path) -> None:
+    """Writes a file. Raises UserError: LiteRT cannot hold the network."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
     module = tf.Module()
     module.variables_read = list(made.variables)
@@ -29,21 +32,23 @@ def content(made: files.Exportable) -> bytes:
             concrete = module.function.get_concrete_function()
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
         try:
-            return converter.convert()
+            content = converter.convert()
         except Exception as error:  # of many types
             lines = [line for line in str(error).split("\n") if line.startswith("TF Select ops:")]
             reason = lines[0].removeprefix("TF Select ops:").strip() if lines else type(error).__name__
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
-def load(content: bytes) -> tuple[files.Run, list[str]]:
-    """Function of a file's content, by the interpreter on the processor, and the names of its outputs."""
+def load(path: Path) -> tuple[files.Run, list[str]]:
+    """The function in a file, by the interpreter on the processor, and the names of its outputs."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:  # TensorFlow's own, until a later version leaves it out
         Interpreter = tf.lite.Interpreter
     with errors_unseen():
-        runner = Interpreter(model_content=content).get_signature_runner()
+        runner = Interpreter(model_content=path.read_bytes()).get_signature_runner()
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         with errors_unseen():
@@ -52,5 +57,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = files.Runtime("LiteRT", "model.tflite", content, load)
+RUNTIME = files.Runtime("LiteRT", "model.tflite", write, load)
 convert = RUNTIME.convert

@@ -10,6 +10,7 @@ batch and length dynamic.
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -22,12 +23,14 @@ from electra_tf2.convert import network_file as files
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
 
 OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
 
 
-def content(made: files.Exportable) -> bytes:
+def write(made: files.Exportable, path: Path) -> None:
+    """Writes a file. Raises UserError: ONNX cannot hold the network."""
     size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
     if size > _MOST_BYTES:
         raise UserError(f"these weights take {size / 1e9:.1f} GB, an ONNX file at most 2: use --format saved_model")
@@ -48,14 +51,15 @@ def content(made: files.Exportable) -> bytes:
         except (ValueError, NotImplementedError, RuntimeError, checker.ValidationError) as error:
             reason = str(error).strip().split("\n")[0]
             raise UserError(f"ONNX cannot hold this network ({reason}): --format saved_model can") from None
-    return proto.SerializeToString()
+    with replacing(path) as temporary:
+        temporary.write_bytes(proto.SerializeToString())
 
 
-def load(content: bytes) -> tuple[files.Run, list[str]]:
-    """Function of a file's content, by ONNX Runtime on the processor, and the names of its outputs."""
+def load(path: Path) -> tuple[files.Run, list[str]]:
+    """The function in a file, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = {one.name for one in session.get_inputs()}  # an input that the network does not read is left out
     outputs = [one.name for one in session.get_outputs()]
 
@@ -66,5 +70,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, outputs
 
 
-RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", content, load)
+RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", write, load)
 convert = RUNTIME.convert

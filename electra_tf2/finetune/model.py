@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import Batch, FeatureTable
-from electra_tf2.finetune.tasks.heads import HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.head import HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream

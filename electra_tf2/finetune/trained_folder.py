@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.readers import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
@@ -125,13 +126,14 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
     digests: dict[str, Any] = {}
     for task in tasks:
         if scores:
-            tests = [split for split in task.test_splits if config.write_test_outputs or task.has_labels(split)]
+            tests = [name for name in task.test_splits if config.write_test_outputs or task.files.may_have_labels(name)]
             splits = [*task.evaluation_splits, *tests]
         else:
-            splits = ["train", *((task.selection_splits or task.evaluation_splits) if config.keep_best else ())]
+            selecting = selection_splits(config, task.evaluation_splits) if config.keep_best else ()
+            splits = ["train", *selecting]
         for split in splits:
             with contextlib.suppress(UserError):  # which loading says, if the files are needed
-                files = [path for path in task.files(split) if path.is_file()]
+                files = [path for path in task.files_of(split) if path.is_file()]
                 digests |= {f"{task.name} {split}": digest(files)} if files else {}
     if scores:
         return digests | {name: getattr(config, name) for name in _OF_SCORING}

@@ -13,7 +13,7 @@ import tensorflow as tf
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import errors_of
+from electra_tf2.finetune.results import complaint, errors_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
@@ -59,7 +59,7 @@ def test_races_files(tmp_path):
         write_lines(tmp_path / "RACE" / "dev" / level / f"{number}.txt", json.dumps(race(level, number, answers)))
     task = support.task(tmp_path, "race")
     split = task.load("dev")
-    assert split.counts == [8, 8] and [passage.items[0].kind for passage in split.examples] == ["middle", "high"]
+    assert split.counts == [8, 8] and [passage.items[0].level for passage in split.examples] == ["middle", "high"]
     shown = [task.tokenizer.readable(feature.input_ids).replace(" ", "") for feature in split.features[:5]]
     assert "thefileisread." in shown[1] and shown[4].endswith("whatisitafile[SEP]")
     assert [feature.labels["right"] for feature in split.features[::4]] == [1, 3, 0, 0]
@@ -70,10 +70,10 @@ def test_races_files(tmp_path):
     write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
     assert task.load("train").features[0].labels == {"right": 2}
     passage = task.load("train").examples[0]
-    assert passage.id == "middle5.txt" and passage.items[0].kind == "middle"
-    assert not task.has_labels("test")  # is not there
+    assert passage.id == "middle5.txt" and passage.items[0].level == "middle"
+    assert not task.files.may_have_labels("test")  # is not there
     write_lines(tmp_path / "race" / "test" / "high" / "1.txt", json.dumps(race()))
-    assert task.has_labels("test") and task.has_labels("train") and task.load("test").labelled
+    assert task.files.may_have_labels("test") and task.files.may_have_labels("train") and task.load("test").labelled
 
 
 def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
@@ -134,4 +134,6 @@ def test_records_answers_are_compared_as_they_are_chosen(tmp_path):
     task = support.task(tmp_path, "record")
     split = task.load("dev")
     predictions = [{"logits": np.array([1, x], np.float32)} for x in (-1, -2, -2, -1)]
-    assert task.predicted(split, predictions) == ["the", "file"] and task.complaint(split, predictions) is None
+    answers = task.answers(split, predictions)
+    assert [answer["label"] for answer in answers[0]["answers"]] == ["the", "file"]
+    assert complaint(task, split, answers) is None

@@ -12,9 +12,10 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import HeadInput, LabelWordHead
-from electra_tf2.finetune.tasks.prompt import PromptTask, language_model_head
-from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
+from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, language_model_head
+from electra_tf2.finetune.tasks.sampling import few_shot_split
+from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -94,9 +95,11 @@ def test_the_question_is_never_its_own_demonstration_and_draws_differ(folder):
 
 
 def test_a_split_without_labels_is_not_scored(folder):
-    examples = make(folder).examples("train")
-    assert make(folder).split_of(examples, "test").labelled
-    assert not make(folder).split_of([example._replace(label=None) for example in examples], "test").labelled
+    task = make(folder)
+    task.load("train")
+    examples = task.training
+    assert task.encode(examples, "test").labelled
+    assert not task.encode([example._replace(label=None) for example in examples], "test").labelled
 
 
 def test_the_logits_of_the_draws_are_averaged(folder):
@@ -202,7 +205,7 @@ class Mine(TextTask):
 
 
 def test_a_task_in_python_with_another_head_is_not_prompted(folder):
-    with pytest.raises(UserError, match="prompt: mine is a task in Python with another head"):
+    with pytest.raises(UserError, match="prompt: mine is a task with another head"):
         make(folder, "mine", tasks={"mine": {"type": f"{__name__}:Mine"}})
 
 

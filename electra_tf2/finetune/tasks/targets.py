@@ -2,14 +2,14 @@
 
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
-`predicted` (what a prediction is scored by), `served` (what a SavedModel says of a batch of the head's outputs),
-`answers` (the same as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax.
+`predicted` (what a prediction is scored by), `answers` (predictions as they are written), `submitted` (an answer as
+GLUE's server wants it), `state` (what is saved beside a model). `key` and `label` are name and type in
+`Features.labels`, `num_classes` is that of the softmax.
 """
 
 import math
+import re
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.finetune.tasks.task import Label, Prediction
+from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
+from electra_tf2.util.progress import say
+
+_NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 def label_text(value: Any) -> str | None:
@@ -78,26 +83,20 @@ class Classes:
     def predicted(self, prediction: Prediction) -> int:
         return int(prediction["logits"].argmax())
 
-    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        labels, logits = tf.constant(self.names), outputs["logits"]
-        return {
-            "label": tf.gather(labels, tf.argmax(logits, -1)),
-            "probabilities": tf.cast(probabilities(logits), tf.float32),
-            "labels": tf.tile(labels[tf.newaxis], [tf.shape(logits)[0], 1]),
-        }
-
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        shares = probabilities(np.reshape([one["logits"] for one in predictions], [-1, len(self.names)])).numpy()
-        return [
-            {"label": self.names[self.predicted(one)], "probabilities": dict(zip(self.names, row, strict=True))}
-            for one, row in zip(predictions, shares.tolist(), strict=True)
-        ]
+        logits = np.reshape([prediction["logits"] for prediction in predictions], [-1, len(self.names)])
+        shares = probabilities(logits).numpy().tolist()
+        answers = []
+        for prediction, row in zip(predictions, shares, strict=True):
+            label = self.names[self.predicted(prediction)]
+            answers.append({"label": label, "probabilities": dict(zip(self.names, row, strict=True))})
+        return answers
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return answer["label"]
 
-    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
-        return dict(Counter(map(str, labels)).most_common())
+    def state(self) -> dict[str, Any]:
+        return {"labels": list(self.names)}
 
 
 class Scale:
@@ -139,18 +138,117 @@ class Scale:
     def predicted(self, prediction: Prediction) -> float:
         return float(prediction["value"])
 
-    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"value": outputs["value"]}
-
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [{"label": self.predicted(one)} for one in predictions]
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"
 
-    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
-        values = np.percentile(np.array(labels, float), [0, 50, 100])
-        return dict(zip(("lowest", "median", "highest"), map(float, values), strict=True))
+    def state(self) -> dict[str, Any]:
+        return {"range": [self.low, self.high]}
 
 
 Target = Classes | Scale
+
+
+def no_label(value: Any) -> bool:
+    """Tells whether a label of a test file says that there is none, where -1 does so, too."""
+    return is_no_label(value) or value in (-1, "-1")
+
+
+def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
+    """The rows that have a label, after a word on the others.
+
+    Raises:
+      UserError: none has one, or it is not clear whether -1 is one.
+    """
+    if settings.label is None:
+        return rows
+    labels = {label_text(row.label) for row in rows} - {None}
+    named = settings.labels or (("-",) if "+" in labels else ())  # as + and - may be classes
+    others = {label for label in labels if not is_no_label(label)} - {"-1"}
+    are_counted = len(others) > 1 and others == set(map(str, range(len(others))))
+    may_mean_none = "-1" in labels and settings.value_range is None and "-1" not in named
+    minus_one_is_none = may_mean_none and bool(named or are_counted)
+    if minus_one_is_none and are_counted and len(others) == 2 and not named:
+        raise UserError(
+            f"{task}: the label -1 beside 0 and 1 is a class or means none: name the labels in the "
+            'description, "labels": ["-1", "0", "1"], or leave these rows out'
+        )
+
+    def has_label(row: TextExample) -> bool:
+        text = label_text(row.label)
+        if text in named:
+            return True
+        return not is_no_label(row.label) and not (minus_one_is_none and text == "-1")
+
+    kept = [row for row in rows if has_label(row)]
+    if rows and not kept:
+        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
+    if len(kept) < len(rows):
+        first = next(row for row in rows if not has_label(row))
+        say(
+            f"WARNING: {task}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
+            f"no label; the first: {first.where}, {shown(first.label)}"
+        )
+    return kept
+
+
+def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -> Classes:
+    """The classes that the training data of a task have, in their alphabetical order. Raises UserError."""
+    names = set()
+    for row in rows:
+        name = label_text(row.label)
+        if not name:
+            raise UserError(f"{row.where}: a label is needed, got {shown(row.label)}")
+        names.add(name)
+    if len(names) < 2:
+        raise UserError(f"{task}: the training data has one label only: {', '.join(names)}")
+    alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
+    if alike:
+        say(f"WARNING: {task}: labels that differ in case alone are different classes: {shown(alike[0])}")
+    if any("." in name for name in names) and all(map(_NUMBER.fullmatch, names)):
+        say(
+            f"WARNING: {task}: each of {len(names)} numbers is a class of its own: "
+            "where their size counts, give --task-type regression"
+        )
+    return checked_classes(Classes(sorted(names)), task, metrics)
+
+
+def checked_classes(classes: Classes, task: str, metrics: Sequence[str]) -> Classes:
+    """The classes. Raises UserError where a metric of the task is for two."""
+    if "f1" in metrics and len(classes.names) > 2:
+        raise UserError(f"{task}: the metric f1 is for two labels, there are {len(classes.names)}: choose macro_f1")
+    return classes
+
+
+def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
+    """The scale of a regression's training data: an infinite end is their least or greatest label. Raises UserError."""
+    any_number = Scale(*value_range)
+    values = [any_number.checked(row.label, row.where) for row in rows]
+    low, high = value_range
+    low = min(values) if math.isinf(low) else low
+    high = max(values) if math.isinf(high) else high
+    if low >= high:
+        raise UserError(f"{task}: the training data has one label only: {low:g}")
+    return Scale(low, high, strict=False)
+
+
+def check_same(target: Target, saved: Target, task: str) -> None:
+    """Raises UserError if the labels of the data are not those that a model was trained on."""
+    if isinstance(target, Classes) and isinstance(saved, Classes):
+        check_same_names(target.names, saved.names, task)
+    if not isinstance(target, Scale) or not isinstance(saved, Scale):
+        return
+    if (target.low, target.high) != (saved.low, saved.high):
+        raise UserError(
+            f"{task}: the model was trained on labels from {saved.low:g} to {saved.high:g}, they are now from "
+            f"{target.low:g} to {target.high:g}: give the task's min and max, or train it again"
+        )
+
+
+def check_same_names(names: Sequence[str], saved: Sequence[str], task: str) -> None:
+    """Raises UserError if the names of the data's labels are not those that a model was trained on."""
+    if list(names) != list(saved):
+        before, now = ", ".join(saved), ", ".join(names)
+        raise UserError(f"{task}: the model was trained on the labels {before}, but the data has {now}")
