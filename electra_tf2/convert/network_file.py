@@ -176,9 +176,9 @@ def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
             predictions |= {f"{task.name}.{name}": value for name, value in output.predictions.items()}
         return predictions
 
-    # Rows of candidates come together, as many as every task has.
+    # Candidates come together, as many as every task has, and are different texts.
     together = math.lcm(*(task.predicted_choices for task in tasks))
-    rows = dict(zip(INPUTS, (np.repeat(value, together, axis=0) for value in encoded), strict=True))
+    rows = dict(zip(INPUTS, (np.tile(value, (together, 1)) for value in encoded), strict=True))
     for number, name in enumerate(read_by_heads, start=1):
         rows[name] = np.zeros_like(rows["input_ids"])
         rows[name][:, number] = 1
