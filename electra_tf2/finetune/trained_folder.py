@@ -24,6 +24,7 @@ from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.readers import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
+from electra_tf2.settings.own import without_files
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
@@ -74,7 +75,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     changed = [
         f"{name} was {base[name]!r}, is {merged[name]!r}"
         for name in sorted(shapes_model(FinetuningConfig) & base.keys())
-        if without_files(name, merged[name]) != without_files(name, base[name])
+        if compared(name, merged[name]) != compared(name, base[name])
     ]
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
@@ -84,14 +85,9 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     return FinetuningConfig.from_dict(merged)
 
 
-def without_files(name: str, value: Any) -> Any:
-    """The value of a hparam, of `tasks` without the paths of files: what they hold counts, not where."""
-    if name != "tasks" or not isinstance(value, dict):
-        return value
-    own = {task: described for task, described in value.items() if isinstance(described, dict)}
-    return value | {
-        task: {key: described[key] for key in described if key != "files"} for task, described in own.items()
-    }
+def compared(name: str, value: Any) -> Any:
+    """The value of a hparam as runs are compared by it: of `tasks` without paths, since what files hold counts."""
+    return without_files(value) if name == "tasks" else value
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -108,15 +104,6 @@ def digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
-def _weights(checkpoint: str) -> list[Path]:
-    """The files of the weights that training starts from at a path; [] where there is nothing."""
-    prefix, path = find_prefix(checkpoint), Path(checkpoint)
-    if prefix is not None:
-        parts = [one for one in Path(prefix).parent.iterdir() if one.name.startswith(f"{Path(prefix).name}.")]
-        return sorted(one for one in parts if one.suffix == ".index" or ".data-" in one.name)
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-
-
 def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
     """SHA-256 of the files that a trial's weights are made of, or that its scores are made of beside the weights.
 
@@ -125,21 +112,45 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
     """
     digests: dict[str, Any] = {}
     for task in tasks:
-        if scores:
-            tests = [name for name in task.test_splits if config.write_test_outputs or task.files.may_have_labels(name)]
-            splits = [*task.evaluation_splits, *tests]
-        else:
-            selecting = selection_splits(config, task.evaluation_splits) if config.keep_best else ()
-            splits = ["train", *selecting]
-        for split in splits:
+        for split in _scored_splits(config, task) if scores else _training_splits(config, task):
+            files: list[Path] = []
             with contextlib.suppress(UserError):  # which loading says, if the files are needed
                 files = [path for path in task.files_of(split) if path.is_file()]
-                digests |= {f"{task.name} {split}": digest(files)} if files else {}
+            if files:
+                digests[f"{task.name} {split}"] = digest(files)
     if scores:
         return digests | {name: getattr(config, name) for name in _OF_SCORING}
+    return {"weights to start from": _digest_of_start(config)} | digests
+
+
+def _training_splits(config: FinetuningConfig, task: "Task") -> list[str]:
+    selecting = selection_splits(config, task.evaluation_splits) if config.keep_best else ()
+    return ["train", *selecting]
+
+
+def _scored_splits(config: FinetuningConfig, task: "Task") -> list[str]:
+    tests = [name for name in task.test_splits if config.write_test_outputs or task.files.may_have_labels(name)]
+    return [*task.evaluation_splits, *tests]
+
+
+def _digest_of_start(config: FinetuningConfig) -> str | None:
+    """Of the weights that training starts from: "random", or None where there is nothing."""
     start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
-    weights = _weights(start) if start else []
-    return {"weights to start from": (digest(weights) if weights else None) if start else "random"} | digests
+    if not start:
+        return "random"
+    files = _weight_files(start)
+    return digest(files) if files else None
+
+
+def _weight_files(checkpoint: str) -> list[Path]:
+    """The files of the weights at a path; [] where there is nothing."""
+    prefix, path = find_prefix(checkpoint), Path(checkpoint)
+    if prefix is not None:
+        beside = [file for file in Path(prefix).parent.iterdir() if file.name.startswith(f"{Path(prefix).name}.")]
+        return sorted(file for file in beside if file.suffix == ".index" or ".data-" in file.name)
+    if path.is_dir():
+        return sorted(path.glob("*.safetensors"))
+    return [path] if path.is_file() else []
 
 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:

@@ -28,10 +28,10 @@ from electra_tf2.finetune.trained_folder import (
     SCORES,
     TASKS,
     check_made_of,
+    compared,
     find_trained,
     fingerprint,
     read_made_of,
-    without_files,
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.tensor_file import FILE_NAME
@@ -97,7 +97,7 @@ class Trials:
         for folder in self.folders:
             with RunFolder(folder, self.chief, self.config.overwrite, ADVICE) as held:
                 if not held.overwrite:
-                    held.check(self.config.to_json(), free_on_resume(FinetuningConfig), without_files)
+                    held.check(self.config.to_json(), free_on_resume(FinetuningConfig), compared)
                     check_made_of(folder, self._fingerprint, ADVICE)
 
     def _done_before(self, trial: int, folder: Path) -> dict[str, Any]:
