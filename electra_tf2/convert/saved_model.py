@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert import network_file as files
 from electra_tf2.convert import self_check as check
 from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
@@ -48,6 +49,7 @@ def convert(folder: Path, model: StoredModel, options: check.Options) -> check.W
     if not model.is_fine_tuned or embeds(model):
         return convert_encoder(folder, model)
     config = config_of(model)
+    assert isinstance(config, FinetuningConfig)
     if not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names):
         return convert_classifier(folder, model)
     return files.write_network(folder, model, files.exportable(model, "main"), RUNTIME)

@@ -171,7 +171,7 @@ def test_a_collapsed_run_is_called_so(tmp_path):
 def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):
     rows = [json.dumps({"text": "a", "label": label}) for label in ("x", "y")]
     write_lines(tmp_path / "mine" / "train.jsonl", *rows)
-    task = support.task(tmp_path, "mine", tasks={"mine": {"type": "classification"}})
+    task = support.task(tmp_path, "mine", tasks={"mine": {"type": "classification", "held_out": 0}})
     task.load("train")
     task.check_state(task.state())
     with pytest.raises(UserError, match="mine: the model was trained on the labels x, z, but the data has x, y"):

@@ -1,6 +1,7 @@
 """The task in Python of docs/own_tasks.md, from a folder of its own: trained, resumed, predicted with, exported."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def news(tmp_path, monkeypatch):
 
 
 def test_a_task_from_outside_goes_every_way(news):
-    settings = {"task_names": ["news"], "tasks": {"news": {"type": "topics:Topics", "held_out": 0.1}}}
+    settings: dict[str, Any] = {"task_names": ["news"], "tasks": {"news": {"type": "topics:Topics", "held_out": 0.1}}}
     settings |= {"num_train_epochs": 20.0, "learning_rate": 1e-3, "save_checkpoints_steps": 200}
     out = news / "out"
     run(news, out, "--no-do-eval", **settings)

@@ -89,7 +89,7 @@ def contrasted_texts(path):
 def answered_texts(path):
     task = make(described={"type": "classification", "labels": ["a", "b"]})
     _, split, _ = read_rows(task, open_rows(str(path), task))
-    return [example.texts[0] for example in split.examples]
+    return [example.texts[0] for example in split.examples] if split else []
 
 
 READERS = {"learned": learned_texts, "contrasted": contrasted_texts, "answered": answered_texts}

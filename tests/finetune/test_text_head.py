@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ SPANS = np.array([[[0, 1, 0, 0, 0], [0, 0, 0, 0, 0]], [[0, 1, 1, 0, 0], [0, 0, 0
 def test_every_head_pools_alike_and_reads_no_padding(kind, pooling, classifier):
     config = support.config("cola", classifier=classifier, classifier_pooling=pooling)
     make = ChoiceHead if kind == "choice" else functools.partial(ClassificationHead, spans=2 * (kind == "spans"))
-    head = make("task_specific/cola", 4, 2, config, 0)
+    head: Any = make("task_specific/cola", 4, 2, config, 0)
     states = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
     labels = {"label_ids": tf.constant([0, 1]), "right": tf.constant([1, 1])}  # of one question, or of each row
     labels |= {"span_1": tf.constant(SPANS[0]), "span_2": tf.constant(SPANS[1])}

@@ -155,7 +155,7 @@ class PromptTask(Task):
         self._kept: list[TextExample] = []  # demonstrations that came with the model
 
     @property
-    def target(self) -> Any:  # type: ignore[override]
+    def target(self) -> Any:
         return self.text.target
 
     # Files to examples, as of the text task.

@@ -204,7 +204,12 @@ class QATask(Task):
             best = answer.best
             if self.v2 and answer.null_odds > self.config.qa_na_threshold:
                 best = qa_answers.NO_ANSWER
-            record = {"id": identity, "prediction_text": best.text, "start": best.start, "end": best.end}
+            record: dict[str, Any] = {
+                "id": identity,
+                "prediction_text": best.text,
+                "start": best.start,
+                "end": best.end,
+            }
             if self.v2:
                 record["null_odds"] = answer.null_odds
             record["nbest"] = [candidate._asdict() for candidate in answer.nbest]

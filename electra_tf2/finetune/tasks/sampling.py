@@ -94,7 +94,7 @@ def draw_held_out(
             if len(grouped[place]) <= room[name]:
                 chosen.update(grouped[place])
                 room[name] -= len(grouped[place])
-    return chosen or set(min(members.values(), key=len))
+    return chosen or set(min(members.values(), key=lambda numbers: len(numbers)))
 
 
 def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
