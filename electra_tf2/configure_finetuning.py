@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from electra_tf2.settings.built_in import EMBEDDING, TEXT
-from electra_tf2.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
-from electra_tf2.settings.own import KINDS, check_names, settings_of
+from electra_tf2.settings.built_in import CAN_BE_PROMPTED
+from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
+from electra_tf2.settings.own import DESCRIBED, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered, model_hparam
@@ -33,7 +33,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     test_file: str = free_hparam("", "file to score at the end, beside train_file", place="other")
     text_column: list[str] = hparam(["text"], "train_file's column of text, or two with a comma", free_on_resume=True)
     label_column: str = free_hparam("label", "train_file's column of labels")
-    task_type: str = free_hparam("classification", "what train_file holds", choices=KINDS)
+    task_type: str = free_hparam("classification", "what train_file holds", choices=DESCRIBED)
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
@@ -77,9 +77,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     eval_every_steps: int = hparam(
         0, "steps between evaluations on development data; 0: one at the end, with keep_best one an epoch", at_least=0
     )
-    intermediate_task: str = hparam("", "task to fine-tune on first, by its own settings (mnli: Phang et al. 2018)")
     init_checkpoint: str | None = free_hparam(None, "model to start from, in any format [model_name's]", place="other")
-    reinit_layers: int = hparam(0, "number of uppermost layers that start from random weights", at_least=0)
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
     # Inputs
@@ -91,7 +89,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Heads
     double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
-    average_orders: bool = free_hparam(False, "score the mean of both orders of texts without one (mrpc, sts, qqp)")
     classifier: str = model_hparam(
         "linear",
         "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
@@ -136,13 +133,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("cls", "impossible", "skip"),
     )
 
-    # A teacher
-    distill_from: str = hparam(
-        "", "folder of a teacher, fine-tuned with write_distill_outputs", heading="A teacher", place="other"
-    )
-    distill_weight: float = hparam(0.5, "share of distill_from in the loss, beside the labels", at_least=0, at_most=1)
-    distill_temperature: float = hparam(1.0, "temperature of both softmaxes of distill_from", above=0)
-
     # Few examples
     few_shot: int = model_hparam(
         0,
@@ -154,12 +144,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     prompt: bool = model_hparam(False, "labels are words at a [MASK], which the language-model head scores (LM-BFF)")
     prompt_template: str = model_hparam("", "template of prompt, e.g. '{0:trim} ? [MASK] , {1:lower}' [GLUE: LM-BFF's]")
     prompt_words: dict[str, Any] = model_hparam({}, "label -> prompt's word; low, high for regression [GLUE: LM-BFF's]")
-    prompt_mask_mode: str = model_hparam(
-        "mask",
-        "what the network reads at a prompt's [MASK]: mask: [MASK]; aux_fill: the word that COCO-LM's auxiliary "
-        "network would put there, whose copying is part of that word's score (ours)",
-        choices=("mask", "aux_fill"),
-    )
     prompt_demonstrations: bool = model_hparam(True, "with prompt, an example of each label stands beside the question")
     prompt_draws: int = hparam(0, "draws of demonstrations an example and epoch; 0: for 8,000 inputs", at_least=0)
     prompt_evaluation_draws: int = free_hparam(16, "draws that an evaluation averages [mnli: 4]", at_least=1)
@@ -188,9 +172,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
         UserError: names every problem."""
         given = with_named(checked(cls, hparams))
-        layers = default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given
+        section = read_section(given)
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-        config = cls(**checked(cls, layered(cls, *layers, by_entry=True)))
+        layers = layered(cls, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
+        config = cls(**checked(cls, layers))
         config = dataclasses.replace(config, **config._derived())
         if problems := [*config._problems()]:
             raise UserError("hparams: " + "; ".join(problems))
@@ -223,40 +208,21 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Problems of the combination."""
         architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
         ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
-        others = ", ".join(name for name, settings in ours.items() if settings.cls != TEXT)
+        others = ", ".join(name for name, settings in ours.items() if settings.kind not in CAN_BE_PROMPTED)
         no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
-        first, upper = self.intermediate_task, self.reinit_layers
         yield from self.device_problems() + self.batch_problems(self.train_batch_size)
         yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
-        if first:
-            check_names([first], self.tasks)
         if others and (self.prompt or self.few_shot):
             yield f"prompt and few_shot are for classes of texts, not for {others}"
-        if self.prompt and first:
-            yield "prompt asks the pre-trained language model, which an intermediate_task does not keep"
         if self.prompt and self.random_init:
             yield "prompt needs a pre-trained language model: not random_init"
-        if self.average_orders and self.prompt:
-            yield "average_orders is for heads, not for prompts, which have one order"
         if self.few_shot and self.train_share < 1:
             yield "few_shot and train_share are both set: choose one"
-        if self.distill_from and others:
-            yield f"distill_from is for classification and regression, not for {others}"
-        if self.distill_from and self.prompt:
-            yield "distill_from is for heads, not for prompts"
-        if first in self.task_names:
-            yield f"intermediate_task {first} is one of task_names"
         if not self.prompt and (self.prompt_template or self.prompt_words):
             yield "prompt_template and prompt_words need prompt to be true"
-        if not self.prompt and self.prompt_mask_mode != "mask":
-            yield f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if upper > architecture.num_hidden_layers:
-            yield f"reinit_layers {upper} exceeds the {architecture.num_hidden_layers} layers"
-        if upper and architecture.share_layers != "none":
-            yield f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew"
-        if self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()):
+        if self.write_distill_outputs and any(settings.kind == "embedding" for settings in tasks.values()):
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
             if getattr(self, name) and not self.do_eval:
@@ -265,11 +231,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
 
     def notes(self) -> list[str]:
-        """Remarks on what is legal but deserves a look."""
-        tasks = [settings_of(name, self.tasks) for name in self.task_names]
-        heed = [not task.is_ours or bool(task.text and task.text.scored_in_both_orders) for task in tasks]
-        if self.average_orders and not any(heed):
-            return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
+        """Remarks on what is legal but deserves a look: none."""
         return []
 
     def task_data_dir(self, task: str) -> str:
@@ -277,5 +239,5 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """Kind of a task (tasks.built_in.TaskSettings)."""
+        """Kind of a task: one of settings.built_in.KINDS, or the class of a task in Python."""
         return settings_of(task, self.tasks).kind

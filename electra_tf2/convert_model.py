@@ -12,13 +12,14 @@ becomes:
                --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
-  saved_model  a SavedModel that takes strings, with the tokenizer inside
+  saved_model  a SavedModel: of an encoder or a classifier one that takes
+               strings, with the tokenizer inside
   sentence_transformers
                a folder for SentenceTransformer(path): encoder, pooling,
                normalisation
   onnx         any of our networks for ONNX Runtime and others, with its
-               tokenizer's files; --quantize int8; --part body: states and a
-               vector of the whole text, --part generator
+               tokenizer's files; --part body: states and a vector of the whole
+               text, --part generator
   tflite       the same for LiteRT (TensorFlow Lite)
 
 Every conversion is checked: fixed sentences go through our network and through what was written, read back from the
@@ -39,14 +40,14 @@ from electra_tf2.util.files import remove_left_over
 from electra_tf2.util.progress import counted
 
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
-_INT8 = ("onnx", "tflite")
+_OTHER_RUNTIMES = ("onnx", "tflite")
 _WORDPIECE = ("tf1", "tf_models", "saved_model")
 # Formats and the modules of convert/ that write them.
 MODULES = {"electra": "own_folder", "huggingface": "huggingface", "tf1": "original", "tf_models": "tf_models",
            "saved_model": "saved_model", "sentence_transformers": "sentence_transformers",
            "onnx": "onnx", "tflite": "litert"}  # fmt: skip
 _OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages
-PARTS = dict.fromkeys(("huggingface", *_INT8), ("main", "generator", "body")) | {"electra": ("main",)}
+PARTS = dict.fromkeys(("huggingface", *_OTHER_RUNTIMES), ("main", "generator", "body")) | {"electra": ("main",)}
 
 
 def main() -> int:
@@ -61,8 +62,6 @@ def main() -> int:
     if values.part is not None and values.part not in parts:
         offered = f"offers --part {', '.join(parts)}" if parts else "holds the whole model"
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
-    if values.quantize != "none" and values.format not in _INT8:
-        raise UserError(f"--quantize {values.quantize}: for --format {' and '.join(_INT8)}")
     if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
@@ -95,7 +94,7 @@ def main() -> int:
         print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
     part = values.part or ("" if values.format == "electra" else "main")
-    options = check.Options(part, values.dtype, values.quantize == "int8", values.step, values.adam_slots)
+    options = check.Options(part, values.dtype, values.step, values.adam_slots)
     missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
@@ -131,7 +130,6 @@ flags.DEFINE_enum(
     ["main", "generator", "body"],
     "part of the model to write; default: the main network, or where there is no choice the whole model",
 )
-flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products, for onnx and tflite")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
 flags.DEFINE_integer(

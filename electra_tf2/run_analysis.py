@@ -222,7 +222,7 @@ def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray
 
     config = FinetuningConfig.from_dict({"data_dir": str(request.data_dir), "task_names": ["sts"]})
     task: Any = make_task("sts", config, None)  # type: ignore[arg-type]  # nothing is tokenised
-    pairs = [row.texts for split in ("dev", "train") for row in task.examples(split) if row.label == 5]
+    pairs = [example.texts for split in ("dev", "train") for example in task.read(split) if example.label == 5]
     if len(pairs) < 2:
         raise UserError(f"{config.data_dir}: sts has {len(pairs)} pair(s) with the score 5; at least 2 are needed")
     folder, vocab = request.folder(name), request.data_dir / VOCABULARY

@@ -12,7 +12,6 @@ labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with th
 """
 
 import contextlib
-import dataclasses
 import io
 import os
 import sys
@@ -27,7 +26,6 @@ from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.formats.folders import RELEASED, models
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.defaults import recipe_of, with_named
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -85,43 +83,18 @@ def main() -> int:
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
     check_vocabulary(config)
-    first = intermediate(config, given) if config.do_train and config.intermediate_task else None
 
     import_tensorflow()
     from electra_tf2.finetune.trials import Trials
     from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
 
     strategy = make_strategy(config)
-    for run in (first, config) if first else (config,):
-        check_batch("train_batch_size", run.train_batch_size, strategy, run.gradient_accumulation_steps)
-        check_batch("eval_batch_size", run.eval_batch_size, strategy)
-    if first is not None:
-        say(f"intermediate task {config.intermediate_task}:")
-        folder = f"{first.model_dir}_1"
-        advice = f"To start from it all the same, give --init-checkpoint {folder} instead of --intermediate-task."
-        code, _ = Trials(first, strategy, advice).run()
-        if code:
-            return code
-        config = dataclasses.replace(config, init_checkpoint=folder)
+    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
+    check_batch("eval_batch_size", config.eval_batch_size, strategy)
     code, finished = Trials(config, strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
     return code
-
-
-_OF_ANY_RUN = {
-    *("model_name", "recipe", "data_dir", "tasks", "debug", "do_strip_accents", "vocab_file", "eval_batch_size"),
-    *("pretrained_model_dir", "raw_data_dir", "init_checkpoint", "random_init"),
-    *("save_checkpoints_steps", "iterations_per_loop"),
-}
-
-
-def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningConfig:
-    """The run of `intermediate_task`: the network, the devices and the places are the user's, all settings its own. It
-    has the folder of a run of that task alone, so --overwrite leaves it."""
-    kept = _OF_ANY_RUN.union(field.name for of in (NetworkHparams, DeviceHparams) for field in dataclasses.fields(of))
-    same = {name: value for name, value in given.items() if name in kept}
-    return FinetuningConfig.from_dict({**same, "task_names": [config.intermediate_task]})
 
 
 def label(given: dict[str, Any], source: str) -> int:

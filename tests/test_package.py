@@ -91,10 +91,9 @@ def test_it_works_beside_files_that_are_called_like_ours(wheel: Path, tmp_path: 
         "print(len(electra_tf2.load('electra_mini').states(['A text.'])[0].tokens))"
     )
     train = [f"--data-dir={data}", "--model-name=ten", f"--hparams={tmp_path}/hparams.json"]
-    command = "import sys; from electra_tf2.run_pretraining import command; sys.argv[0] = 'electra-pretrain'; command()"
     ran = []
     for words in (
-        ["-c", command, "--help", "all"],  # as the script that pip writes, electra-pretrain
+        ["-m", "electra_tf2", "pretrain", "--help", "all"],
         ["-m", "electra_tf2.run_pretraining", "--help", "all"],
         ["-c", load],
         ["-m", "electra_tf2.run_pretraining", *train],
@@ -109,6 +108,6 @@ def test_it_works_beside_files_that_are_called_like_ours(wheel: Path, tmp_path: 
         assert done.returncode == 0, done.stderr
         ran.append(done.stdout)
     assert "--train-batch-size" in ran[0] and ran[0].partition("\nFlags\n")[2] == ran[1].partition("\nFlags\n")[2]
-    assert "  electra-pretrain --data-dir data" in ran[0] and "python run_pretraining.py" in ran[1]
+    assert "python -m electra_tf2 pretrain --data-dir data" in ran[0] and "python run_pretraining.py" in ran[1]
     assert ran[2] == "5\n"
     assert (data / "models" / "ten" / "model.ckpt-10.index").exists()

@@ -16,8 +16,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.hparams import all_hparams, checked
 from electra_tf2.util.papers import load_paper, paper_names
 from electra_tf2.util.recipes import recipe_names
-from tests.support import finetuning as support
-from tests.support import golden
 from tests.support.programs import configured, run_program
 
 ROOT = Path(__file__).parent.parent
@@ -180,33 +178,3 @@ def test_settings_in_the_text_are_legal():
         given = {name: json.loads(value) if value in ("true", "false", "0") else value}
         (config, *_) = (config for config in configs if name in {field.name for _, field in all_hparams(config)})
         assert checked(config, given)
-
-
-def test_the_task_in_python_is_fine_tuned(tmp_path, monkeypatch):
-    (example,) = blocks("docs/own_tasks.md", "python")
-    assert example.count("\n") <= 35
-    (tmp_path / "film_reviews.py").write_text(example)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for split, count in (("train", 8), ("dev", 4)):
-        for label in ("negative", "positive"):
-            for number in range(count):
-                support.write_lines(
-                    tmp_path / "finetuning_data" / "film" / split / label / f"{number}.txt", f"the {label} file"
-                )
-    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
-    hparams = {name: sizes[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")} | {
-        "task_names": ["film"],
-        "tasks": {"film": {"type": "film_reviews:FilmReviews"}},
-        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
-        "init_checkpoint": str(golden.CHECKPOINT),
-        "max_seq_length": 16,
-        "num_train_epochs": 1.0,
-        "train_share": 0.5,
-    }
-    words = ["--data-dir", str(tmp_path), "--model-name", "m", "--hparams", json.dumps(hparams)]
-    done = run_program("run_finetuning.py", *words)
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "models" / "m" / "results" / "film_results.json").read_text())
-    assert set(results["trials"][0]["scores"]["film"]["dev"]) == {"accuracy", "f1", "loss"}
-    assert ["examples", "8", "8"] in [line.split() for line in done.stdout.splitlines()]

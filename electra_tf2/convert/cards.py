@@ -175,11 +175,16 @@ print(run({_EXAMPLES[task]}))
 def _tokenized(imported: str, integers: str) -> str:
     """The start of a program that has only the tokenizer's file: makes `inputs`, arrays of a type of integers."""
     return f"""
+import json
+
 import numpy as np
 {imported}
 from tokenizers import Tokenizer
 
+with open("{FOLDER}/model.json") as file:
+    about = json.load(file)
 tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
+tokenizer.enable_truncation(about["max_length"])  # tokens that the model reads; longer texts are cut
 tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
 rows = tokenizer.encode_batch(["A sentence.", "And another one."])
 inputs = {{
@@ -208,5 +213,16 @@ def litert_usage(file: str) -> str:
     return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
 for name, value in run(**inputs).items():
+    print(name, value.shape)
+"""
+
+
+def saved_model_usage(folder: str) -> str:
+    """How TensorFlow runs a SavedModel of ids."""
+    start = _tokenized("import tensorflow as tf", "int32")
+    return f"""{start}
+model = tf.saved_model.load("{FOLDER}/{folder}")
+tensors = {{name: tf.constant(value) for name, value in inputs.items()}}
+for name, value in model.signatures["serving_default"](**tensors).items():
     print(name, value.shape)
 """

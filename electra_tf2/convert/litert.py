@@ -5,10 +5,11 @@
     README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 TensorFlow's converter makes it of our networks' plain formulas. Batch and length are dynamic: a signature runner
-resizes the inputs to what it is given. With int8, weights are stored as such and multiplied as integers.
+resizes the inputs to what it is given.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +19,11 @@ from electra_tf2.convert.cards import litert_usage
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
 
 
-def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
-    exact = _converted(made, int8=False)
-    return _converted(made, int8=True) if int8 else exact, exact
-
-
-def _converted(made: files.Exportable, int8: bool) -> bytes:
+def write(made: files.Exportable, path: Path) -> None:
+    """Writes a file. Raises UserError: LiteRT cannot hold the network."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
     module = tf.Module()
     module.variables_read = list(made.variables)
@@ -34,24 +32,24 @@ def _converted(made: files.Exportable, int8: bool) -> bytes:
         with kernels.off():
             concrete = module.function.get_concrete_function()
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
-        if int8:
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
-            return converter.convert()
+            content = converter.convert()
         except Exception as error:  # of many types
             lines = [line for line in str(error).split("\n") if line.startswith("TF Select ops:")]
             reason = lines[0].removeprefix("TF Select ops:").strip() if lines else type(error).__name__
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
-def load(content: bytes) -> tuple[files.Run, list[str]]:
-    """Function of a file's content, by the interpreter on the processor, and the names of its outputs."""
+def load(path: Path) -> tuple[files.Run, list[str]]:
+    """The function in a file, by the interpreter on the processor, and the names of its outputs."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:  # TensorFlow's own, until a later version leaves it out
         Interpreter = tf.lite.Interpreter
     with errors_unseen():
-        runner = Interpreter(model_content=content).get_signature_runner()
+        runner = Interpreter(model_content=path.read_bytes()).get_signature_runner()
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         with errors_unseen():
@@ -60,5 +58,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = files.Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), contents, load)
+RUNTIME = files.Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), write, load)
 convert = RUNTIME.convert

@@ -3,11 +3,12 @@
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
 The part says which outputs there are: "main", the main network with its head (of fine-tuned models: what their heads
-predict); "body", states and a vector for the whole text; "generator", its masked language model. ONNX
-(convert.onnx) and LiteRT (convert.litert) files lie beside a model.json and the tokenizer's files. B batch, L length.
+predict); "body", states and a vector for the whole text; "generator", its masked language model. ONNX (convert.onnx),
+LiteRT (convert.litert) and TensorFlow's own format (convert.saved_model) lie beside a model.json and the tokenizer's
+files. B batch, L length.
 """
 
-import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ from electra_tf2.convert import self_check as check
 from electra_tf2.convert.cards import card, sizes_of
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.finetune.tasks.exports import SAMPLES
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
@@ -28,11 +28,10 @@ from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing, write_atomically, write_json
+from electra_tf2.util.files import write_atomically, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
 SENTENCE = "sentence_embedding"
-_LEAST_COSINE = 0.9  # of what int8 makes of vectors with what they were
 _REPLACED = "positive where a token looks replaced"
 _WORDS = "of the masked language model, one for each token of the vocabulary"
 
@@ -40,51 +39,108 @@ _WORDS = "of the masked language model, one for each token of the vocabulary"
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
 
 
+class Exportable(NamedTuple):
+    """A function to be written.
+
+    function: int32 [B, L] inputs by name -> outputs by name. variables: those that it reads. about: facts for
+    model.json. rows: the inputs on which what was written is compared.
+    """
+
+    function: Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
+    variables: Sequence[tf.Variable]
+    about: dict[str, Any]
+    rows: Mapping[str, np.ndarray]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self.rows)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Our network's own outputs."""
+        with kernels.off():
+            outputs = self.function({name: tf.constant(inputs[name], tf.int32) for name in self.inputs})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    def differences(self, run: Run) -> dict[str, float]:
+        """The largest `self_check.distance` of each output that a file gives from ours, at real tokens.
+
+        Numbers of labels and places are not compared: they follow from the scores beside them.
+        """
+        ours, theirs = self.run(self.rows), run(self.rows)
+        assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
+        mask = self.rows["attention_mask"]
+        ours, theirs = check.at_tokens(ours, mask), check.at_tokens(theirs, mask)
+        compared = [name for name, value in ours.items() if value.dtype.kind == "f"]
+        return {name: check.distance(ours[name], theirs[name]) for name in compared}
+
+
 class Runtime(NamedTuple):
     """A runtime and its files.
 
-    library: its name on Hugging Face's hub. usage: a program that runs a file, for its card. contents: gives the
-    content of a file, with int8 weights where that is asked for, and that in float32; raises UserError where it cannot
-    hold the network. load: gives the function that a content is, and its outputs' names.
+    file: name of the file, or of the folder, that holds a network. library: its name on Hugging Face's hub. usage: a
+    program that runs it, for its card. write: writes it; raises UserError where it cannot hold the network. load: gives
+    the function in it, and its outputs' names.
     """
 
     name: str
     file: str
     library: str
     usage: str
-    contents: Callable[["Exportable", bool], tuple[bytes, bytes]]
-    load: Callable[[bytes], tuple[Run, list[str]]]
+    write: Callable[[Exportable, Path], None]
+    load: Callable[[Path], tuple[Run, list[str]]]
 
     def convert(self, folder: Path, model: StoredModel, options: check.Options) -> check.Written:
         """Writes a folder of a part of a model."""
-        return write_network(folder, model, exportable(model, options.part), self, options.int8)
+        return write_network(folder, model, exportable(model, options.part), self)
 
 
-class Exportable(NamedTuple):
-    """A function to be written.
+def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: Runtime) -> check.Written:
+    """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
 
-    function: int32 [B, L] inputs by name -> outputs by name. variables: those that it reads. about: facts for
-    model.json. results: what is compared, by name: of a pre-trained network its outputs at real tokens, of a fine-tuned
-    one the answers. inputs: their names.
+    Raises:
+      UserError: the file cannot hold the network.
     """
+    path = folder / runtime.file
+    runtime.write(made, path)
+    run, outputs = runtime.load(path)
+    longest = min(512, model.architecture.max_position_embeddings)
+    about: dict[str, Any] = {
+        "outputs": sorted(outputs),
+        "inputs": [*made.inputs],
+        "model": config_of(model).model_name,
+        "made_of": model.origin,
+        "max_length": longest,
+        "do_lower_case": model.casing.do_lower_case,
+    }
+    about |= made.about
+    write_tokenizer_of(model, folder, about["max_length"])
+    write_atomically(folder / "README.md", _card(model, about, runtime))
+    write_json(folder / "model.json", about)
+    size = sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
+    what = f"{path}: {', '.join(about['outputs'])}; {size / 1e6:.1f} MB"
+    return check.Written(what, check.largest(made.differences(run).values()), f"that of {runtime.name}")
 
-    function: Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
-    variables: Sequence[tf.Variable]
-    about: dict[str, Any]
-    results: Callable[[Run], dict[str, np.ndarray]]
-    inputs: tuple[str, ...] = INPUTS
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Our network's own outputs."""
-        with kernels.off():
-            found = self.function({name: tf.constant(inputs[name], tf.int32) for name in self.inputs})
-        return {name: value.numpy() for name, value in found.items()}
+def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime) -> str:
+    """The card of a folder that `about`, the content of its model.json, describes."""
+    inputs = ", ".join(f"`{name}`" for name in about["inputs"])
+    outputs = ", ".join(f"`{name}`" for name in about["outputs"])
+    lines = [
+        f"- `{runtime.file}`, for {runtime.name}: converted from {model.origin}",
+        f"- inputs, integers [batch, length]: {inputs}; at most {about['max_length']} tokens",
+        f"- outputs: {outputs}",
+        "- `model.json`: the same for programs, with labels or scale; `tokenizer.json`: how text becomes ids",
+    ]
+    if LOGITS in about:
+        lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
+    return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], runtime.usage)
 
-    def difference(self, run: Run) -> float:
-        """The largest `self_check.distance` of what a file says from what our network says."""
-        ours, theirs = self.results(self.run), self.results(run)
-        assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
-        return check.largest(check.distance(value, theirs[name]) for name, value in ours.items())
+
+def exportable(model: StoredModel, part: str) -> Exportable:
+    """A part of a network; the main one of a fine-tuned model with its heads."""
+    if model.is_fine_tuned and part == "main" and not embeds(model):
+        return fine_tuned(Predictor(model, model.tokenizer()), check.check_inputs(model))
+    return pretrained(model, part)
 
 
 def pretrained(model: StoredModel, part: str) -> Exportable:
@@ -112,131 +168,65 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
         return found
 
     about = {"pooling": pooling} if head is None else {LOGITS: _REPLACED if head is network.detector else _WORDS}
-    results = functools.partial(results_on, check.check_inputs(model))
-    return Exportable(outputs, network.trainable_variables, about, results)
+    rows = dict(zip(INPUTS, check.check_inputs(model), strict=True))
+    return Exportable(outputs, network.trainable_variables, about, rows)
 
 
-def results_on(rows: Encoded, run: Run) -> dict[str, np.ndarray]:
-    """Outputs on these rows, at real tokens where they are one for each token."""
-    return check.at_tokens(run(dict(zip(INPUTS, rows, strict=True))), rows.input_mask)
+def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
+    """What the heads of a fine-tuned model predict, by "task.name"; of tagging, at every token.
 
-
-def fine_tuned(predictor: Predictor, texts: Sequence[tuple[str, str]] = SAMPLES) -> Exportable:
-    """The heads' predictions of a fine-tuned model, by "task.name"; of tagging, at every token.
-
-    Compared are the tasks' answers (`Task.answers`) to examples of these texts.
+    Args:
+      encoded: rows on which what was written is compared.
 
     Raises:
       UserError: the input of a task is more than text.
     """
     refuse_prompts(predictor)
-    tasks, marks = predictor.tasks, dict.fromkeys(name for task in predictor.tasks for name in task.further_inputs)
+    tasks = predictor.tasks
+    read_by_heads = list(dict.fromkeys(name for task in tasks for name in head_inputs(task)))
 
     def function(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        batch = dict(zip(Encoded._fields, (inputs[name] for name in INPUTS), strict=True))
+        ids, mask, segments = (inputs[name] for name in INPUTS)
+        batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
         for task in tasks:
-            labels = task.no_labels(inputs[INPUTS[0]]) | {name: inputs[name] for name in task.further_inputs}
+            labels = zero_labels(task, ids) | {name: inputs[name] for name in head_inputs(task)}
             batch |= {f"{task.name}/{name}": value for name, value in labels.items()}
-        outputs = zip(tasks, predictor.model.call(batch), strict=True)  # all heads on one encoder
-        return {f"{task.name}.{name}": value for task, output in outputs for name, value in output.predictions.items()}
+        predictions: dict[str, tf.Tensor] = {}
+        for task, output in zip(tasks, predictor.model.call(batch), strict=True):  # all heads on one encoder
+            predictions |= {f"{task.name}.{name}": value for name, value in output.predictions.items()}
+        return predictions
 
-    def results(run: Run) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
-        for number, task in enumerate(tasks):
-            split = task.samples(texts)
-            predictions = predictor.predictions(number, split, functools.partial(head_of, task, run))
-            answers = task.answers(split, predictions)
-            found |= {f"{task.name}.{name}": value for name, value in check.leaves_of(answers).items()}
-        return found
+    # Candidates come together, as many as every task has, and are different texts.
+    together = math.lcm(*(task.predicted_choices for task in tasks))
+    rows = dict(zip(INPUTS, (np.tile(value, (together, 1)) for value in encoded), strict=True))
+    for number, name in enumerate(read_by_heads, start=1):
+        rows[name] = np.zeros_like(rows["input_ids"])
+        rows[name][:, number] = 1
+    about = {"tasks": {task.name: facts(task) for task in tasks}, "max_length": predictor.config.max_seq_length}
+    return Exportable(function, predictor.model.trainable_variables, about, rows)
 
-    def head_of(task: Task, run: Run, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        rows = {name: batch[of] for name, of in zip(INPUTS, Encoded._fields, strict=True)}
-        none = np.zeros_like(batch["input_ids"])
-        found = run(rows | {name: batch.get(f"{task.name}/{name}", none) for name in marks})
-        scope = f"{task.name}."
-        own = {name.removeprefix(scope): value for name, value in found.items() if name.startswith(scope)}
-        return task.of_batch(own, batch)
 
-    about = {"tasks": {task.name: task.facts() for task in tasks}, "max_length": predictor.config.max_seq_length}
-    return Exportable(function, predictor.model.trainable_variables, about, results, (*INPUTS, *marks))
+def facts(task: Task) -> dict[str, Any]:
+    """Describes a task in an exported file: its kind, and what its head's outputs mean."""
+    return {"kind": task.config.kind_of(task.name)} | task.state()
+
+
+def head_inputs(task: Task) -> list[str]:
+    """Names of the labels that a trained head reads, too."""
+    return [name for name, label in task.labels.items() if label.is_input]
+
+
+def zero_labels(task: Task, input_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Labels for a head that predicts, whose losses are not asked for, for input_ids int32 [B, L]."""
+    rows, length = tf.unstack(tf.shape(input_ids))
+    shapes = {name: [rows, length] if label.per_token else [rows] for name, label in task.labels.items()}
+    return {name: tf.zeros(shapes[name], label.dtype) for name, label in task.labels.items()}
 
 
 def refuse_prompts(predictor: Predictor) -> None:
     """Raises UserError for tasks whose input is more than text."""
-    for task in predictor.tasks:
-        if task.prompts:
-            raise UserError(
-                f"{task.name}: a prompted model reads demonstrations beside its text, which only --format electra keeps"
-            )
-
-
-def exportable(model: StoredModel, part: str) -> Exportable:
-    """A part of a network; the main one of a fine-tuned model with its heads."""
-    if model.is_fine_tuned and part == "main" and not embeds(model):
-        return fine_tuned(Predictor(model, model.tokenizer()))
-    return pretrained(model, part)
-
-
-def write_network(folder: Path, model: StoredModel, made: Exportable, runtime: Runtime, int8: bool) -> check.Written:
-    """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
-
-    The self-check is that of the network in float32.
-
-    Raises:
-      UserError: the file cannot hold the network, or int8 makes another one of it.
-    """
-    content, exact = runtime.contents(made, int8)
-    path = folder / runtime.file
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-    run, outputs = runtime.load(path.read_bytes())
-    moved = movement(made, run) if int8 else []
-    longest, weights = min(512, model.architecture.max_position_embeddings), "int8" if int8 else "float32"
-    about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": config_of(model).model_name}
-    about |= {"made_of": model.origin, "max_length": longest, "weights": weights}
-    about |= {"do_lower_case": model.casing.do_lower_case} | made.about
-    write_tokenizer_of(model, folder, about["max_length"])
-    write_atomically(folder / "README.md", _card(model, about, runtime, weights))
-    write_json(folder / "model.json", about)
-    said = f"{path}: {', '.join(about['outputs'])}; {weights}, {len(content) / 1e6:.1f} MB"
-    difference = made.difference(runtime.load(exact)[0] if int8 else run)
-    return check.Written("\n  ".join([said, *moved]), difference, f"that of {runtime.name}")
-
-
-def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, weights: str) -> str:
-    """The card of a folder that `about`, the content of its model.json, describes."""
-    inputs = ", ".join(f"`{name}`" for name in about["inputs"])
-    outputs = ", ".join(f"`{name}`" for name in about["outputs"])
-    lines = [
-        f"- `{runtime.file}`, for {runtime.name}: weights {weights}, converted from {model.origin}",
-        f"- inputs, integers [batch, length]: {inputs}; at most {about['max_length']} tokens",
-        f"- outputs: {outputs}",
-        "- `model.json`: the same for programs, with labels or scale; `tokenizer.json`: how text becomes ids",
-    ]
-    if LOGITS in about:
-        lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
-    return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], runtime.usage)
-
-
-def movement(made: Exportable, run: Run) -> list[str]:
-    """Says how far what a quantised network says is from what ours does.
-
-    Raises:
-      UserError: too far to be of use.
-    """
-    lines, found = [], made.results(run)
-    for name, ours in made.results(made.run).items():
-        theirs = found[name]
-        if ours.dtype.kind == "U" or ours.shape != theirs.shape:
-            same = sum(a == b for a, b in zip(ours.flat, theirs.flat, strict=False))
-            lines.append(f"{name}: {same} of {ours.size} as in float32")
-            continue
-        moved = np.abs(theirs - ours)
-        line = f"{name}: {moved.mean():.3f} from float32 on average, {moved.max():.3f} at most"
-        if ours.ndim > 1 and ours.shape[-1] > 1:
-            cosines = (ours * theirs).sum(-1) / (np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1))
-            line += f"; cosine {cosines.mean():.4f} on average, {cosines.min():.4f} at least"
-            if not cosines.mean() > _LEAST_COSINE:
-                raise UserError(f"--quantize int8: {line}: too far to be of use; leave out --quantize")
-        lines.append(line)
-    return lines
+    if predictor.config.prompt:
+        raise UserError(
+            f"{', '.join(predictor.config.task_names)}: a prompted model reads demonstrations beside its text, which "
+            "only --format electra keeps"
+        )

@@ -5,21 +5,18 @@
     README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 tf2onnx converts the function that LiteRT's writer converts, our networks' plain formulas. Operators are ONNX's own,
-batch and length dynamic. With int8, ONNX Runtime's dynamic quantisation stores weights as such, with a scale for each
-column, and quantises the inputs of products as they come.
+batch and length dynamic.
 """
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnxruntime
 import tensorflow as tf
 import tf2onnx
 from onnx import checker
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
 from electra_tf2.convert import network_file as files
@@ -27,17 +24,14 @@ from electra_tf2.convert.cards import onnx_usage
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
 
 OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
 
 
-def contents(made: files.Exportable, int8: bool) -> tuple[bytes, bytes]:
-    exact = _converted(made)
-    return _quantized(exact) if int8 else exact, exact
-
-
-def _converted(made: files.Exportable) -> bytes:
+def write(made: files.Exportable, path: Path) -> None:
+    """Writes a file. Raises UserError: ONNX cannot hold the network."""
     size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
     if size > _MOST_BYTES:
         raise UserError(f"these weights take {size / 1e9:.1f} GB, an ONNX file at most 2: use --format saved_model")
@@ -58,26 +52,15 @@ def _converted(made: files.Exportable) -> bytes:
         except (ValueError, NotImplementedError, RuntimeError, checker.ValidationError) as error:
             reason = str(error).strip().split("\n")[0]
             raise UserError(f"ONNX cannot hold this network ({reason}): --format saved_model can") from None
-    return proto.SerializeToString()
+    with replacing(path) as temporary:
+        temporary.write_bytes(proto.SerializeToString())
 
 
-def _quantized(content: bytes) -> bytes:
-    """The same network with int8 weights."""
-    with TemporaryDirectory() as folder, errors_unseen():
-        before, after = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
-        before.write_bytes(content)
-        level = logging.getLogger().level
-        logging.getLogger().setLevel(logging.ERROR)  # advice that graphs be prepared first
-        quantize_dynamic(before, after, per_channel=True, weight_type=QuantType.QInt8)
-        logging.getLogger().setLevel(level)
-        return after.read_bytes()
-
-
-def load(content: bytes) -> tuple[files.Run, list[str]]:
-    """Function of a file's content, by ONNX Runtime on the processor, and the names of its outputs."""
+def load(path: Path) -> tuple[files.Run, list[str]]:
+    """The function in a file, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = {one.name for one in session.get_inputs()}  # an input that the network does not read is left out
     outputs = [one.name for one in session.get_outputs()]
 
@@ -88,5 +71,5 @@ def load(content: bytes) -> tuple[files.Run, list[str]]:
     return run, outputs
 
 
-RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), contents, load)
+RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), write, load)
 convert = RUNTIME.convert

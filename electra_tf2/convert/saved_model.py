@@ -1,66 +1,91 @@
-"""SavedModels of tokenizer and network, strings in, for plain TensorFlow with tensorflow_text and for Serving.
+"""SavedModels, for plain TensorFlow and for Serving; nothing of our code is needed to load them.
+
+Of encoders, of vectors of texts and of classifications they take strings, with the tokenizer (tensorflow_text) inside:
 
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load("exported/1")
     model.signatures["states"](text=tf.constant(["A sentence."]))
 
 Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
-tokens, `replaced` (text). Of a fine-tuned one each task says its own (`Task.signature`). Batch and length are dynamic;
-nothing of our code is needed to load it.
+tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its name. Models with other heads take ids,
+as ONNX and LiteRT files of them (convert.network_file). Batch and length are dynamic.
 """
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.convert import network_file as files
 from electra_tf2.convert import self_check as check
-from electra_tf2.convert.network_file import refuse_prompts
+from electra_tf2.convert.cards import saved_model_usage
 from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
-from electra_tf2.finetune.tasks.exports import SAMPLES, Signature, strings
+from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.model import Model
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
+from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.reading import no_pattern
+
+_OF_STRINGS = ("classification", "regression")  # kinds of tasks whose SavedModel takes strings
+_PAIRS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))
+
+
+class Signature(NamedTuple):
+    """A function of a SavedModel: strings [B] by these names -> tensors by name."""
+
+    inputs: tuple[str, ...]
+    function: Callable[..., dict[str, tf.Tensor]]
 
 
 def convert(folder: Path, model: StoredModel, options: check.Options) -> check.Written:
-    """Writes a SavedModel with the tokenizer inside."""
-    tokenizer = tokenizer_of(model, model.hparams["max_seq_length"] if model.is_fine_tuned else 512)
-    if model.is_fine_tuned:
-        predictor = Predictor(model, model.tokenizer())
-        signatures, variables = task_signatures(predictor, tokenizer), predictor.model.trainable_variables
-        difference = functools.partial(difference_from_strings, predictor, signatures)
-    else:
-        network = make_network(model)
-        signatures, variables = pretrained_signatures(network, tokenizer), network.trainable_variables
-        difference = functools.partial(difference_of_states, model)
-    written = write_saved_model(folder, signatures, variables, tokenizer)
-    with no_pattern(written) as readable:
-        loaded = tf.saved_model.load(readable)
-    what = f"{written} with signatures {', '.join(signatures)}"
-    return check.Written(what, difference(loaded), "the SavedModel, from strings")
+    """Writes a SavedModel, of strings where the model's heads allow it."""
+    del options
+    if not model.is_fine_tuned or embeds(model):
+        return convert_encoder(folder, model)
+    config = config_of(model)
+    assert isinstance(config, FinetuningConfig)
+    if not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names):
+        return convert_classifier(folder, model)
+    return files.write_network(folder, model, files.exportable(model, "main"), RUNTIME)
 
 
-def difference_of_states(model: StoredModel, loaded: Any) -> float:
-    """The largest difference between our states and those of a loaded SavedModel, from strings."""
-    differences = []
-    for sentence, ours in zip(check.SENTENCES, Model(model).states(check.SENTENCES), strict=True):
-        name, texts = ("states", [sentence]) if isinstance(sentence, str) else ("pair_states", [*sentence])
-        given = zip(("text", "text_pair"), texts, strict=False)
-        theirs = loaded.signatures[name](**{column: tf.constant([text]) for column, text in given})
-        differences.append(check.distance(ours.vectors, theirs["states"][0].numpy()))
-    return check.largest(differences)
+# Of strings.
 
 
-def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default."""
+def convert_encoder(folder: Path, model: StoredModel) -> check.Written:
+    tokenizer = tokenizer_of(model)
+    network = make_network(model)
+    signatures = encoder_signatures(network, tokenizer, pooling_of(model) if embeds(model) else "cls")
+    written = write_signatures(folder, signatures, network.trainable_variables, tokenizer)
+    difference = difference_of_states(model, load_saved(written))
+    return check.Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
+
+
+def convert_classifier(folder: Path, model: StoredModel) -> check.Written:
+    tokenizer = tokenizer_of(model, model.hparams["max_seq_length"])
+    predictor = Predictor(model, model.tokenizer())
+    signatures = task_signatures(predictor, tokenizer)
+    written = write_signatures(folder, signatures, predictor.model.trainable_variables, tokenizer)
+    difference = difference_of_answers(predictor, load_saved(written), _PAIRS)
+    return check.Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
+
+
+_COMPARED = "the SavedModel, from strings"
+
+
+def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str) -> dict[str, Signature]:
+    """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default.
+
+    Args:
+      pooling: of `sentence`: that of a model which was trained to make vectors of texts; else "cls".
+    """
 
     def rows(*texts: tf.Tensor | None) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         inputs = tokenizer.rows(*texts)
@@ -69,76 +94,57 @@ def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[s
 
     def states(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         inputs, tokens = rows(text, text_pair)
-        found = network.states(**inputs)
-        return tokens | {"states": found, "sentence": found[:, 0]}
+        sequence = network.states(**inputs)
+        sentence = sequence[:, 0]
+        if pooling == "mean" or network.projection is not None:
+            sentence = text_vectors(sequence, inputs["input_mask"], pooling, network.projection)
+        return tokens | {"states": sequence, "sentence": sentence}
 
     def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, tokens = rows(text)
-        probabilities = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(tokens["mask"], tf.float32)
-        return tokens | {"probabilities": probabilities}
+        shares = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(tokens["mask"], tf.float32)
+        return tokens | {"probabilities": shares}
 
-    signatures = {
-        "states": Signature(strings("text"), states),
-        "pair_states": Signature(strings("text", "text_pair"), states),
-    }
+    signatures = {"states": Signature(("text",), states), "pair_states": Signature(("text", "text_pair"), states)}
     if network.detector is not None:
-        signatures["replaced"] = Signature(strings("text"), replaced)
+        signatures["replaced"] = Signature(("text",), replaced)
     return signatures
 
 
 def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """A signature for each task, by its name; the first is the default.
+    """A signature for each task of classification or regression, by its name; the first is the default."""
+    return {task.name: _task_signature(predictor, number, tokenizer) for number, task in enumerate(predictor.tasks)}
 
-    Raises:
-      UserError: a task whose input is more than text.
-    """
-    refuse_prompts(predictor)
 
-    def predict(number: int, inputs: dict[str, tf.Tensor], **labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        task = predictor.tasks[number]
-        labels = task.no_labels(inputs["input_ids"]) | labels
+def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer) -> Signature:
+    """string [B], or twice -> `label` string [B] and `probabilities` [B, C] of `labels`; or `value` float32 [B]."""
+    task = predictor.tasks[number]
+    ((*texts,),) = task.text_keys
+    names = ("text", "text_pair")[: len(texts)]
+
+    def answer(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = tokenizer.rows(*(given[name] for name in names))
+        labels = files.zero_labels(task, inputs["input_ids"])
         batch = inputs | {f"{task.name}/{name}": value for name, value in labels.items()}
-        return predictor.model.predict(batch, number).predictions
+        return served(task.target, predictor.model.predict(batch, number).predictions)
 
+    return Signature(names, answer)
+
+
+def served(target: Target, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """What a SavedModel says of a batch of a classification head's predictions."""
+    if isinstance(target, Scale):
+        return {"value": predictions["value"]}
+    labels = tf.constant(target.names)
+    logits = predictions["logits"]
     return {
-        task.name: task.signature(tokenizer, functools.partial(predict, number))
-        for number, task in enumerate(predictor.tasks)
+        "label": tf.gather(labels, tf.argmax(logits, -1)),
+        "probabilities": tf.cast(probabilities(logits), tf.float32),
+        "labels": tf.tile(labels[tf.newaxis], [tf.shape(logits)[0], 1]),
     }
 
 
-def difference_from_strings(
-    predictor: Predictor,
-    signatures: Mapping[str, Signature],
-    loaded: Any,
-    texts: Sequence[tuple[str, str]] = SAMPLES,
-) -> float:
-    """The largest difference of a loaded SavedModel's numbers from those of `predict`, on examples of these texts."""
-    differences: list[float] = []
-    for number, task in enumerate(predictor.tasks):
-        split = task.samples(texts)
-        answers = task.served_numbers(split, predictor.predictions(number, split))
-        for example, ours in zip(split.examples, answers, strict=True):
-            inputs = signatures[task.name].example(example)
-            given = {name: tf.constant([value]) for name, value in inputs.items()}
-            served = loaded.signatures[task.name](**given)
-            shared = [name for name in served.keys() & ours.keys() if served[name].dtype != tf.string]
-            assert shared or not ours, f"{task.name}: nothing to compare in {sorted(served)}"
-            differences += [_difference(served[name][0].numpy(), ours[name]) for name in shared]
-    return check.largest(differences)
-
-
-def _difference(found: np.ndarray, ours: Any) -> float:
-    """Largest difference of a number or a row of numbers, which may be padded."""
-    expected = np.atleast_1d(list(ours.values()) if isinstance(ours, dict) else ours)
-    return check.largest(np.abs(np.atleast_1d(found)[: len(expected)] - expected))
-
-
-def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
-    longest = min(max_length, model.architecture.max_position_embeddings)
-    return GraphTokenizer(model.tokens, *model.casing, longest)
-
-
-def write_saved_model(
+def write_signatures(
     folder: str | Path,
     signatures: Mapping[str, Signature],
     variables: Sequence[tf.Variable],
@@ -153,13 +159,90 @@ def write_saved_model(
     Returns:
       The SavedModel's folder, `folder`/1.
     """
-    served = tf.Module()  # no Keras layers, which would be described, with warnings, for a Keras that cannot build them
-    served.weights, served.tokenizer = list(variables), tokenizer
     functions: dict[str, Any] = {}
     with kernels.off():
-        for name, one in signatures.items():
-            functions[name] = tf.function(one.function, autograph=False).get_concrete_function(**one.inputs)
+        for name, signature in signatures.items():
+            specs = {column: tf.TensorSpec([None], tf.string, name=column) for column in signature.inputs}
+            functions[name] = tf.function(signature.function, autograph=False).get_concrete_function(**specs)
     functions["serving_default"] = next(iter(functions.values()))
     target = Path(folder) / "1"
-    tf.saved_model.save(served, str(target), signatures=functions)
+    tf.saved_model.save(_module(variables, tokenizer), str(target), signatures=functions)
     return target
+
+
+def difference_of_states(model: StoredModel, loaded: Any) -> float:
+    """The largest difference between our states and those of a loaded SavedModel, from strings."""
+    differences = []
+    for sentence, ours in zip(check.SENTENCES, Model(model).states(check.SENTENCES), strict=True):
+        name, texts = ("states", [sentence]) if isinstance(sentence, str) else ("pair_states", [*sentence])
+        given = zip(("text", "text_pair"), texts, strict=False)
+        theirs = loaded.signatures[name](**{column: tf.constant([text]) for column, text in given})
+        differences.append(check.distance(ours.vectors, theirs["states"][0].numpy()))
+    return check.largest(differences)
+
+
+def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tuple[str, str]]) -> float:
+    """The largest difference of a loaded SavedModel's numbers from those of `predict`, on these texts."""
+    differences: list[float] = []
+    for task in predictor.tasks:
+        ((*keys,),) = task.text_keys
+        names = ("text", "text_pair")[: len(keys)]
+        texts = [pair[: len(keys)] for pair in pairs]
+        columns = zip(*texts, strict=True)
+        theirs = loaded.signatures[task.name](
+            **{name: tf.constant(column) for name, column in zip(names, columns, strict=True)}
+        )
+        for row, answer in enumerate(predictor(texts, task.name)):
+            ours = list(answer.get("probabilities", {"": answer["label"]}).values())
+            value = theirs.get("probabilities", theirs.get("value"))[row].numpy()
+            differences.append(float(np.abs(np.atleast_1d(value) - ours).max()))
+    return check.largest(differences)
+
+
+def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
+    longest = min(max_length, model.architecture.max_position_embeddings)
+    return GraphTokenizer(model.tokens, *model.casing, longest)
+
+
+# Of ids.
+
+
+def write(made: files.Exportable, path: Path) -> None:
+    """Writes a SavedModel whose only signature is the function."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
+
+    def function(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return made.function(inputs)
+
+    with kernels.off():
+        concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
+    tf.saved_model.save(_module(made.variables), str(path), signatures={"serving_default": concrete})
+
+
+def load(path: Path) -> tuple[files.Run, list[str]]:
+    """The function of a SavedModel of ids, and the names of its outputs."""
+    loaded = load_saved(path)
+    signature = loaded.signatures["serving_default"]
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with_types = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
+        assert loaded is not None  # which holds the variables
+        return {name: value.numpy() for name, value in signature(**with_types).items()}
+
+    return run, [*signature.structured_outputs]
+
+
+RUNTIME = files.Runtime("TensorFlow", "1", "tensorflow", saved_model_usage("1"), write, load)
+
+
+def load_saved(path: Path) -> Any:
+    with no_pattern(path) as readable:
+        return tf.saved_model.load(readable)
+
+
+def _module(variables: Sequence[tf.Variable], tokenizer: GraphTokenizer | None = None) -> tf.Module:
+    """What is saved: no Keras layers, which would be described, with warnings, for a Keras that cannot build them."""
+    module = tf.Module()
+    module.weights = list(variables)
+    module.tokenizer = tokenizer
+    return module

@@ -5,13 +5,13 @@ way in must agree; others by their own runtime. Tests hold what was written agai
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded, Text, encode
-from electra_tf2.finetune.tasks.heads import HeadInput
+from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.network import LOGITS, STATES
@@ -32,7 +32,6 @@ class Options(NamedTuple):
 
     part: str = "main"
     dtype: str = "float32"
-    int8: bool = False
     step: int = 0
     adam_slots: bool = False
 
@@ -63,7 +62,7 @@ def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None)
         found = make_network(model).outputs(part, ids, mask, segments)
         if part == "main" and model.is_fine_tuned:
             predictor = Predictor(model, model.tokenizer())
-            inputs = HeadInput(found[STATES], mask, segments, predictor.tasks[0].no_labels(ids))
+            inputs = HeadInput(found[STATES], mask, segments, {})
             found[LOGITS] = predictor.model.heads[0].logits(inputs, None)
         return {name: value.numpy() for name, value in found.items()}
 
@@ -116,23 +115,10 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(ours - theirs).max() / max(1.0, np.abs(ours).max()))
 
 
-def leaves_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Numbers and texts of answers by the answers' keys: an axis for the answers where all have as many."""
-    found: dict[str, list[list[Any]]] = {}
-    for answer in answers:
-        for name, value in answer.items():
-            leaves = ["" if leaf is None else leaf for leaf in tf.nest.flatten(value)]
-            for kind in {isinstance(leaf, str) for leaf in leaves}:
-                own = [leaf for leaf in leaves if isinstance(leaf, str) == kind]
-                found.setdefault(f"{name} (text)" if kind else name, []).append(own)
-    even = {name: len({len(row) for row in rows}) == 1 for name, rows in found.items()}
-    return {name: np.array(rows if even[name] else [x for row in rows for x in row]) for name, rows in found.items()}
-
-
 def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
     """The largest `distance` at real tokens; states beyond a row's end mean nothing."""
     assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
-    cut = [at_tokens(found, encoded.input_mask) for found in (ours, theirs)]
+    cut = [at_tokens(outputs, encoded.input_mask) for outputs in (ours, theirs)]
     return largest(distance(value, cut[1][name]) for name, value in cut[0].items())
 
 

@@ -125,30 +125,6 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):
             return self._pieces.tokenize(self.normalize(texts))
 
-    def marked(
-        self, texts: tf.Tensor, spans: Sequence[Sequence[tf.Tensor]]
-    ) -> tuple[tf.RaggedTensor, list[tf.RaggedTensor]]:
-        """Pieces of texts string [N], int32 [N, (pieces)], and of each span 1 at those that hold one of its characters.
-
-        Behind a word of more than 200 characters, marks may be at the wrong pieces.
-
-        Args:
-          spans: first character and the one behind the last, int32 [N] each.
-        """
-        sizes = tf.strings.length(self._normalized(texts))  # in bytes
-        ends = tf.math.cumsum(sizes.to_tensor(0), axis=1)  # [N, characters]
-        places = tf.pad(ends, [[0, 0], [1, 0]])
-        with tf.device("CPU:0"):
-            pieces, first, last = self._pieces.tokenize_with_offsets(self.normalize(texts))
-        # Of flat values: comparisons of ragged tensors make a graph that is ten times as large.
-        marks, most, rows = [], tf.shape(ends)[1], pieces.value_rowids()
-        for span in spans:
-            ends_of = (tf.gather(places, tf.clip_by_value(end, 0, most), batch_dims=1) for end in span)
-            low, high = (tf.gather(tf.cast(end, first.dtype), rows) for end in ends_of)
-            inside = (first.flat_values < high) & (last.flat_values > low)
-            marks.append(pieces.with_flat_values(tf.cast(inside, tf.int32)))
-        return pieces, marks
-
     def rows(self, texts: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """string [B] (twice for pairs) -> int32 [B, L] input_ids, input_mask, segment_ids."""
         return self.packed([self.pieces(one) for one in (texts, second) if one is not None])

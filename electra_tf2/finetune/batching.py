@@ -149,7 +149,7 @@ class FeatureTable:
         shapes |= {name: tf.TensorSpec([rows, width], tf.int32) for name in ("input_ids", "segment_ids", "input_mask")}
         for task in self._tasks:
             for name, label in task.labels.items():
-                inner = [width] if label.per_token else [label.size] if label.size else []
+                inner = [width] if label.per_token else []
                 shapes[f"{task.name}/{name}"] = tf.TensorSpec([rows, *inner], label.dtype)
         return tf.data.Dataset.from_generator(batches, output_signature=shapes).prefetch(4)
 
@@ -171,7 +171,7 @@ class FeatureTable:
         }
         for number, task in enumerate(self._tasks):
             for name, label in task.labels.items():
-                none: Any = [] if label.per_token else np.zeros(label.size or ())
+                none: Any = [] if label.per_token else 0
                 values = [feature.labels[name] if of == number else none for of, feature in chosen]
                 padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
                 batch[f"{task.name}/{name}"] = padded

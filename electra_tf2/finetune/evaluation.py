@@ -11,8 +11,10 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import Scores, data_table, errors_of, trained_on, unknown_of
+from electra_tf2.finetune.results import Scores, complaint, data_table, errors_of, trained_on, unknown_of
+from electra_tf2.finetune.tasks import check_together
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
+from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
@@ -49,25 +51,34 @@ class Evaluation:
         """Reads and shows everything that the run will need. Returns the training features of all tasks, None if
         nothing is trained. Raises UserError: what is missing or wrong in the files."""
         config = self.config
+        parts = []
         for task in self.tasks:
+            splits = self._splits[task.name]
+            if config.do_train:
+                splits["train"] = task.load("train")
+                parts.append(TaskFeatures(task.name, splits["train"].features, task.labels))
             if config.do_eval or config.eval_every_steps or config.keep_best:
-                for split in task.evaluation_splits:
-                    self.load(task, split)
+                for name in task.evaluation_splits:
+                    splits[name] = task.load(name)
             if config.do_eval:
                 self._scored[task.name] = [*task.evaluation_splits, *self._test_splits(task)]
-        trained = self.tasks if config.do_train else []
-        parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in trained]
-        for task in self.tasks:  # all that was read, what is trained on first
-            splits = dict(sorted(self._splits[task.name].items(), key=lambda item: item[0] != "train"))
-            print(data_table(task, splits), end="", flush=True)
-            for problem in filter(None, [unknown_of(task, splits.values()), trained_on(task, splits)]):
-                say(f"WARNING: {task.name}: {problem}")
-        for task, part in zip(trained, parts, strict=True) if config.log_examples else ():
-            for feature in part.features[:3]:
-                print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
-        if not trained:
+        for task in self.tasks:
+            self._show(task)
+        if not config.do_train:
             return None
+        check_together(self.tasks)
         return FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
+
+    def _show(self, task: Task) -> None:
+        """Shows what was read of a task."""
+        splits = self._splits[task.name]
+        print(data_table(task, splits), end="", flush=True)
+        for problem in (unknown_of(task, splits.values()), trained_on(task, splits)):
+            if problem:
+                say(f"WARNING: {task.name}: {problem}")
+        if self.config.log_examples and "train" in splits:
+            for feature in splits["train"].features[:3]:
+                print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
 
     def _test_splits(self, task: Task) -> Iterator[str]:
         """The test splits that are scored because they have labels, or predicted because that was asked for."""
@@ -75,7 +86,7 @@ class Evaluation:
             if self.config.write_test_outputs:
                 self.load(task, split)
                 yield split
-            elif task.has_labels(split):
+            elif task.files.may_have_labels(split):
                 try:
                     if self.load(task, split).labelled:
                         yield split
@@ -86,12 +97,7 @@ class Evaluation:
         """A split of a task, read once."""
         splits = self._splits[task.name]
         if name not in splits:
-            split = task.load(name)
-            if name == "train" and self.config.train_share < 1 and not task.takes_share:
-                split = split.only(task.share(len(split.examples)))
-            if self.config.debug_examples:
-                split = split.only(range(min(self.config.debug_examples, len(split.examples))))
-            splits[name] = split
+            splits[name] = task.load(name)
         return splits[name]
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
@@ -109,7 +115,7 @@ class Evaluation:
         flat: dict[str, float] = {}
         primary = []
         for number, task in enumerate(self.tasks):
-            for name in task.selection_splits or task.evaluation_splits:
+            for name in selection_splits(self.config, task.evaluation_splits):
                 metrics = _scores(task, name, self.predicted(model, number, name))
                 flat |= {f"{task.name}_{name}_{metric}": value for metric, value in metrics.items()}
                 primary.append(metrics[task.primary_metric])
@@ -144,7 +150,8 @@ class Evaluation:
         if predicted.split.labelled:
             write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
         if name in task.evaluation_splits:
-            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{task.outputs}"
+            kind = "qa" if self.config.kind_of(task.name) == "qa" else "outputs"  # names of the original
+            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{kind}"
             task.write_submission(name, predicted.split, predicted.predictions, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
@@ -199,11 +206,11 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 
 
 def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
-    complaint = task.complaint(predicted.split, predicted.predictions)
-    if complaint is not None:
-        say(f"WARNING: {task.name} {name}: {complaint}")
+    problem = complaint(task, predicted.split, task.answers(predicted.split, predicted.predictions))
+    if problem is not None:
+        say(f"WARNING: {task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)
-    if task.competes_in_training_only:
+    if task.choices != task.predicted_choices:  # there is no loss of one text
         return scores
     return scores | {"loss": float(predicted.losses.mean()) * task.choices}
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import Batch, FeatureTable
-from electra_tf2.finetune.tasks.heads import HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.head import HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
@@ -48,9 +48,6 @@ class FinetuningModel(Layer):
         input_ids, input_mask, segment_ids = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
         tasks = [self.tasks[number] for number in numbers]
         labels = [{name: batch[f"{task.name}/{name}"] for name in task.labels} for task in tasks]
-        for number, of_task in zip(numbers, labels, strict=True):
-            inputs = HeadInput(None, input_mask, segment_ids, of_task)
-            input_ids = self.heads[number].rewritten(input_ids, inputs)
         sequence = self.encoder(input_ids, input_mask, segment_ids, seeds).sequence
         return [
             self.heads[number](HeadInput(sequence, input_mask, segment_ids, of_task, input_ids), seeds, training)
@@ -60,12 +57,6 @@ class FinetuningModel(Layer):
     def predict(self, batch: Batch, number: int) -> HeadOutput:
         """The output of one task's head, without dropout."""
         return self.call(batch, numbers=[number])[0]
-
-    @property
-    def trained_variables(self) -> list[tf.Variable]:
-        """The trainable variables, without those that a head only reads."""
-        frozen = {id(variable) for head in self.heads for variable in head.frozen}
-        return [variable for variable in self.trainable_variables if id(variable) not in frozen]
 
 
 def layer_of(name: str, num_layers: int) -> int | None:
@@ -125,7 +116,7 @@ class FinetuningTask(TrainingTask):
         )
         layers = config.architecture.num_hidden_layers
         self.optimizer = AdamW(
-            self.model.trained_variables,
+            self.model.trainable_variables,
             schedule,
             self.model.decays,
             config,
@@ -162,7 +153,7 @@ class FinetuningTask(TrainingTask):
                 losses /= self.config.train_batch_size
             return losses, {"losses": {"loss": losses}, "metrics": metrics}
 
-        return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
+        return self.summed_gradients(self.model.trainable_variables, forward, batch, seed, scale)
 
     # Data, on the host.
 

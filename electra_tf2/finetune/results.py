@@ -139,11 +139,43 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
         rows.append([name, *(f"{np.percentile(found, percentile):.0f}" for found in lengths.values())])
     cut = [split.cut for split in splits.values()]
     if any(map(any, cut)):
-        shares = [100 * sum(count > 0 for count in of_split) / len(of_split) for of_split in cut]
+        shares = [100 * sum(count > 0 for count in counts) / len(counts) for counts in cut]
         rows.append([f"cut at {task.longest_text} tokens", *(f"{share:.1f} %" for share in shares)])
-        rows.append(["tokens cut off", *(f"{sum(of_split):,}" for of_split in cut)])
-    balances = {name: task.balance(split) if split.labelled else {} for name, split in splits.items()}
+        rows.append(["tokens cut off", *(f"{sum(counts):,}" for counts in cut)])
+    balances = {name: balance(task, split) for name, split in splits.items()}
     return aligned(rows + _label_rows(balances), 1)
+
+
+def balance(task: Task, split: Split) -> dict[str, float]:
+    """Numbers of a split's labels by name, the commonest first; of numbers, floats that say how they lie."""
+    golds = task.golds(split.examples) if split.labelled else []
+    if not golds:
+        return {}
+    if isinstance(golds[0], float):
+        values = np.percentile(np.array(golds, float), [0, 50, 100])
+        return dict(zip(("lowest", "median", "highest"), map(float, values), strict=True))
+    return dict(Counter(map(str, golds)).most_common())
+
+
+def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]]) -> str | None:
+    """Complains of answers that are the same for every example; None: nothing is wrong."""
+    verdicts = [verdict for answer in answers for verdict in _verdicts(answer)]
+    one_class = split.labelled and len(balance(task, split)) == 1  # as it should be
+    if len(verdicts) < 2 or one_class or any(verdict != verdicts[0] for verdict in verdicts):
+        return None
+    same = f"the same answer, {verdicts[0]!r}, for all {len(verdicts):,}"
+    return f"collapsed: {same}; try another seed or a lower learning_rate"
+
+
+def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
+    """Labels, tags and numbers of an answer, of which a few are usual; none of texts and vectors."""
+    verdicts = [answer["label"]] if "label" in answer else []
+    if "similarity" in answer:
+        verdicts.append(round(answer["similarity"], 4))
+    verdicts += answer.get("tags", [])
+    for inner in answer.get("answers", []):
+        verdicts += _verdicts(inner)
+    return verdicts
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:

@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.readers import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
+from electra_tf2.settings.own import without_files
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
-from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 TASKS, SCORES, MADE_OF = "tasks.json", "scores.json", "made_of.json"
 _OF_SCORING = (  # settings of the evaluation
-    *("average_orders", "beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
+    *("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
 )
 
 
@@ -74,7 +75,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     changed = [
         f"{name} was {base[name]!r}, is {merged[name]!r}"
         for name in sorted(shapes_model(FinetuningConfig) & base.keys())
-        if without_files(name, merged[name]) != without_files(name, base[name])
+        if compared(name, merged[name]) != compared(name, base[name])
     ]
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
@@ -84,14 +85,9 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     return FinetuningConfig.from_dict(merged)
 
 
-def without_files(name: str, value: Any) -> Any:
-    """The value of a hparam, of `tasks` without the paths of files: what they hold counts, not where."""
-    if name != "tasks" or not isinstance(value, dict):
-        return value
-    own = {task: described for task, described in value.items() if isinstance(described, dict)}
-    return value | {
-        task: {key: described[key] for key in described if key != "files"} for task, described in own.items()
-    }
+def compared(name: str, value: Any) -> Any:
+    """The value of a hparam as runs are compared by it: of `tasks` without paths, since what files hold counts."""
+    return without_files(value) if name == "tasks" else value
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -108,15 +104,6 @@ def digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
-def _weights(checkpoint: str) -> list[Path]:
-    """The files of the weights that training starts from at a path; [] where there is nothing."""
-    prefix, path = find_prefix(checkpoint), Path(checkpoint)
-    if prefix is not None:
-        parts = [one for one in Path(prefix).parent.iterdir() if one.name.startswith(f"{Path(prefix).name}.")]
-        return sorted(one for one in parts if one.suffix == ".index" or ".data-" in one.name)
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-
-
 def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
     """SHA-256 of the files that a trial's weights are made of, or that its scores are made of beside the weights.
 
@@ -125,26 +112,51 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
     """
     digests: dict[str, Any] = {}
     for task in tasks:
-        if scores:
-            tests = [split for split in task.test_splits if config.write_test_outputs or task.has_labels(split)]
-            splits = [*task.evaluation_splits, *tests]
-        else:
-            splits = ["train", *((task.selection_splits or task.evaluation_splits) if config.keep_best else ())]
-        for split in splits:
+        for split in _scored_splits(config, task) if scores else _training_splits(config, task):
+            files: list[Path] = []
             with contextlib.suppress(UserError):  # which loading says, if the files are needed
-                files = [path for path in task.files(split) if path.is_file()]
-                digests |= {f"{task.name} {split}": digest(files)} if files else {}
+                files = [path for path in task.files_of(split) if path.is_file()]
+            if files:
+                digests[f"{task.name} {split}"] = digest(files)
     if scores:
         return digests | {name: getattr(config, name) for name in _OF_SCORING}
+    return {"weights to start from": _digest_of_start(config)} | digests
+
+
+def _training_splits(config: FinetuningConfig, task: "Task") -> list[str]:
+    selecting = selection_splits(config, task.evaluation_splits) if config.keep_best else ()
+    return ["train", *selecting]
+
+
+def _scored_splits(config: FinetuningConfig, task: "Task") -> list[str]:
+    tests = [name for name in task.test_splits if config.write_test_outputs or task.files.may_have_labels(name)]
+    return [*task.evaluation_splits, *tests]
+
+
+def _digest_of_start(config: FinetuningConfig) -> str | None:
+    """Of the weights that training starts from: "random", or None where there is nothing."""
     start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
-    weights = _weights(start) if start else []
-    return {"weights to start from": (digest(weights) if weights else None) if start else "random"} | digests
+    if not start:
+        return "random"
+    files = _weight_files(start)
+    return digest(files) if files else None
+
+
+def _weight_files(checkpoint: str) -> list[Path]:
+    """The files of the weights at a path; [] where there is nothing."""
+    prefix, path = find_prefix(checkpoint), Path(checkpoint)
+    if prefix is not None:
+        beside = [file for file in Path(prefix).parent.iterdir() if file.name.startswith(f"{Path(prefix).name}.")]
+        return sorted(file for file in beside if file.suffix == ".index" or ".data-" in file.name)
+    if path.is_dir():
+        return sorted(path.glob("*.safetensors"))
+    return [path] if path.is_file() else []
 
 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
     """Raises UserError if the trial in a folder is made of other things.
 
-    What is no longer there may have been anything. A trial of an older version is taken with a warning.
+    A file that is no longer there matches any fingerprint.
 
     Args:
       fingerprint_of: `fingerprint` of what would be trained now, by `scores`.
@@ -153,8 +165,6 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         return
     path, before = folder / SCORES, read_made_of(folder)
     scored = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
-    if not before:
-        say(f"WARNING: {folder} does not say what it was made of: make sure that neither data nor weights changed")
     for what, then, now in (
         (f"{folder} was trained", before, fingerprint_of(False)),
         (f"{path} was made", scored, fingerprint_of(True)),

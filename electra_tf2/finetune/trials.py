@@ -19,6 +19,7 @@ import tf_keras
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.finetune import weights
+from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
 from electra_tf2.finetune.tasks import make_tasks
@@ -27,10 +28,10 @@ from electra_tf2.finetune.trained_folder import (
     SCORES,
     TASKS,
     check_made_of,
+    compared,
     find_trained,
     fingerprint,
     read_made_of,
-    without_files,
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.tensor_file import FILE_NAME
@@ -47,15 +48,13 @@ ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite 
 
 
 class Trials:
-    """Runs the trials of a configuration.
+    """Runs the trials of a configuration: for each seed train, evaluate, write."""
 
-    Args:
-      advice: what to do where a folder holds a trial of other hparams, data or weights.
-    """
-
-    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy, advice: str = ADVICE) -> None:
+    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy) -> None:
         tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-        self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
+        self.config = config
+        self.strategy = strategy
+        self.chief = is_chief(strategy)
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
         self.folders = [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
@@ -63,31 +62,31 @@ class Trials:
         self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
-        """All trials that are not done yet.
+        """All trials that are not done yet; with do_train false, their evaluation alone.
 
         Returns:
           Exit code (143 after a SIGTERM), and what scores.json says of every finished trial.
         """
         config = self.config
-        finished: list[dict[str, Any]] = []
         if self.chief and config.do_eval:
             for path in (config.results_txt, config.results_json):
                 check_writable(path)
         if not config.do_train:
-            return 0, [
-                self._evaluate_trained(trial + 1, folder) for trial, folder in enumerate(self._trained_folders())
-            ]
+            folders = enumerate(self._trained_folders(), start=1)
+            return 0, [self._evaluate_trained(trial, folder) for trial, folder in folders]
         self._check()
+        finished: list[dict[str, Any]] = []
         for trial, folder in enumerate(self.folders, start=1):
-            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
+            with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
                 if (folder / SCORES).exists() and not held.overwrite:
-                    code, result = self._done_before(trial, folder)
+                    finished.append(self._done_before(trial, folder))
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
-                    code, result = self._run_trial(trial, held)
-            if code:
-                return code, finished
-            finished += [] if result is None else [result]
+                    code, task, training = self._train(trial, held)
+                    if code:
+                        return code, finished
+                    if config.do_eval:
+                        finished.append(self._evaluate(task, trial, folder, training))
             if not config.keep_all_models and trial > 1:
                 delete_weights(self.folders[trial - 2])
             tf_keras.backend.clear_session()
@@ -96,49 +95,40 @@ class Trials:
     def _check(self) -> None:
         """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
         for folder in self.folders:
-            with RunFolder(folder, self.chief, self.config.overwrite, self.advice) as held:
+            with RunFolder(folder, self.chief, self.config.overwrite, ADVICE) as held:
                 if not held.overwrite:
-                    held.check(self.config.to_json(), free_on_resume(FinetuningConfig), without_files)
-                    check_made_of(folder, self._fingerprint, self.advice)
+                    held.check(self.config.to_json(), free_on_resume(FinetuningConfig), compared)
+                    check_made_of(folder, self._fingerprint, ADVICE)
 
-    def _done_before(self, trial: int, folder: Path) -> tuple[int, dict[str, Any] | None]:
-        """0 and what a trial's scores.json says; warns if the trial lacks files that are asked for now."""
-        done = folder / SCORES
-        say(f"trial {trial}/{self.config.num_trials}: done before, see {done}")
-        result, files = read_json(done, "scores"), self.evaluation.files(trial, folder)
+    def _done_before(self, trial: int, folder: Path) -> dict[str, Any]:
+        """What a trial's scores.json says; warns if the trial lacks files that are asked for now."""
+        say(f"trial {trial}/{self.config.num_trials}: done before, see {folder / SCORES}")
+        result = read_json(folder / SCORES, "scores")
+        files = self.evaluation.files(trial, folder)
         for flag, paths in files.items():
             if flag not in result.get("wrote", files) or not all(path.is_file() for path in paths):
                 say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
-        return 0, result
+        return result
 
-    def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
-        config, folder = self.config, held.path
-        train = self._prepared()
-        assert train is not None
-        steps = number_of_steps(config, train.examples)
-        inputs = f"{train.examples:,} {'inputs' if self.tasks[0].choices == 1 else 'questions'}"
-        what = f"{config.num_train_epochs:g} epochs of {inputs} in batches of {config.train_batch_size}"
-        if steps < 1:
-            raise UserError(f"{what} are less than one step: raise num_train_epochs")
-        say(f"{steps:,} steps: {what}")
+    # Training.
+
+    def _train(self, trial: int, held: RunFolder) -> tuple[int, FinetuningTask, dict[str, Any]]:
+        """Trains the model of a trial, or goes on with it.
+
+        Returns:
+          Exit code, the model with the weights that are scored, and how the training went.
+        """
+        config = self.config
+        folder = held.path
+        table = self._prepared()
+        assert table is not None
+        steps = self._steps(table)
         if not held.overwrite and checkpoint_files.steps(folder):
             weights.check_states(folder, self.tasks)
         with self.strategy.scope():
             seed = config.seed + trial - 1
-            task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), train, seed)
-        steps_of_epoch = min(steps, -(-train.examples // config.train_batch_size))
-        schedule = LoopSchedule(
-            num_train_steps=steps,
-            iterations_per_loop=config.iterations_per_loop,
-            save_checkpoints_steps=config.save_checkpoints_steps,
-            keep_checkpoint_max=1,
-            eval_every_steps=config.eval_every_steps or (steps_of_epoch if config.keep_best else 0),
-            num_eval_steps=0,
-            examples_per_step=config.train_batch_size,
-        )
-        best_metric = "score" if config.keep_best else None
-        evaluate = lambda: self.evaluation.selecting(task)  # noqa: E731
-        trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric, config.early_stopping)
+            task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), table, seed)
+        trainer = self._trainer(task, folder, steps, -(-table.examples // config.train_batch_size))
         step = 0 if held.overwrite else trainer.restore()
         say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
         if self.chief and config.overwrite and trial == 1:
@@ -152,43 +142,48 @@ class Trials:
         start = time.monotonic()
         code = trainer.train()
         if code:
-            return code, None
-        training = {"steps": trainer.current_step, "seconds": time.monotonic() - start}
-        logged = read_json_lines(folder / "train_metrics.jsonl", "metrics", cut=True)
-        rates = [line["examples_per_second"] for _, line in logged if "examples_per_second" in line]
-        # The median: the first loop, which traces, does not spoil it.
-        training["examples_per_second"] = float(np.median(rates)) if rates else 0.0
+            return code, task, {}
+        seconds = time.monotonic() - start
+        training = {"steps": trainer.current_step, "seconds": seconds, "examples_per_second": _median_rate(folder)}
         if config.keep_best:
             training["best_step"] = trainer.checkpoints.restore_best()
         elif config.ema_decay:
             weights.take_averages(task.model, folder, steps)
-        return 0, self._scored(task, trial, folder, training) if config.do_eval else None
+        return 0, task, training
 
-    def _trained_folders(self) -> list[Path]:
-        """The folders of all trials. Raises UserError where they are not made of the same."""
+    def _steps(self, table: FeatureTable) -> int:
+        """Number of training steps. Raises UserError: less than one."""
         config = self.config
-        folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
-        for folder in folders:
-            if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
-                raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
-            here, first = read_made_of(folder), read_made_of(folders[0])
-            if here and first and here != first:
-                raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
-        return folders
+        steps = number_of_steps(config, table.examples)
+        inputs = f"{table.examples:,} {'inputs' if table.choices == 1 else 'questions'}"
+        what = f"{config.num_train_epochs:g} epochs of {inputs} in batches of {config.train_batch_size}"
+        if steps < 1:
+            raise UserError(f"{what} are less than one step: raise num_train_epochs")
+        say(f"{steps:,} steps: {what}")
+        return steps
 
-    def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
+    def _trainer(self, task: FinetuningTask, folder: Path, steps: int, steps_of_epoch: int) -> Trainer:
         config = self.config
-        self._prepared()
-        task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
-        say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
-        newest, steps = max([step, *checkpoint_files.steps(folder)]), read_made_of(folder).get("steps", 0)
-        before = read_json(folder / SCORES, "scores") if (folder / SCORES).exists() else {}
-        steps = min(steps, before.get("training", {}).get("steps", steps))  # of a training that ended early
-        if newest < steps:
-            say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
-        return self._scored(task, trial, folder, before.get("training", {}), keep=newest >= steps)
+        an_evaluation_an_epoch = min(steps, steps_of_epoch) if config.keep_best else 0
+        schedule = LoopSchedule(
+            num_train_steps=steps,
+            iterations_per_loop=config.iterations_per_loop,
+            save_checkpoints_steps=config.save_checkpoints_steps,
+            keep_checkpoint_max=1,
+            eval_every_steps=config.eval_every_steps or an_evaluation_an_epoch,
+            num_eval_steps=0,
+            examples_per_step=config.train_batch_size,
+        )
+        best_metric = "score" if config.keep_best else None
 
-    def _scored(
+        def evaluate() -> dict[str, float]:
+            return self.evaluation.selecting(task)
+
+        return Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric, config.early_stopping)
+
+    # Evaluation.
+
+    def _evaluate(
         self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any], keep: bool = True
     ) -> dict[str, Any]:
         """Evaluates and, to keep that, writes scores.json, from which the trial is done."""
@@ -210,6 +205,41 @@ class Trials:
         if self.chief and keep:
             write_json(folder / SCORES, result, sort_keys=False)  # read again, it makes the same table
         return result
+
+    def _trained_folders(self) -> list[Path]:
+        """The folders of all trials. Raises UserError where they are not made of the same."""
+        config = self.config
+        folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
+        for folder in folders:
+            if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
+                raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
+            here, first = read_made_of(folder), read_made_of(folders[0])
+            if here and first and here != first:
+                raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
+        return folders
+
+    def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
+        """Evaluates the model of a trial that was trained before."""
+        config = self.config
+        weights.check_states(folder, self.tasks)
+        self._prepared()
+        task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
+        say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
+        before = read_json(folder / SCORES, "scores") if (folder / SCORES).exists() else {}
+        training = before.get("training", {})
+        newest = max([step, *checkpoint_files.steps(folder)])
+        steps = read_made_of(folder).get("steps", 0)
+        steps = min(steps, training.get("steps", steps))  # of a training that ended early
+        if newest < steps:
+            say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
+        return self._evaluate(task, trial, folder, training, keep=newest >= steps)
+
+
+def _median_rate(folder: Path) -> float:
+    """Examples per second of a training; the median, so that the first loop, which traces, does not spoil it."""
+    logged = read_json_lines(folder / "train_metrics.jsonl", "metrics", cut=True)
+    rates = [line["examples_per_second"] for _, line in logged if "examples_per_second" in line]
+    return float(np.median(rates)) if rates else 0.0
 
 
 def delete_weights(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
+from electra_tf2.finetune.model import FinetuningModel, FinetuningTask
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.formats import checkpoint_files
@@ -22,31 +22,18 @@ from electra_tf2.util.reading import read_json
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
-    """Loads the pre-trained weights, but for the `reinit_layers` uppermost layers. Returns what to tell the user. Of a
-    fine-tuned folder the weights that were scored are taken, the best ones where they were kept.
+    """Loads the pre-trained weights. Returns what to tell the user.
 
-    Zhang et al. 2021 ("Revisiting Few-sample BERT Fine-tuning", section 5): upper layers specialise in the task of
-    pre-training, and those of a young model have not learned it yet.
+    Of a fine-tuned folder the weights that were scored are taken, the best ones where they were kept.
     """
     if not config.init_checkpoint:
         return "random_init: starting from random weights"
-    layers = config.architecture.num_hidden_layers
     stored = open_model(config.init_checkpoint)
-    heads = {} if config.reinit_layers else heads_of_pretraining(model, stored)
-
-    def names(name: str) -> list[str]:
-        layer = layer_of(name, layers)
-        if layer is not None and layer >= layers - config.reinit_layers:
-            return []
-        return [*generator_names(name), *heads.get(name, [])]
-
-    report = warm_start(model, stored, names)
-    again = [name for name in report.missing if not names(name)]
-    lines = _summary(report._replace(missing=[name for name in report.missing if name not in again]))
+    heads = heads_of_pretraining(model, stored)
+    report = warm_start(model, stored, lambda name: [*generator_names(name), *heads.get(name, [])])
+    lines = _summary(report)
     if heads:
         lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
-    if again:
-        lines.append(f"reinit_layers: {len(again)} variables of the upper {config.reinit_layers} layers start anew")
     return "\n".join(lines)
 
 

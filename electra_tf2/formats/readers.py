@@ -211,7 +211,7 @@ class _HuggingFace(StoredModel):
         if task == "classes":
             described["text_columns"] = ["text", "text_pair"] if self.given.pairs else ["text"]
             if config.get("problem_type") == "regression" or len(labels) == 1:
-                described["type"], state = "regression", {}
+                described["type"], state = "regression", {"range": [0.0, 1.0]}
             else:
                 described["labels"] = labels
         elif task == "tags":

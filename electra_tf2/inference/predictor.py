@@ -5,7 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,20 @@ from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
+from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
-from electra_tf2.util.errors import UserError
+from electra_tf2.settings.built_in import TextSettings
+from electra_tf2.util import tables
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
 from electra_tf2.util.tables import Row, Table
 
 _NO_TEXT = {"error": "an empty text"}
+_TABS_ARE_TEXT = ("tagging", "qa")  # kinds of tasks whose last text may hold tabs
 
 
 class Predictor:
@@ -59,7 +63,7 @@ class Predictor:
         all_texts = listed(texts)
         if not all_texts:
             return []
-        split = task.parse([task.row_of(text) for text in all_texts], "texts")
+        split = parse(task, [row_of(task, text) for text in all_texts], "texts")
         warn_of_cut(split.cut, task.longest_text)
         return task.answers(split, self.predictions(number, split))
 
@@ -69,8 +73,8 @@ class Predictor:
         Args:
           run: gives those on a batch, as arrays; default: this model's.
         """
-        task, size = self.tasks[number], self.config.predict_batch_size
-        table = prediction_table(task, split)
+        size = self.config.predict_batch_size
+        table = prediction_table(self.tasks[number], split)
         predictions: list[Prediction] = [{} for _ in split.features]
         for batch in track(table.plain_batches(size), f"batch of {size}", -(-table.examples // size)):
             output = run(batch) if run else tf.nest.map_structure(np.asarray, self._graph(number, batch)(batch))
@@ -88,11 +92,67 @@ class Predictor:
         return self._predict[number]
 
 
+# Texts as rows, the JSON objects that `Task.example` reads.
+
+
+def parse(task: Task, rows: Sequence[dict[str, Any]], where: str) -> Split:
+    """The examples of rows, of which number i is line i + 1 of the file `where`. Raises UserError, EmptyText."""
+    examples = [task.example(row, f"{where}, line {i + 1}", i) for i, row in enumerate(rows)]
+    return task.encode(examples, "new")
+
+
+def row_of(task: Task, text: Any) -> dict[str, Any]:
+    """The row of a text, several texts, a list of words or an object, from Python. Raises UserError."""
+    if isinstance(text, dict):
+        return text
+    if not isinstance(text, (str, tuple, list)):
+        raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
+    if isinstance(text, str):
+        return _row_of_texts(task, [text], "predict", text)
+    if task.config.kind_of(task.name) == "tagging":
+        return {"words": list(text)}
+    return _row_of_texts(task, list(text), "predict", text)
+
+
+def row_of_line(task: Task, line: str) -> dict[str, Any]:
+    """The row of a line of plain text, with tabs between several texts; for --predict."""
+    texts = line.split("\t")
+    if task.config.kind_of(task.name) in _TABS_ARE_TEXT:
+        most = max(map(len, task.text_keys))
+        texts = line.split("\t", most - 1)
+    return _row_of_texts(task, texts, "--predict", line)
+
+
+def _row_of_texts(task: Task, texts: Sequence[str], flag: str, given: Any) -> dict[str, Any]:
+    for keys in task.text_keys:
+        if len(keys) == len(texts):
+            return dict(zip(keys, texts, strict=True))
+    if not task.text_keys:
+        raise UserError(f"{flag}: {task.name} cannot read plain text {shown(given)}: give JSON objects or a table")
+    between = " a line, a tab between" if flag == "--predict" else ""
+    needed = " or ".join(f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys)
+    raise UserError(f"{flag}: {task.name} has {needed}; got {len(texts)}: {shown(given)}")
+
+
+# Files of rows.
+
+
 def open_rows(source: str, task: Task) -> Table:
     """The rows of a file, or of standard input ("-"). Raises UserError that names file and line."""
-    if source == "-":
-        return task.opened("standard input", "--predict", _standard_input())
-    return task.opened(source, "--predict")
+    name, content = (source, None) if source != "-" else ("standard input", _standard_input())
+
+    def of_line(line: str) -> dict[str, Any]:
+        return row_of_line(task, line)
+
+    settings = _columns_of(task)
+    if settings is None:
+        return tables.open_table(name, "--predict", content=content, of_line=of_line)
+    return open_texts(Path(name), settings, content, "--predict", of_line=of_line)
+
+
+def _columns_of(task: Task) -> TextSettings | None:
+    """The columns of a task's tables, where it says which they are."""
+    return getattr(task, "settings", None)
 
 
 def _standard_input() -> str:
@@ -111,14 +171,26 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     rows: list[Row] = []
     examples: list[Any] = []
     empty: set[int] = set()
-    located = task.located(table)
-    for line, values in table.readable():
-        rows.append(Row(line, values))
+    for row, named in named_rows(task, table):
+        rows.append(row)
         try:
-            examples.append(task.example(located(values), table.where(line), len(examples)))
+            examples.append(task.example(named, table.where(row.line), len(examples)))
         except EmptyText:
-            empty.add(line)
-    return rows, task.split_of(examples, "new") if examples else None, empty
+            empty.add(row.line)
+    return rows, task.encode(examples, "new") if examples else None, empty
+
+
+def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """The rows of a table as they are, and with their texts under the names that the task reads."""
+    settings = _columns_of(task)
+    columns = () if settings is None else settings.texts
+    places = tables.place(table, columns) if columns else None
+    keys = [tables.names_of(column)[0] for column in columns]
+    for line, values in table.readable():
+        named = values
+        if places is not None:
+            named = values | {key: values[place] for key, place in zip(keys, places, strict=True)}
+        yield Row(line, values), named
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
@@ -132,12 +204,13 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     rows, split, empty = read_rows(task, table)
     if not rows:
         raise UserError(f"--predict: {table.name} is empty")
-    if cut := LongTexts.from_cut(split.cut if split else [], task.longest_text):
+    cut = LongTexts.from_cut(split.cut if split else [], task.longest_text)
+    if cut:
         say(f"WARNING: {cut}")
-    if split and (unknown := unknown_of(task, [split])):
+    unknown = unknown_of(task, [split]) if split else ""
+    if unknown:
         say(f"WARNING: {table.name}: {unknown}")
-    found = task.answers(split, predictor.predictions(number, split)) if split else []
-    answers = iter(found)
+    answers = iter(task.answers(split, predictor.predictions(number, split)) if split else [])
     if empty:
         more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
         say(f"WARNING: {table.where(min(empty))}{more}: an empty text, so no answer")

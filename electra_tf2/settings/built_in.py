@@ -1,7 +1,8 @@
-"""The tasks that are known by name: GLUE, SuperGLUE, SICK, RACE, question answering and tagging.
+"""The tasks that are known by name: GLUE, SuperGLUE, RACE, question answering and tagging.
 
-One table: a task's class, its settings, and its default hparams when it is trained alone. A further task is a further
-line. Free of TensorFlow, so that a wrong hparam is refused at once.
+One table: a task's kind, its files and columns, its labels and metrics, and its default hparams when it is trained
+alone. A further task is a further row. KINDS says which class a kind is. Free of TensorFlow, so that a wrong hparam is
+refused at once.
 """
 
 import dataclasses
@@ -26,14 +27,13 @@ class TextSettings:
     header: whether the first line of a delimited file is one even where it names none of the texts.
     delimiter, quoted: as of util.tables.open_table.
     id: field of JSON lines that names an example in a submission; "" without one.
-    only: column of a table of several splits, and split -> its value in the rows of that split.
+    spans: how files mark the two parts of the texts that are asked about, one of tasks.spans.READERS; "": none are.
     metrics: of settings.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     numbers: names in the order of the numbers that files may hold for them, as those of `datasets`; None: none may.
     value_range: least and greatest value of a regression task; None for classification.
     range_of_data: whether an infinite end of `value_range` stands for the training data's.
     double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
-    unordered: it means nothing, so both may be scored, whether or not training sees both.
     evaluation_splits, optional_splits: scored, the latter where their files are.
     test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     submitted_labels: label -> how a benchmark's server spells it, where that differs.
@@ -46,14 +46,13 @@ class TextSettings:
     delimiter: str = ""
     quoted: bool | None = None
     id: str = ""
-    only: tuple[str, Mapping[str, str]] | None = None
+    spans: str = ""
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] | None = None
     numbers: tuple[str, ...] | None = None
     value_range: tuple[float, float] | None = None
     range_of_data: bool = False
     double_unordered: bool = False
-    unordered: bool = False
     evaluation_splits: tuple[str, ...] = ("dev",)
     optional_splits: tuple[str, ...] = ()
     test_splits: tuple[str, ...] = ("test",)
@@ -61,24 +60,32 @@ class TextSettings:
     submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None
 
-    @property
-    def scored_in_both_orders(self) -> bool:
-        """Tells whether `average_orders` applies."""
-        return self.unordered or self.double_unordered
+
+# The kinds of tasks, and the class of finetune/tasks/ that reads, learns and scores each.
+KINDS: dict[str, str] = {
+    "classification": "text:TextTask",
+    "regression": "text:TextTask",
+    "spans": "text:TextTask",  # classes of two marked parts of the texts
+    "tagging": "tagging:TaggingTask",
+    "qa": "qa:QATask",
+    "choice": "choice:ChoiceTask",
+    "embedding": "embedding:EmbeddingTask",
+    "prompt": "prompt:PromptTask",  # classification or regression with the hparam prompt
+}
+CAN_BE_PROMPTED = ("classification", "regression")
 
 
 class TaskSettings(NamedTuple):
-    """A task before TensorFlow is imported.
+    """A row of the table of tasks.
 
-    cls: the class that learns it, "module:Class"; a module without a dot is one of electra_tf2.finetune.tasks.
+    kind: one of KINDS, or the class of a task in Python, "module:Class".
     text: of a task over one or two texts.
-    options: further arguments of the class: `files`, `held_out`, `folders`, `file_names`, `submission` (tasks.files,
-      tasks.task), and its own.
+    options: further arguments of the class: those of tasks.files.TaskFiles, and its own.
     hparams: defaults of a run that learns this task alone.
     like: built-in task whose settings in a recipe hold for this one, too; "" without one.
     """
 
-    cls: str
+    kind: str
     text: TextSettings | None = None
     options: Mapping[str, Any] = {}
     hparams: Mapping[str, Any] = {}
@@ -86,19 +93,10 @@ class TaskSettings(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether the class is one of this package's."""
-        return self.cls.partition(":")[0] in _MODULES
-
-    @property
-    def kind(self) -> str:
-        """Classification, regression, qa, tagging, choice, spans or embedding; "" of a class in Python."""
-        if self.cls == TEXT and self.text is not None:
-            return "classification" if self.text.value_range is None else "regression"
-        return self.cls.partition(":")[0] if self.is_ours else ""
+        """Tells whether the kind is one of this package's."""
+        return self.kind in KINDS
 
 
-_MODULES = ("text", "qa", "tagging", "choice", "spans", "prompt", "embedding")
-TEXT, EMBEDDING = "text:TextTask", "embedding:EmbeddingTask"
 _ONCE_MORE = {"num_train_epochs": 10.0}  # for small data
 
 
@@ -145,7 +143,8 @@ def _glue(
         columns, (*_LABEL, label), labels=labels, prompt=_PROMPTS.get(name), **{"numbers": labels} | settings
     )
     options = {"folders": (folder,), "submission": {"test": f"{folder}.tsv"}} | dict(options)
-    return name, TaskSettings(TEXT, text, options, hparams)
+    kind = "regression" if text.value_range is not None else "classification"
+    return name, TaskSettings(kind, text, options, hparams)
 
 
 _GLUE = dict(
@@ -153,8 +152,7 @@ _GLUE = dict(
         _glue("cola", "CoLA", (3,), 1, header=False, metrics=("mcc", "accuracy")),
         _glue("sst", "SST-2", (0,), 1),
         _glue("mrpc", "MRPC", (3, 4), 0, metrics=_ACCURACY_F1, double_unordered=True),
-        # One of GPT's similarity tasks (table 4); the original trains it in one order.
-        _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1, unordered=True),
+        _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1),
         _glue(
             *("mnli", "MNLI", (8, 9), -1, _NLI, {"prompt_evaluation_draws": 4}),
             {
@@ -204,13 +202,18 @@ def _superglue(
     texts: tuple[Column, ...],
     labels: tuple[str, ...],
     hparams: Mapping[str, Any],
-    cls: str = TEXT,
     options: Mapping[str, Any] = {},
     **settings: Any,
 ) -> TaskSettings:
-    """A task over texts or, with a class of its own, over spans of them."""
+    """A task over texts or, with `spans`, over parts of them."""
     text = TextSettings(texts, "label", id="idx", labels=labels, **{"numbers": labels} | settings)
-    return TaskSettings(cls, text, _files(folder) | dict(options), hparams)
+    kind = "spans" if text.spans else "classification"
+    return TaskSettings(kind, text, _files(folder) | dict(options), hparams)
+
+
+def _candidates(form: str, files: Mapping[str, Any], hparams: Mapping[str, Any]) -> TaskSettings:
+    """A task of questions with candidates; `form` is one of tasks.choice_files.FORMS."""
+    return TaskSettings("choice", None, {"form": form} | dict(files), hparams)
 
 
 _SUPERGLUE = {
@@ -220,9 +223,9 @@ _SUPERGLUE = {
         numbers=("entailment", "contradiction", "neutral"),  # as `datasets` has CB's
         metrics=("macro_f1", "accuracy", "average"),
     ),
-    "copa": TaskSettings("choice:Copa", None, _files("COPA"), _ONCE_MORE),
-    "multirc": TaskSettings("choice:MultiRc", None, _files("MultiRC"), {"max_seq_length": 512}),
-    "record": TaskSettings("choice:Record", None, _files("ReCoRD"), {"max_seq_length": 512, "num_train_epochs": 2.0}),
+    "copa": _candidates("copa", _files("COPA"), _ONCE_MORE),
+    "multirc": _candidates("multirc", _files("MultiRC"), {"max_seq_length": 512}),
+    "record": _candidates("record", _files("ReCoRD"), {"max_seq_length": 512, "num_train_epochs": 2.0}),
     "superglue_rte": _superglue(
         *("RTE", (("premise", "sentence1"), ("hypothesis", "sentence2")), tuple(_ENTAILED), _ONCE_MORE),
         options={
@@ -231,42 +234,11 @@ _SUPERGLUE = {
         },
         optional_test_splits=("AX-b", "AX-g"),
     ),
-    "wic": _superglue("WiC", ("sentence1", "sentence2"), _FALSE_OR_TRUE, _ONCE_MORE, "spans:Wic"),
+    "wic": _superglue("WiC", ("sentence1", "sentence2"), _FALSE_OR_TRUE, _ONCE_MORE, spans="wic"),
     "wsc": _superglue(
-        *("WSC", ("text",), _FALSE_OR_TRUE, _ONCE_MORE, "spans:Wsc"),
+        *("WSC", ("text",), _FALSE_OR_TRUE, _ONCE_MORE),
+        spans="wsc",
         submitted_labels={"false": "False", "true": "True"},
-    ),
-}
-
-
-# SICK (Marelli et al. 2014): one table, whose column SemEval_set says which split a pair is of, or one for each split.
-
-
-def _sick(label: tuple[str, ...], hparams: Mapping[str, Any], **settings: Any) -> TaskSettings:
-    names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
-    text = TextSettings(
-        (("sentence_A", "sentence1"), ("sentence_B", "sentence2")),
-        label,
-        only=("SemEval_set", {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}),
-        **settings,
-    )
-    options = {"folders": ("sick", "SICK"), "file_names": {split: (name, "SICK.txt") for split, name in names.items()}}
-    return TaskSettings(TEXT, text, options, hparams, "sts")
-
-
-_SICK = {
-    "sick_entailment": _sick(
-        ("entailment_label", "entailment_judgment", "label"),
-        {},
-        labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
-        numbers=("ENTAILMENT", "NEUTRAL", "CONTRADICTION"),
-    ),
-    "sick_relatedness": _sick(
-        ("relatedness_score", "score"),
-        _ONCE_MORE,
-        metrics=("pearson", "spearman"),
-        value_range=(1.0, 5.0),
-        double_unordered=True,
     ),
 }
 
@@ -276,17 +248,20 @@ _SICK = {
 
 
 def _answers(**options: bool | str) -> TaskSettings:
-    return TaskSettings("qa:QATask", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
+    return TaskSettings("qa", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
 
 
 def _tags(spans: bool, hparams: Mapping[str, Any] = {}) -> TaskSettings:
-    return TaskSettings("tagging:TaggingTask", None, {"spans": spans}, hparams)
+    return TaskSettings("tagging", None, {"spans": spans}, hparams)
 
 
 # Vectors of sentences, by contrast with the others of a batch. hparams: ours, for small models; SimCSE's are 1 epoch of
 # 64 sentences, or 3 of 512 pairs with negatives, of 32 tokens, at 1e-5 to 5e-5 (Gao et al. 2021, appendix A).
 
 _CONTRAST = {"classifier_pooling": "mean", "max_seq_length": 64, "train_batch_size": 128, "num_train_epochs": 1.0}
+
+# RACE is distributed as an object a file; a table in place of them is read, too.
+_RACE_FILES = {"folders": ("RACE",), "patterns": ("{split}/middle/*.txt", "{split}/high/*.txt")}
 
 BUILT_IN: dict[str, TaskSettings] = {
     **_GLUE,
@@ -295,10 +270,9 @@ BUILT_IN: dict[str, TaskSettings] = {
     "cmrc": _answers(f1_of="chinese")._replace(like="squadv1"),
     "korquad": _answers(f1_of="characters")._replace(like="squadv1"),
     **{name: _answers(mrqa=True) for name in ("newsqa", "naturalqs", "triviaqa", "searchqa")},
-    "race": TaskSettings("choice:Race", None, {"folders": ("RACE",)}, {"max_seq_length": 512}),
-    **_SICK,
+    "race": _candidates("race", _RACE_FILES, {"max_seq_length": 512}),
     **_SUPERGLUE,
-    "sentence_embedding": TaskSettings(EMBEDDING, hparams=_CONTRAST),
+    "sentence_embedding": TaskSettings("embedding", hparams=_CONTRAST),
     "chunk": _tags(True, {"max_seq_length": 256}),
     "ner": _tags(True),
     "pos": _tags(False),

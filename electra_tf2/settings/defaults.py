@@ -6,11 +6,10 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_tf2.formats.folders import read_config, released
 from electra_tf2.formats.readers import find_model
-from electra_tf2.settings.built_in import TaskSettings
 from electra_tf2.settings.own import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
@@ -71,9 +70,8 @@ def pretrained_dir(given: Mapping[str, Any]) -> str:
 
 
 def run_name(given: Mapping[str, Any]) -> str:
-    """Name of a run's folders and results: its tasks, after the one that it was fine-tuned on first."""
-    names = ",".join(given.get("task_names", ["chunk"]))
-    return f"{given['intermediate_task']}-{names}" if given.get("intermediate_task") else names
+    """Name of a run's folders and results: its tasks."""
+    return ",".join(given.get("task_names", ["chunk"]))
 
 
 def start_of(given: Mapping[str, Any]) -> str:
@@ -99,36 +97,72 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
     return next((name for name in names if has_section(name, "finetuning")), None)
 
 
-def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the hparams that are not given.
+# The layers of hparams below those that are given, the lowest first: model, recipe, task.
 
-    Args:
-      given: hparams of the right types.
+
+class Section(NamedTuple):
+    """A recipe's section `finetuning`: hparams of every task, and of single ones by name."""
+
+    recipe: str | None
+    hparams: dict[str, Any]
+    per_task: Any
+
+    def of_task(self, name: str, like: str) -> dict[str, Any]:
+        """The hparams of a task alone, or of the built-in one that it is like. Raises UserError: they are no object."""
+        hparams = self.per_task
+        if isinstance(self.per_task, dict):
+            hparams = self.per_task.get(name, self.per_task.get(like, {}))
+        if not isinstance(hparams, dict):
+            raise UserError(
+                f"recipe {self.recipe}: finetuning.per_task must hold objects of hparams, got {shown(hparams)}"
+            )
+        return hparams
+
+
+def read_section(given: Mapping[str, Any]) -> Section:
+    """The section that applies, empty without one. Raises UserError: a recipe that cannot be read."""
+    recipe = recipe_of(given)
+    hparams: dict[str, Any] = read_recipe(recipe, "finetuning") if recipe else {}
+    per_task = hparams.pop("per_task", {})
+    return Section(recipe, hparams, per_task)
+
+
+def of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pre-trained model says: its sizes and vocabulary, where it is, and the paper's settings for its size.
 
     Raises:
-      UserError: unknown tasks; a model's configuration, a task's description or a recipe's section that is none.
+      UserError: its configuration is none.
     """
+    folder = pretrained_dir(given)
     start = start_of(given)
-    network = find_model(pretrained_dir(given)).network | find_model(start).network
+    hparams = find_model(folder).network | find_model(start).network
+    hparams["pretrained_model_dir"] = folder
     if start and not given.get("random_init"):
-        network["init_checkpoint"] = start
-    size = given.get("model_size", network.get("model_size", "small"))
-    of_size = {} if size == "small" and given.get("compat") == "original" else _SIZES.get(size, {})
-    recipe = recipe_of(given)
-    section: dict[str, Any] = read_recipe(recipe, "finetuning") if recipe else {}
-    per_task = section.pop("per_task", {})
-    names, own = given.get("task_names", section.get("task_names", ["chunk"])), given.get("tasks", {})
-    check_names(names, own)
-    settings = TaskSettings("")
-    of_task: Any = {}
+        hparams["init_checkpoint"] = start
+    size = given.get("model_size", hparams.get("model_size", "small"))
+    if size == "small" and given.get("compat") == "original":
+        return hparams
+    return hparams | _SIZES.get(size, {})
+
+
+def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
+    """What the task says that is trained alone, by its row in the table or in the recipe; and a prompt, and debugging.
+
+    Raises:
+      UserError: unknown tasks, a task's description that is none.
+    """
+    names = given.get("task_names", section.hparams.get("task_names", ["chunk"]))
+    described = given.get("tasks", {})
+    check_names(names, described)
+    hparams: dict[str, Any] = {}
+    of_recipe: dict[str, Any] = {}
     if len(names) == 1:
-        settings = settings_of(names[0], own)
-        of_task = per_task
-        if isinstance(per_task, dict):
-            of_task = per_task.get(names[0], per_task.get(settings.like, {}))
-        if not isinstance(of_task, dict):
-            raise UserError(f"recipe {recipe}: finetuning.per_task must hold objects of hparams, got {shown(of_task)}")
-    defaults = network | of_size | section | dict(settings.hparams) | of_task
+        settings = settings_of(names[0], described)
+        hparams = dict(settings.hparams)
+        of_recipe = section.of_task(names[0], settings.like)
     if given.get("prompt"):
-        defaults |= _PROMPT | section | of_task
-    return defaults | (_DEBUG if given.get("debug") else {})
+        hparams |= _PROMPT | section.hparams
+    hparams |= of_recipe
+    if given.get("debug"):
+        hparams |= _DEBUG
+    return hparams

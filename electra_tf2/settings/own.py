@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.settings.built_in import BUILT_IN, TEXT, TaskSettings, TextSettings
+from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
 from electra_tf2.settings.metrics import F1_OF, METRICS, REGRESSION_METRICS
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
@@ -35,7 +35,7 @@ _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "tagging": _FILES | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
     "qa": _FILES | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
 }
-KINDS = tuple(_KEYS)
+DESCRIBED = tuple(_KEYS)  # kinds of tasks that a description may name
 _LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
 _WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 _GREATEST = 2**63 - 1
@@ -99,9 +99,10 @@ def _described(name: str, described: Any) -> TaskSettings:
     if "labels" in options:
         options["labels"] = _labels(where, options["labels"])
     if "text_columns" not in valid:
-        return TaskSettings(BUILT_IN[like].cls, None, options, hparams, like)
+        return TaskSettings(kind, None, options, hparams, like)
     text = _text_settings(where, kind == "regression", options)
-    return TaskSettings(TEXT, text, {key: value for key, value in options.items() if key in _FILES}, hparams, like)
+    files = {key: value for key, value in options.items() if key in _FILES}
+    return TaskSettings(kind, text, files, hparams, like)
 
 
 def _check_type(what: str, value: Any, *types: type) -> None:

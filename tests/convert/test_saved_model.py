@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.convert import saved_model
+from electra_tf2.convert.self_check import Options
 from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 from electra_tf2.corpus.normalization import TextNormalizer
-from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
@@ -92,8 +92,8 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) ->
     model = electra.Model(support.with_crc_weights())
     tokenizer = saved_model.tokenizer_of(model.source)
     network = make_network(model.source)
-    signatures = saved_model.pretrained_signatures(network, tokenizer)
-    folder = saved_model.write_saved_model(tmp_path, signatures, network.trainable_variables, tokenizer)
+    signatures = saved_model.encoder_signatures(network, tokenizer, "cls")
+    folder = saved_model.write_signatures(tmp_path, signatures, network.trainable_variables, tokenizer)
     assert folder == tmp_path / "1"
     texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
     command = [sys.executable, "-c", _STRANGER, str(folder), json.dumps(texts), str(tmp_path / "found.npz")]
@@ -110,99 +110,48 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) ->
         np.testing.assert_allclose(found["pair"][0], pair.sentence, atol=1e-5)
 
 
-_SPANS = support.SPANS | dense(1, "answerable")
-_JOINT = _SPANS | dense(512, "end_hidden", inputs=256) | dense(1, "end", inputs=512)
 _TASKS: dict[str, Any] = {
     "mnli": (dense(3), {"labels": ["contradiction", "entailment", "neutral"]}),
     "sts": (dense(1), {}),
-    "pos": (dense(3), {"labels": ["DT", "NN", "VB"]}),
-    "squadv1": (_SPANS, {}),
+    "sst": (dense(2), {"labels": ["0", "1"]}),
 }
-_CUT = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "answerable_uses_start_logits": False}
 
 
-class _Served:
-    """A model in memory, and its signatures out of a SavedModel that was written and loaded."""
-
-    def __init__(self, folder: Path, tasks: dict[str, Any], **hparams: Any) -> None:
-        model = support.fine_tuned_together(tasks, **_CUT, **hparams)
-        self.predictor = Predictor(model, model.tokenizer())
-        tokenizer = saved_model.tokenizer_of(model, self.predictor.config.max_seq_length)
-        self.signatures = saved_model.task_signatures(self.predictor, tokenizer)
-        variables = self.predictor.model.trainable_variables
-        written = saved_model.write_saved_model(folder, self.signatures, variables, tokenizer)
-        self.loaded = tf.saved_model.load(str(written))
-
-    def __call__(self, task: str, *columns: Sequence[str]) -> dict[str, np.ndarray]:
-        given = {name: tf.constant(column) for name, column in zip(self.signatures[task].inputs, columns, strict=True)}
-        return {name: value.numpy() for name, value in self.loaded.signatures[task](**given).items()}
-
-    def difference(self) -> float:
-        return saved_model.difference_from_strings(self.predictor, self.signatures, self.loaded)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> _Served:
-    return _Served(tmp_path_factory.mktemp("served"), _TASKS, joint_prediction=False, average_orders=True)
-
-
-def test_classes_and_values_are_those_of_predict(served: _Served) -> None:
+def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
+    model = support.fine_tuned_together(_TASKS, max_seq_length=20)
+    predictor = Predictor(model, model.tokenizer())
+    written = saved_model.convert(tmp_path, model, Options())
+    assert written.difference < 1e-5 and "mnli, sts, sst" in written.what
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
-    found = served("mnli", *zip(*pairs, strict=True))
-    for row, answer in enumerate(served.predictor(pairs, "mnli")):
-        assert found["label"][row].decode() == answer["label"]
-        names = [name.decode() for name in found["labels"][row]]
-        for name, probability in zip(names, found["probabilities"][row], strict=True):
+    first, second = (tf.constant(column) for column in zip(*pairs, strict=True))
+    classes = loaded.signatures["mnli"](text=first, text_pair=second)
+    for row, answer in enumerate(predictor(pairs, "mnli")):
+        assert classes["label"][row].numpy().decode() == answer["label"]
+        names = [name.decode() for name in classes["labels"][row].numpy()]
+        for name, probability in zip(names, classes["probabilities"][row], strict=True):
             assert abs(answer["probabilities"][name] - probability) < 1e-5
-    values = served("sts", *zip(*pairs, strict=True))["value"]
-    np.testing.assert_allclose(values, [answer["label"] for answer in served.predictor(pairs, "sts")], atol=1e-4)
+    values = loaded.signatures["sts"](text=first, text_pair=second)["value"]
+    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs, "sts")], atol=1e-4)
+    kernel = next(variable for variable in predictor.model.trainable_variables if "sst/dense/kernel" in variable.name)
+    kernel.assign_add(tf.eye(*kernel.shape))
+    assert saved_model.difference_of_answers(predictor, loaded, pairs) > 1e-4  # every number is compared
 
 
-def test_tags_are_those_of_predict(served: _Served) -> None:
-    texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
-    found = served("pos", texts)
-    for row, (text, answer) in enumerate(zip(texts, served.predictor(texts, "pos"), strict=True)):
-        words = [word.decode() for word in found["words"][row] if word]
-        assert words == text.split()
-        scores = found["probabilities"][row]
-        fitting = int((scores > 0).sum())
-        assert fitting and (text != texts[2] or fitting < 20)
-        fitting = min(fitting, 5)  # of a long text, predict answers from here on in its next window
-        tags = [tag.decode() for tag in found["tags"][row][:fitting]]
-        assert tags == answer["tags"][:fitting]
-        np.testing.assert_allclose(scores[:fitting], answer["probabilities"][:fitting], atol=1e-5)
+def test_vectors_are_those_of_embed(tmp_path: Path) -> None:
+    tasks: dict[str, Any] = {"sentence_embedding": (dense(16, "projection"), {})}
+    model = support.fine_tuned_together(tasks, classifier_pooling="mean", embedding_projection=16)
+    assert saved_model.convert(tmp_path, model, Options()).difference < 1e-5
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    texts = ["the man went to the house", "of"]
+    theirs = loaded.signatures["states"](text=tf.constant(texts))["sentence"]
+    np.testing.assert_allclose(theirs, electra.Model(model).embed(texts), atol=1e-5)
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_spans_are_those_of_predict_also_where_documents_are_cut(joint: bool, served: _Served, tmp_path: Path) -> None:
-    if joint:
-        served = _Served(tmp_path, {"squadv1": (_JOINT, {})})
-    pairs = [("the man ?", "went to the house of ."), ("of ?", "a b c d e")]
-    found = served("squadv1", *zip(*pairs, strict=True))
-    for row, answer in enumerate(served.predictor(pairs, "squadv1")):
-        text = found["answer"][row].decode()
-        assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
-        assert 0 < found["probability"][row] <= 1
-    found = served("squadv1", ["of ?"], ["whereabouts"])  # a word of several pieces: an answer may be a later one
-    assert not found["answer"][0].startswith(b"##")
-    assert served.difference() < 1e-5
-
-
-def test_every_number_is_compared(served: _Served) -> None:
-    [*_, bias] = (v for v in served.predictor.model.trainable_variables if "answerable" in v.name)
-    bias.assign_add(tf.ones_like(bias))
-    assert served.difference() > 0.5
-    bias.assign_add(-tf.ones_like(bias))
-
-
-def test_marks_are_at_the_pieces_that_hold_a_spans_characters() -> None:
-    ours, graph = WordpieceTokenizer(TOKENS), GraphTokenizer(TOKENS, True, None, 512)
-    texts = ["Some OTHER text, with Café.", "İstanbul 北京 e\u0301e ΟΔΟΣ", "a\u3000b\u200bc unaffable", ""]
-    spans = [(np.array([5, 9, 4, 0]), np.array([10, 11, 9, 0])), (np.array([22, 2, 0, 0]), np.array([25, 3, 1, 9]))]
-    pieces, marks = graph.marked(tf.constant(texts), [[tf.constant(end, tf.int32) for end in span] for span in spans])
-    for row, found in enumerate(ours.located([undivided(text) for text in texts])):
-        assert pieces[row].numpy().tolist() == found.ids.tolist()
-        for (first, last), mark in zip(spans, marks, strict=True):
-            starts, ends = found.spans.T
-            expected = (starts < last[row]) & (first[row] < ends)
-            assert mark[row].numpy().astype(bool).tolist() == expected.tolist(), texts[row]
+def test_other_heads_take_ids(tmp_path: Path) -> None:
+    model = support.fine_tuned("pos", dense(3), {"labels": ["DT", "NN", "VB"]})
+    written = saved_model.convert(tmp_path, model, Options())
+    assert written.difference < 1e-5
+    facts = json.loads((tmp_path / "model.json").read_text())
+    assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tmp_path / "vocab.txt").is_file()
+    assert facts["tasks"]["pos"]["labels"] == ["DT", "NN", "VB"] and facts["inputs"][0] == "input_ids"

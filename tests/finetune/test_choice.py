@@ -1,4 +1,4 @@
-"""Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files; and SICK's tables."""
+"""Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files."""
 
 import dataclasses
 import itertools
@@ -13,12 +13,11 @@ import tensorflow as tf
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import errors_of
+from electra_tf2.finetune.results import complaint, errors_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
-from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -60,7 +59,7 @@ def test_races_files(tmp_path):
         write_lines(tmp_path / "RACE" / "dev" / level / f"{number}.txt", json.dumps(race(level, number, answers)))
     task = support.task(tmp_path, "race")
     split = task.load("dev")
-    assert split.counts == [8, 8] and [passage.items[0].kind for passage in split.examples] == ["middle", "high"]
+    assert split.counts == [8, 8] and [passage.items[0].level for passage in split.examples] == ["middle", "high"]
     shown = [task.tokenizer.readable(feature.input_ids).replace(" ", "") for feature in split.features[:5]]
     assert "thefileisread." in shown[1] and shown[4].endswith("whatisitafile[SEP]")
     assert [feature.labels["right"] for feature in split.features[::4]] == [1, 3, 0, 0]
@@ -71,10 +70,10 @@ def test_races_files(tmp_path):
     write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
     assert task.load("train").features[0].labels == {"right": 2}
     passage = task.load("train").examples[0]
-    assert passage.id == "middle5.txt" and passage.items[0].kind == "middle"
-    assert not task.has_labels("test")  # is not there
+    assert passage.id == "middle5.txt" and passage.items[0].level == "middle"
+    assert not task.files.may_have_labels("test")  # is not there
     write_lines(tmp_path / "race" / "test" / "high" / "1.txt", json.dumps(race()))
-    assert task.has_labels("test") and task.has_labels("train") and task.load("test").labelled
+    assert task.files.may_have_labels("test") and task.files.may_have_labels("train") and task.load("test").labelled
 
 
 def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
@@ -86,7 +85,12 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
         rows.append(row | {"choice1": choices[number % 2], "choice2": choices[1 - number % 2]})
     for name in ("train", "val"):
         write_lines(tmp_path / "copa" / f"{name}.jsonl", *map(json.dumps, rows))
-    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    small: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     small |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     given: dict[str, Any] = {"num_train_epochs": 10.0, "learning_rate": 1e-2, "train_batch_size": 8}
     given |= {"embedding_size": 32, "model_hparam_overrides": small, "max_seq_length": 24}
@@ -115,48 +119,6 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     ]
 
 
-SICK = {
-    "train": ("1", "a file", "the file", "NEUTRAL", "3.5"),
-    "dev": ("2", "a list", "the list", "ENTAILMENT", "5"),
-    "test": ("3", "a line", "no line", "CONTRADICTION", "1"),
-}
-HEADER = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score")
-
-
-@pytest.mark.parametrize("one_file", [True, False])
-def test_sicks_tables(tmp_path, one_file):
-    sets, names = ("TRAIN", "TRIAL", "TEST"), ("train", "trial", "test_annotated")
-    if one_file:
-        rows = ["\t".join((*cells, which)) for cells, which in zip(SICK.values(), sets, strict=True)]
-        write_lines(tmp_path / "SICK" / "SICK.txt", "\t".join((*HEADER, "SemEval_set")), *rows)
-    else:
-        for name, cells in zip(names, SICK.values(), strict=True):
-            header = "\t".join(HEADER).replace("entailment_label", "entailment_judgment")
-            write_lines(tmp_path / "sick" / f"SICK_{name}.txt", header, "\t".join(cells))
-    relation, relatedness = support.task(tmp_path, "sick_entailment"), support.task(tmp_path, "sick_relatedness")
-    for split, cells in SICK.items():
-        (pair,) = relation.load(split).examples
-        assert pair.texts == cells[1:3] and pair.label == cells[3]
-        assert relatedness.load(split).examples[0].label == float(cells[4])
-    assert relation.has_labels("test") and len(relatedness.load("train").features) == 2  # in both orders
-    assert relatedness.load("dev").features[0].labels["targets"] == 1.0
-
-
-def test_a_table_without_sicks_columns_is_refused(tmp_path):
-    write_lines(tmp_path / "sick" / "SICK.txt", "a\tb", "c\td")
-    with pytest.raises(UserError, match=r"SICK\.txt has no column 'sentence_A' or 'sentence1': its first line is"):
-        support.task(tmp_path, "sick_entailment").load("train")
-    with pytest.raises(UserError, match=r"no file of split 'train'.*sick/SICK_train\.txt"):
-        support.task(tmp_path / "empty", "sick_entailment").load("train")
-    write_lines(tmp_path / "sick" / "SICK.txt", "\t".join(HEADER), "\t".join(SICK["train"]))
-    with pytest.raises(UserError, match=r"SICK\.txt has no column 'SemEval_set\'"):
-        support.task(tmp_path, "sick_entailment").load("train")
-    pair, blank, header = SICK["train"], list(SICK["train"]), "\t".join((*HEADER, "SemEval_set"))
-    blank[2] = " "
-    write_lines(tmp_path / "sick" / "SICK.txt", header, *("\t".join((*cells, "TRAIN")) for cells in (pair, blank)))
-    assert len(support.task(tmp_path, "sick_entailment").load("train").examples) == 1
-
-
 @pytest.mark.parametrize("questions", [1, 2])
 def test_the_worst_mistakes_are_not_looked_for_among_candidates(tmp_path, questions):
     """Also for a passage with one question, whose answer looks like a label's."""
@@ -180,4 +142,6 @@ def test_records_answers_are_compared_as_they_are_chosen(tmp_path):
     task = support.task(tmp_path, "record")
     split = task.load("dev")
     predictions = [{"logits": np.array([1, x], np.float32)} for x in (-1, -2, -2, -1)]
-    assert task.predicted(split, predictions) == ["the", "file"] and task.complaint(split, predictions) is None
+    answers = task.answers(split, predictions)
+    assert [answer["label"] for answer in answers[0]["answers"]] == ["the", "file"]
+    assert complaint(task, split, answers) is None

@@ -67,12 +67,12 @@ def test_every_network_trains_with_every_option(data: Path, recipe: str, option:
     tasks = make_tasks(config, tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents))
     table = FeatureTable([TaskFeatures("cola", tasks[0].load("train").features, tasks[0].labels)], 16)
     task = FinetuningTask(config, tasks, tf.distribute.get_strategy(), config.jit_compile == "true", table, seed=1)
-    before = [variable.numpy() for variable in task.model.trained_variables]
+    before = [variable.numpy() for variable in task.model.trainable_variables]
     step = tf.function(task.train_step, autograph=False, reduce_retracing=True)
     if task.loss_scale is not None:  # which falls there from 2^15 by itself, in steps that move nothing
         task.loss_scale.scale.assign(256.0)
     for number, batch in enumerate(task.training_data(0).take(2)):
         result = step(batch, tf.constant(number, tf.int64))
         assert np.isfinite(result["losses"]["loss"].numpy()) and np.isfinite(result["watched"]["gradient_norm"].numpy())
-    moved = [bool((old != new.numpy()).any()) for old, new in zip(before, task.model.trained_variables, strict=True)]
+    moved = [bool((old != new.numpy()).any()) for old, new in zip(before, task.model.trainable_variables, strict=True)]
     assert sum(moved) > 0.8 * len(moved)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.model import layer_multiplier, layer_of
-from electra_tf2.finetune.tasks.heads import LabelWordHead
+from electra_tf2.finetune.tasks.prompt import LabelWordHead
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.embedding import EmbeddingTask, read_texts
-from electra_tf2.finetune.tasks.heads import ContrastHead, HeadInput
+from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_texts
+from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.util.errors import UserError
 from tests.finetune.conftest import WORDS
 from tests.finetune.test_run_finetuning import results, run

@@ -68,7 +68,6 @@ SCORED = "scores.json was made with other {}: --no-do-train scores the model ane
         (another_start, {}, "kind_model_1 was trained with other weights to start from"),
         (stopped_and_turned_over, {}, "kind_model_2 was trained with other kind train"),
         (lambda *_: None, {"qa_na_threshold": 1.0}, SCORED.format("qa_na_threshold")),
-        (lambda *_: None, {"average_orders": True}, SCORED.format("average_orders")),
     ],
 )
 def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, message):
@@ -89,17 +88,6 @@ def test_scores_of_changed_data_are_made_anew_without_training(copied):
     [turned] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
     assert before + turned == pytest.approx(100)
     assert "done before" in run(data, out, **settings)
-
-
-def test_a_trial_of_an_older_version_is_taken_with_a_warning(copied):
-    data, out, settings = copied
-    (trial(out, 1) / "made_of.json").unlink()
-    scores = trial(out, 1) / "scores.json"
-    content = json.loads(scores.read_text())
-    del content["made_of"]
-    scores.write_text(json.dumps(content))
-    output = run(data, out, **settings)
-    assert "kind_model_1 does not say what it was made of" in line_of(output) and output.count("done before") == 2
 
 
 def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(copied, monkeypatch):

@@ -10,7 +10,9 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.results import data_table, errors_of, labelled_lines, labelled_table, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import ClassificationHead, HeadInput, TaggingHead
+from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.finetune.tasks.tagging import TaggingHead
+from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.util.errors import UserError
 from tests.finetune.conftest import WORDS
 from tests.support import finetuning as support
@@ -157,8 +159,8 @@ def test_a_folder_of_the_files_name_is_another_tasks(tmp_path):
         write_lines(tmp_path / "finetuning_data" / "reviews" / f"{split}.jsonl", json.dumps({"other": "columns"}))
     named = {"train_file": str(tmp_path / "reviews.csv"), "text_column": ["the text"], "label_column": "mood"}
     task = make_tasks(config(tmp_path, model_name="electra_mini", **named), support.tokenizer())[0]
-    assert not task.exists("test") and task.holds_out
-    assert task.files("dev") == [tmp_path / "reviews.csv"]
+    assert not task.files.exists("test") and task.files.holds_out
+    assert task.files_of("dev") == [tmp_path / "reviews.csv"]
 
 
 @pytest.mark.parametrize(
@@ -196,14 +198,18 @@ def test_class_weights(tmp_path):
     rows = [{"text": "the file", "label": label} for label in "aaabbc"]
     weights = {"balanced": [2 / 3, 1, 2], '{"c": 5, "a": 0}': [0, 1, 5], "none": None}
     for given, expected in weights.items():
-        assert task_of(tmp_path, rows, class_weights=given).class_weights() == (expected and pytest.approx(expected))
+        task = task_of(tmp_path, rows, class_weights=given)
+        task.load("train")
+        assert task.class_weights() == (expected and pytest.approx(expected))
     for given, message in (
         ("heavy", "must be none, balanced or"),
         ('{"d": 1}', "unknown label 'd'"),
         ('{"a": -1}', "a"),
     ):
+        task = task_of(tmp_path, rows, class_weights=given)
+        task.load("train")
         with pytest.raises(UserError, match=f"class_weights.*{message}"):
-            task_of(tmp_path, rows, class_weights=given).class_weights()
+            task.class_weights()
     with pytest.raises(UserError, match="class_weights are for classification"):
         support.config("sts", class_weights="balanced")
     with pytest.raises(UserError, match="write_distill_outputs: vectors of texts have no labels"):

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import HeadInput, LabelWordHead
-from electra_tf2.finetune.tasks.prompt import PromptTask, generator_sizes, language_model_head
-from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
-from electra_tf2.finetune.weights import start
-from electra_tf2.model import kernels
+from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, language_model_head
+from electra_tf2.finetune.tasks.sampling import few_shot_split
+from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -98,9 +95,11 @@ def test_the_question_is_never_its_own_demonstration_and_draws_differ(folder):
 
 
 def test_a_split_without_labels_is_not_scored(folder):
-    examples = make(folder).examples("train")
-    assert make(folder).split_of(examples, "test").labelled
-    assert not make(folder).split_of([example._replace(label=None) for example in examples], "test").labelled
+    task = make(folder)
+    task.load("train")
+    examples = task.training
+    assert task.encode(examples, "test").labelled
+    assert not task.encode([example._replace(label=None) for example in examples], "test").labelled
 
 
 def test_the_logits_of_the_draws_are_averaged(folder):
@@ -165,78 +164,20 @@ def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
         )
 
 
-def coco_lm_in(path, folder, change=lambda model: None, **hparams):
-    """A pre-trained COCO-LM of random weights, or of what becomes of them, and its folder."""
+def coco_lm_in(path, folder, **hparams):
+    """A pre-trained COCO-LM of random weights, and its folder."""
     given = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "electra_objective": False}
     given |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "corrective_lm_objective": True}
     config = PretrainingConfig.from_dict(given | {"clm_head": "tied"} | hparams)
     model = PretrainingModel(config)
-    change(model)
     tf.train.Checkpoint(model=model).save(str(path / "model.ckpt"))
     (path / "config.json").write_text(config.to_json())
     return model, path
 
 
-@pytest.fixture(scope="module")
-def coco_lm(tmp_path_factory, folder):
-    """One whose auxiliary network prefers the word "yes"."""
-
-    def change(model):
-        for variable in model.trainable_variables:
-            variable.assign_add(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
-        model.generator.head.output_bias.assign_add(5.0 * tf.one_hot((SPECIAL + WORDS).index("yes"), 25))
-
-    return coco_lm_in(tmp_path_factory.mktemp("coco_lm"), folder, change, generator_hidden_size=0.5)
-
-
-def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
-    """prompt_mask_mode aux_fill against the definition: p_LM of the label words at what the auxiliary network says."""
-    pretrained, path = coco_lm
-    filled = {"model_hparam_overrides": SIZES, "embedding_size": 16, "prompt_evaluation_draws": 1}
-    filled |= {"prompt_mask_mode": "aux_fill", "init_checkpoint": str(path)}
-    task = make(folder, **filled)
-    with kernels.off():
-        model = FinetuningModel(task.config, [task], 0)
-        start(model, task.config)
-        features = task.load("dev_matched").features
-        table = FeatureTable([TaskFeatures("mnli", features, task.labels)], 128)
-        batch = next(iter(table.evaluation_batches(len(features))))
-        logits = model.predict(batch, 0).predictions["logits"].numpy()
-        trained = {variable.name for variable in model.trained_variables}
-        assert (
-            not [name for name in trained if name.startswith("generator")]
-            and "copy_predictions/dense/bias:0" in trained
-        )
-        copies = 0
-        for row, places in enumerate(batch["mnli/mask_positions"].numpy()):
-            ids, mask = batch["input_ids"][row].numpy(), batch["input_mask"][row : row + 1]
-            at = tf.constant([[places]])
-            states = pretrained.generator.encoder(ids[np.newaxis], mask, tf.zeros_like(mask)).sequence
-            ids[places] = np.argmax(pretrained.generator.head(tf.gather(states, at, batch_dims=1)))
-            states = pretrained.encoder(ids[np.newaxis], mask, tf.zeros_like(mask)).sequence
-            copying, correcting = pretrained.objectives[1], pretrained.objectives[2]
-            log_probs = tf.nn.log_softmax(correcting.head(tf.gather(states, at, batch_dims=1)))[0, 0]
-            copy = copying.head(states)[0, places]
-            scores = [copy_log_prob(copy, log_probs[word], word == ids[places]) for word in task.word_ids]
-            np.testing.assert_allclose(tf.nn.softmax(logits[row]), tf.nn.softmax(scores), rtol=1e-4)
-            copies += int(ids[places] in task.word_ids)
-    assert copies
-    again = make(folder, **filled | {"init_checkpoint": None})
-    again.check_state(json.loads(json.dumps(task.state())))
-    assert again.make_head(model.encoder, 0).filler is not None  # of the state alone
-
-
-def test_only_coco_lm_can_fill_a_prompt(coco_lm):
-    _, path = coco_lm
-    with pytest.raises(UserError, match="prompt_mask_mode needs the auxiliary network and the copy head"):
-        generator_sizes(str(golden.CHECKPOINT))
-    assert generator_sizes(str(path / "model.ckpt-1")).hidden_size == 8
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"prompt": False, "prompt_mask_mode": "aux_fill"}, "aux_fill needs prompt to be true"),
         ({"prompt_template": "{0} it was"}, r"\[MASK\] must occur once"),
         ({"prompt_template": "{2} [MASK]"}, "fields are"),
         ({"prompt_template": "[MASK]"}, "no field for a text"),
@@ -264,7 +205,7 @@ class Mine(TextTask):
 
 
 def test_a_task_in_python_with_another_head_is_not_prompted(folder):
-    with pytest.raises(UserError, match="prompt: mine is a task in Python with another head"):
+    with pytest.raises(UserError, match="prompt: mine is a task with another head"):
         make(folder, "mine", tasks={"mine": {"type": f"{__name__}:Mine"}})
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import AnswerHead, HeadInput
-from electra_tf2.finetune.tasks.qa import QATask
+from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import max_context, read_questions, windows_of
+from electra_tf2.inference.predictor import parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -174,15 +175,6 @@ def test_a_question_without_a_window_to_learn_from_is_left_out(tmp_path):
     assert [answer["id"] for answer in answers] == ["a"] and answers[0]["prediction_text"] == "the last line"
 
 
-def test_a_few_examples_have_all_their_windows(tmp_path):
-    write(tmp_path, *[question(str(number)) for number in range(3)])
-    split = make(tmp_path, max_seq_length=24, doc_stride=8).load("train")
-    part = split.only([0, 2])
-    assert [example.question.id for example in part.examples] == ["0", "2"]
-    assert len(part.features) == sum(len(example.windows) for example in part.examples) > 2
-    assert split.only(range(3)) == split
-
-
 def naive_logits(head, states, allowed, start):
     """End logits given one start, by the concatenation that the paper describes; float64."""
 
@@ -278,13 +270,13 @@ def test_perfect_predictions_score_100_and_are_written(tmp_path):
 
 def test_new_questions(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v2": True}})
-    split = task.parse([{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
+    split = parse(task, [{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
     assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
     with pytest.raises(UserError, match="question 1: a context of control characters only"):
-        task.parse([{"question": "x", "context": "\u200b"}], "new.jsonl")
+        parse(task, [{"question": "x", "context": "\u200b"}], "new.jsonl")
     for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
         with pytest.raises(UserError, match=r"new\.jsonl, line 1"):
-            task.parse([row], "new.jsonl")
+            parse(task, [row], "new.jsonl")
     with pytest.raises(UserError, match="unknown key 'v3'; did you mean 'v2'"):
         make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v3": True}})
 
@@ -324,6 +316,6 @@ def test_a_document_whose_questions_are_left_out_moves_no_other_from_training_to
 def test_new_questions_may_share_an_id(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}}, max_seq_length=64)
     rows = [{"question": text, "context": CONTEXT, "id": "7"} for text in ("Which line?", "Which list?")]
-    split = task.parse(rows, "new.jsonl")
+    split = parse(task, rows, "new.jsonl")
     answers = task.answers(split, [perfect(task, feature) for feature in split.features])
     assert [answer["id"] for answer in answers] == ["7", "7"]

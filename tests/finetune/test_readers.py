@@ -14,11 +14,11 @@ import pytest
 from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.finetune.results import trained_on, unknown_of
+from electra_tf2.finetune.results import complaint, trained_on, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
-from electra_tf2.inference.predictor import open_rows
+from electra_tf2.inference.predictor import open_rows, read_rows
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -89,11 +89,8 @@ def contrasted_texts(path):
 
 def answered_texts(path):
     task = make(described={"type": "classification", "labels": ["a", "b"]})
-    table = open_rows(str(path), task)
-    return [
-        example.texts[0]
-        for example in task.parse([task.located(table)(row.values) for row in table.rows], "x").examples
-    ]
+    _, split, _ = read_rows(task, open_rows(str(path), task))
+    return [example.texts[0] for example in split.examples] if split else []
 
 
 READERS = {"learned": learned_texts, "contrasted": contrasted_texts, "answered": answered_texts}
@@ -242,6 +239,7 @@ def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
     rows = [{"text": text, "label": label} for text, label in zip(TEXTS, ["pos", "Pos", "neg", "neg"], strict=True)]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
     task = learner(tmp_path / "a.csv")
+    task.load("train")
     assert task.label_names == ("Pos", "neg", "pos")
     assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().out
 
@@ -386,9 +384,11 @@ def test_between_tabs_a_word_is_what_stands_there(tmp_path, word):
     write_lines(tmp_path / "ner" / "train.txt", f"{word}\tB-X", "to\tO", "")
     task = make("ner", raw_data_dir=str(tmp_path))
     split = task.load("train")
-    (row,) = task.answers(split, [{"predictions": np.zeros(2, int), "scores": np.ones(2)}])
+    tokens = len(split.features[0].input_ids)
+    predictions = [{"predictions": np.zeros(tokens, int), "scores": np.ones(tokens)}]
+    (row,) = task.answers(split, predictions)
     assert row["words"] == [word, "to"]
-    task.write_submission("dev", split, [{"predictions": np.zeros(2, int), "scores": np.ones(2)}], tmp_path)
+    task.write_submission("dev", split, predictions, tmp_path)
     assert [one.words for one in read_sentences(tmp_path / "ner_dev.txt")] == [[word, "to"]]
 
 
@@ -449,7 +449,9 @@ def test_tables_of_words_and_tags(tmp_path, suffix):
     named = described | {"label_column": "ner_tags", "labels": ["O", "B-ORG"]}
     assert make(described=named).load("train").examples[0].labels == ["S-ORG", "O"]
     plain = described | {"label_column": "pos_tags", "spans": False}
-    assert make(described=plain).label_names == ["0", "1"]
+    task = make(described=plain)
+    task.load("train")
+    assert task.label_names == ["0", "1"]
 
 
 def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, capsys):
@@ -459,7 +461,7 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
     split = task.load("dev")
     assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().out.split())
     assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
-    assert task.scores(split, [{"predictions": np.array([0, 0]), "scores": np.ones(2)}])["accuracy"] == 50
+    assert task.scores(split, [{"predictions": np.zeros(9, int), "scores": np.ones(9)}])["accuracy"] == 50
 
 
 # Answers.
@@ -532,9 +534,12 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
     write_lines(tmp_path / "cola" / "dev.csv", "sentence,label", "a,1", "b,1")
     task = make("cola", raw_data_dir=str(tmp_path))
     same = [{"logits": np.array([0.0, 1.0]), "predictions": np.array(1)}] * 2
-    assert task.complaint(task.load("dev"), same) is None
+    split = task.load("dev")
+    assert complaint(task, split, task.answers(split, same)) is None
     write_lines(tmp_path / "cola" / "dev.csv", "sentence,label", "a,1", "b,0")
-    assert "collapsed" in (make("cola", raw_data_dir=str(tmp_path)).complaint(task.load("dev"), same) or "collapsed")
+    task = make("cola", raw_data_dir=str(tmp_path))
+    split = task.load("dev")
+    assert "collapsed" in str(complaint(task, split, task.answers(split, same)))
 
 
 def test_a_name_that_no_file_can_have(tmp_path):

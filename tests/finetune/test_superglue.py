@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from electra_tf2.finetune.results import balance, complaint
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.spans import Wsc
-from electra_tf2.finetune.tasks.text import TextExample
+from electra_tf2.finetune.tasks.spans import wsc_spans
+from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -88,7 +89,7 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
     split = task.load("dev")
     assert split.examples[0].texts == texts and split.examples[0].label == label and split.labelled
     test = task.load("test")
-    assert not test.labelled and not task.has_labels("test")
+    assert not test.labelled and not task.files.may_have_labels("test")
     number = task.label_names.index(label)
     predictions = [{"predictions": np.array(number), "logits": np.eye(3)[number][: len(task.label_names)]}] * 2
     (path,) = task.write_submission("test", test, predictions, tmp_path)
@@ -115,7 +116,7 @@ def test_the_diagnostics_are_predicted_where_they_are(tmp_path):
     write_lines(tmp_path / "AX-b" / "AX-b.jsonl", *lines_of(row))
     task = support.task(tmp_path, "superglue_rte")
     assert task.test_splits == ("test", "AX-b") and not task.load("AX-b").labelled
-    assert support.task(tmp_path, "rte").folders != task.folders, "GLUE's RTE is another task"
+    assert support.task(tmp_path, "rte").files.folders != task.files.folders, "GLUE's RTE is another task"
 
 
 def marked(task, feature):
@@ -134,7 +135,7 @@ def test_spans_are_marked_in_the_input(tmp_path):
     features = wsc.load("train").features
     assert [marked(wsc, feature) for feature in features] == [["thefile", "it"], ["it", "it"]]
     assert features[1].labels["span_1"].argmax() == 1 and features[1].labels["span_2"].argmax() > 4
-    whole = support.task(tmp_path, "cola").features([TextExample((str(WSC["text"]),), None)])[0]
+    whole = support.task(tmp_path, "cola").encode([TextExample((str(WSC["text"]),), None)], "new").features[0]
     np.testing.assert_array_equal(whole.input_ids, features[0].input_ids)  # cutting at spans changes no piece
     short = support.task(tmp_path, "wic", max_seq_length=8).load("train").features[0]
     assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
@@ -152,7 +153,7 @@ def test_spans_are_marked_in_the_input(tmp_path):
 )
 def test_no_mention_of_wsc_is_lost(text, number, mention, expected):
     target = {"span1_index": number, "span1_text": mention, "span2_index": 0, "span2_text": text.split()[0]}
-    first, second = Wsc.spans_in({"text": text, "target": target}, "line 1")
+    first, second = wsc_spans({"text": text, "target": target}, "line 1")
     assert " ".join(text[first.start : first.end].split()) == expected
     assert text[second.start : second.end] == text.split()[0]
 
@@ -170,7 +171,7 @@ def test_copa(tmp_path):
     log_probs = [{"log_probs": np.log(p)} for p in (0.1, 0.9, 0.3, 0.7)]
     assert task.scores(split, log_probs) == {"accuracy": 50.0}
     assert task.answers(split, log_probs)[0]["label"] == 1 and task.inputs(split)[0]["gold"] == [[1]]
-    assert task.complaint(split, log_probs) and task.balance(split) == {"1": 1, "0": 1}
+    assert complaint(task, split, task.answers(split, log_probs)) and balance(task, split) == {"1": 1, "0": 1}
     (path,) = task.write_submission("test", task.load("test"), log_probs[2:], tmp_path)
     assert path.name == "COPA.jsonl" and path.read_text() == '{"idx": 2, "label": 1}\n'
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from electra_tf2.finetune.results import complaint
 from electra_tf2.finetune.tasks.conll import bio, bioes, spans_of
 from electra_tf2.finetune.tasks.tagging import tagging_scores
+from electra_tf2.inference.predictor import parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -58,9 +60,11 @@ def test_a_type_has_all_its_labels(tmp_path):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
     write_lines(tmp_path / "chunk" / "dev.txt", "is x B-VP", "not x I-VP", "open x I-VP")
     task = make(tmp_path)
+    task.load("train")
     assert task.label_names == sorted(["O", *(f"{p}-{t}" for p in "BIES" for t in ("NP", "VP"))])
     assert task.load("dev").examples[0].labels == ["B-VP", "I-VP", "E-VP"]
     other = make(tmp_path)
+    other.load("train")
     other.check_state(task.state())
     with pytest.raises(UserError, match="trained on the labels X, but the data has"):
         other.check_state({"labels": ["X"]})
@@ -70,9 +74,19 @@ def sure(task, split):
     """Predictions of a model that is sure of what it learned; zeros beyond the words that an input answers for."""
     rows = []
     for feature in split.features:
-        found = feature.labels["labels"]
-        rows.append(np.pad(found, (0, len(feature.input_ids) - len(found))))
-    return [{"predictions": row, "scores": np.linspace(0.5, 0.9, len(row))} for row in rows]
+        rows.append(feature.labels["labels"])
+    return at_words(split, rows)
+
+
+def at_words(split, rows):
+    """Predictions at every token, from those of the words that each input answers for."""
+    predictions = []
+    for feature, labels in zip(split.features, rows, strict=True):
+        places = feature.labels["labeled_positions"]
+        tokens = np.zeros(max(places, default=0) + 1, int)
+        tokens[places] = labels
+        predictions.append({"predictions": tokens, "scores": np.linspace(0.5, 0.9, len(tokens))})
+    return predictions
 
 
 def test_long_texts_are_learned_and_tagged_in_windows(tmp_path):
@@ -83,12 +97,13 @@ def test_long_texts_are_learned_and_tagged_in_windows(tmp_path):
     split = task.load("dev")
     assert split.counts == [len(split.features) - 1, 1] and len(split.features) > 5
     assert all(len(feature.input_ids) <= 12 for feature in split.features) and not any(split.cut)
-    assert np.concatenate(split.examples[0].answered).tolist() == list(range(40))
-    for feature, inside in zip(split.features, split.examples[0].answered, strict=False):
+    windows = split.examples[0].windows
+    assert np.concatenate([window.words for window in windows]).tolist() == list(range(40))
+    for feature, window in zip(split.features, windows, strict=False):
         labels = [task.label_names[number] for number in feature.labels["labels"]]
-        assert labels == [split.examples[0].labels[word] for word in inside]
+        assert labels == [split.examples[0].labels[word] for word in window.words]
         last = len(feature.input_ids) - 1
-        for word, position in zip(inside, feature.labels["labeled_positions"], strict=True):
+        for word, position in zip(window.words, window.positions, strict=True):
             assert position >= 3 or word < 3
             assert last - position >= 3 or word >= 37
     predictions = sure(task, split)
@@ -102,7 +117,7 @@ def test_the_original_leaves_words_out(tmp_path):
     write_lines(tmp_path / "chunk" / "dev.txt", *["file x B-NP"] * 12, "")
     task = make(tmp_path, max_seq_length=24, compat="original")
     split = task.load("dev")
-    (answered,) = split.examples[0].answered
+    answered = split.examples[0].windows[0].words
     assert 0 < len(answered) < 12 and split.cut == [12 - len(answered)]
     (answer,) = task.answers(split, sure(task, split))
     assert answer["probabilities"][len(answered) :] == [0.0] * (12 - len(answered)) and len(answer["tags"]) == 12
@@ -119,10 +134,11 @@ def test_the_original_leaves_words_out(tmp_path):
 def test_words_and_entities_say_where_they_are(tmp_path, text, places):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
     task = make(tmp_path)
-    names = task.label_names
-    row = np.array([names.index(tag) for tag in ("B-NP", "E-NP", "S-VP")])
-    split = task.parse([{"text": text}, {"words": text.split(" ")}], "new")
-    answer, of_words = task.answers(split, [{"predictions": row, "scores": np.ones(3)}] * len(split.features))
+    task.load("train")
+    row = [task.label_names.index(tag) for tag in ("B-NP", "E-NP", "S-VP")]
+    split = parse(task, [{"text": text}, {"words": text.split(" ")}], "new")
+    rows = [row[: len(window.words)] for example in split.examples for window in example.windows]
+    answer, of_words = task.answers(split, at_words(split, rows))
     assert list(zip(answer["starts"], answer["ends"], strict=True)) == places
     assert answer["words"] == [text[start:end] for start, end in places]
     (first, _), (_, second), verb = places
@@ -135,9 +151,9 @@ def test_words_and_entities_say_where_they_are(tmp_path, text, places):
 def test_more_words_than_tokens(tmp_path):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
     task = make(tmp_path, max_seq_length=16)
-    split = task.parse([{"words": ["the", *["\u200b"] * 50, "file"]}, {"words": ["\u200b"] * 9}], "new")
+    task.load("train")
+    split = parse(task, [{"words": ["the", *["\u200b"] * 50, "file"]}, {"words": ["\u200b"] * 9}], "new")
     predictions = sure(task, split)
-    assert all(len(one["predictions"]) == len(f.input_ids) for one, f in zip(predictions, split.features, strict=True))
     assert [len(answer["tags"]) for answer in task.answers(split, predictions)] == [52, 9]
 
 
@@ -163,22 +179,23 @@ def test_parts_of_speech_are_scored_by_word(tmp_path):
     task = make(tmp_path, "pos")
     split = task.load("train")
     wrong = task.label_names.index("NN")
-    scores = task.scores(split, [{"predictions": np.array([wrong, wrong, 0]), "scores": np.ones(3)}])
+    scores = task.scores(split, at_words(split, [[wrong, wrong]]))
     assert scores == {"accuracy": 50.0} and task.primary_metric == "accuracy"
 
 
 def test_new_text(tmp_path):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
     task = make(tmp_path)
-    split = task.parse([{"words": ["the", "file"]}, {"text": "no"}], "new.jsonl")
+    task.load("train")
+    split = parse(task, [{"words": ["the", "file"]}, {"text": "no"}], "new.jsonl")
     names = task.label_names
     rows = [[names.index("B-NP"), names.index("E-NP")], [names.index("O")]]
-    predictions = [{"predictions": np.array(row), "scores": np.full(len(row), 0.5)} for row in rows]
+    predictions = at_words(split, rows)
     assert [answer["tags"] for answer in task.answers(split, predictions)] == [["B-NP", "I-NP"], ["O"]]
-    assert task.complaint(split, predictions) is None
+    assert complaint(task, split, task.answers(split, predictions)) is None
     path = task.write_submission("test", split, predictions, tmp_path)[0]
     assert path.read_text() == "the B-NP\nfile I-NP\n\nno O\n\n"
     rows_to_refuse: list[dict] = [{"words": []}, {"text": " "}, {}, {"words": "the file"}]
     for bad in rows_to_refuse:
         with pytest.raises(UserError, match=r"new.jsonl, line 1"):
-            task.parse([bad], "new.jsonl")
+            parse(task, [bad], "new.jsonl")

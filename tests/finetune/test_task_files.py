@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from electra_tf2.inference.predictor import open_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -67,7 +68,7 @@ def test_examples_without_a_label_are_left_out_aloud(tmp_path, capsys, kind, non
 def test_a_dash_or_minus_one_is_a_label_where_the_others_say_so(tmp_path, labels, learned):
     write_lines(tmp_path / "mine" / "train.csv", "text,label", *(f"{n},{label}" for n, label in enumerate(labels)))
     task = make(tmp_path, described=OWN | {"held_out": 0})
-    assert list(task.label_names) == learned and len(task.load("train").examples) == len(learned)
+    assert len(task.load("train").examples) == len(learned) and list(task.label_names) == learned
 
 
 def test_minus_one_beside_two_classes_is_unclear(tmp_path):
@@ -105,9 +106,9 @@ def test_a_forgotten_header(tmp_path, capsys):
 
 def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_column(tmp_path):
     described = OWN | {"text_columns": [1], "label_column": 0, "header": False, "labels": ["0", "1"]}
-    table = make(tmp_path, described=described).opened(write_lines(tmp_path / "a.tsv", "1\tgood film"), "--predict")
+    table = open_rows(str(write_lines(tmp_path / "a.tsv", "1\tgood film")), make(tmp_path, described=described))
     assert table.columns == ["0", "1"] and not table.header
-    table = make(tmp_path, "cola").opened(write_lines(tmp_path / "b.tsv", "index\tsentence", "0\ta"), "--predict")
+    table = open_rows(str(write_lines(tmp_path / "b.tsv", "index\tsentence", "0\ta")), make(tmp_path, "cola"))
     assert table.columns == ["index", "sentence"] and table.header
 
 
@@ -162,7 +163,7 @@ def test_test_files_may_have_labels(tmp_path, capsys, rows, labelled, warning):
     write_lines(tmp_path / "mine" / "test.tsv", *rows)
     task = make(tmp_path, described=OWN)
     split = task.load("test")
-    assert split.labelled == labelled and task.has_labels("test")
+    assert split.labelled == labelled and task.files.may_have_labels("test")
     assert re.search(warning, capsys.readouterr().err)
     assert [row.get("gold") for row in task.inputs(split)] == (["x", "y"] if labelled else [None, None])
 
@@ -176,6 +177,7 @@ def test_tags(tmp_path, capsys):
         "the test data is not scored: " in (warning := capsys.readouterr().err) and "'DT' is neither O nor" in warning
     )
     write_lines(tmp_path / "chunk" / "test.txt", "the x B-NP", "is x B-VP")
+    task = make(tmp_path, "chunk")
     split = task.load("test")
     assert split.labelled and task.inputs(split) == [{"gold": ["B-NP", "B-VP"]}]
     (tmp_path / "chunk" / "train.txt").write_bytes(b"a\x80 O\n")

@@ -12,7 +12,6 @@ import tensorflow as tf
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.formats.readers import open_model
 from electra_tf2.inference.predictor import open_rows
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -185,21 +184,6 @@ def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_di
     assert "those of recipe electra_small for fine-tuning learning_rate 0.001, " in " ".join(output.split())
 
 
-def test_upper_layers_may_start_anew():
-    config = support.config("cola", reinit_layers=1)
-    task = make_tasks(config, support.tokenizer())[0]
-    models = [FinetuningModel(config, [task], seed=3) for _ in range(2)]
-    initial = {v.name.split(":")[0]: v.numpy() for v in models[1].trainable_variables}
-    said = weights.start(models[0], config)
-    checkpoint = open_model(str(golden.CHECKPOINT))
-    for variable in models[0].trainable_variables:
-        name = variable.name.split(":")[0]
-        anew = "/layer_1/" in name or name.startswith("task_specific/")
-        expected = initial[name] if anew else checkpoint.weights[name]
-        tf.debugging.assert_equal(variable, tf.constant(expected))
-    assert "of the upper 1 layers start anew" in said and "WARNING" not in said
-
-
 @pytest.mark.parametrize(("detects", "scope"), [(True, "discriminator_predictions"), (False, "generator_predictions")])
 def test_a_modern_head_goes_on_from_that_of_pre_training(tmp_path, detects, scope):
     given = json.loads((golden.CHECKPOINT / "hparams.json").read_text())["model_hparam_overrides"]
@@ -210,19 +194,17 @@ def test_a_modern_head_goes_on_from_that_of_pre_training(tmp_path, detects, scop
     path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
     pretrained = {variable.name.split(":")[0]: variable.numpy() for variable in first.trainable_variables}
     start = {"init_checkpoint": path, "model_hparam_overrides": sizes}
-    for reinit_layers in (0, 1):
-        config = support.config("cola", "wic", **start, reinit_layers=reinit_layers)
-        model = FinetuningModel(config, make_tasks(config, support.tokenizer()), seed=3)
-        initial = {v.name.split(":")[0]: v.numpy() for v in model.trainable_variables}
-        said = weights.start(model, config)
-        for variable in model.trainable_variables:
-            name = variable.name.split(":")[0]
-            if not name.startswith("task_specific/"):
-                continue
-            kept = name.startswith("task_specific/cola/head/") and not reinit_layers  # WiC's reads three states
-            there = pretrained[f"{scope}/{name.split('/', 3)[3]}"] if kept else initial[name]
-            np.testing.assert_array_equal(variable, there, err_msg=name)
-        assert ("the pre-trained head" in said) == (not reinit_layers)
+    config = support.config("cola", "wic", **start)
+    model = FinetuningModel(config, make_tasks(config, support.tokenizer()), seed=3)
+    initial = {v.name.split(":")[0]: v.numpy() for v in model.trainable_variables}
+    assert "the pre-trained head" in weights.start(model, config)
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        if not name.startswith("task_specific/"):
+            continue
+        kept = name.startswith("task_specific/cola/head/")  # WiC's reads three states
+        there = pretrained[f"{scope}/{name.split('/', 3)[3]}"] if kept else initial[name]
+        np.testing.assert_array_equal(variable, there, err_msg=name)
 
 
 def test_a_fine_tuned_start_is_the_checkpoint_that_was_scored(tmp_path):

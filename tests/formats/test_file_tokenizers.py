@@ -18,9 +18,9 @@ from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.heads import span_label
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
+from electra_tf2.finetune.tasks.text import span_label
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.inference.negatives import replaced_texts
 from electra_tf2.util.errors import UserError

@@ -10,6 +10,7 @@ import tensorflow as tf
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.model import kernels
 from electra_tf2.papers.on_losses.halves import FastSent, halves
+from electra_tf2.papers.on_losses.model import Task as OnLossesTask
 from electra_tf2.papers.on_losses.model import check_records
 from electra_tf2.papers.on_losses.schedules import active_tasks
 from electra_tf2.papers.on_losses.tasks import labels_of
@@ -121,6 +122,7 @@ def gradients_of(folder, parts):
     changes = {"aux_combination": "alt+", "gradient_accumulation_steps": parts}
     config = config_of(folder, ["asp", "fs"], sizes=NO_DROPOUT, **changes)
     task = make_task(config, tf.distribute.get_strategy())
+    assert isinstance(task, OnLossesTask)
     found = []
     for step in range(2):
         values = values_at(step)

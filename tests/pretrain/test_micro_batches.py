@@ -31,7 +31,7 @@ def plain():
 def task_and_batch(tmp_path, parts, **overrides):
     settings = support.hparams(tmp_path, gradient_accumulation_steps=parts, **CONTRAST | overrides)
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
-    return task, *task._prepare(support.batch_of(), tf.constant([1, 2]), tf.constant(0), task.model.final_values)
+    return task, *task._prepare(support.batch_of(), tf.constant([1, 2]), tf.constant(0))
 
 
 def step(tmp_path, parts, **overrides):

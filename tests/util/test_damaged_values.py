@@ -11,6 +11,7 @@ from electra_tf2.finetune.weights import check_states
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.original_config import WORDS, hparams_of
 from electra_tf2.formats.readers import best_or_newest
+from electra_tf2.inference.predictor import named_rows, open_rows
 from electra_tf2.run_analysis import Request, curves
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as tuning
@@ -67,11 +68,12 @@ def test_states_of_tasks_with_labels_that_are_no_names(labels: object, tmp_path:
 def test_columns_before_the_first_one(tmp_path: Path) -> None:
     described = {"type": "classification", "text_columns": [-3], "label_column": 0, "header": False}
     task = make_tasks(tuning.config("mine", tasks={"mine": described}), tuning.tokenizer())[0]
-    table = task.opened(tuning.write_lines(tmp_path / "a.tsv", "a\tb\tc"), "--predict")
-    (row,) = table.rows
-    assert task.located(table)(row.values) == {"0": "a", "1": "b", "2": "c", "-3": "a"}
+    table = open_rows(str(tuning.write_lines(tmp_path / "a.tsv", "a\tb\tc")), task)
+    [(_, named)] = named_rows(task, table)
+    assert named == {"0": "a", "1": "b", "2": "c", "-3": "a"}
+    short = open_rows(str(tuning.write_lines(tmp_path / "b.tsv", "a\tb")), task)
     with pytest.raises(UserError, match="2 columns, but column -3 is needed"):
-        task.located(task.opened(tuning.write_lines(tmp_path / "b.tsv", "a\tb"), "--predict"))
+        list(named_rows(task, short))
 
 
 def test_configurations_are_taken_or_refused_in_one_line(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_folder_of_datasets_is_a_task(tmp_path):
     task = make_tasks(config, support.tokenizer())[0]
     assert [len(task.load(split).examples) for split in ("train", "dev", "test")] == [60, 10, 5]
     assert task.state() == {"labels": ["bad", "good"]} and task.load("dev").examples[0].texts == ("the file 60",)
-    assert [path.suffix for path in task.files("train")] == [".arrow", ".arrow"]
+    assert [path.suffix for path in task.files_of("train")] == [".arrow", ".arrow"]
 
 
 def test_parquet_lies_where_other_files_do_and_says_which_row_is_wrong(tmp_path):

@@ -1,11 +1,12 @@
-"""The tasks: classes with settings (settings), and those of a run."""
+"""Tasks by their names: a row of the table of tasks (settings), and the class of its kind."""
 
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from electra_tf2.settings.built_in import TEXT, TaskSettings
+from electra_tf2.settings.built_in import CAN_BE_PROMPTED, KINDS
 from electra_tf2.settings.own import settings_of
 from electra_tf2.util.errors import UserError
 
@@ -16,39 +17,48 @@ if TYPE_CHECKING:
 
 
 def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "list[Task]":
-    """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together, or so."""
-    tasks = [make_task(name, config, tokenizer) for name in config.task_names]
-    prompted = [task.name for task in tasks if task.prompts]
-    if prompted and tokenizer is not None and not tokenizer.is_wordpiece:
+    """The tasks of a run, nothing read yet. Raises UserError for one that cannot be learned so."""
+    if config.prompt and tokenizer is not None and not tokenizer.is_wordpiece:
         raise UserError(
-            f"task_names: {', '.join(prompted)}: a prompt's words are looked up in a WordPiece vocabulary, and "
-            f"{config.vocab_file} is of another tokenizer: leave prompt out"
+            f"task_names: {', '.join(config.task_names)}: a prompt's words are looked up in a WordPiece vocabulary, "
+            f"and {config.vocab_file} is of another tokenizer: leave prompt out"
         )
-    for task in tasks:
-        if config.prompt and not task.prompts:
-            raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")
-    if len(tasks) > 1 and len({task.choices if config.do_train else task.predicted_choices for task in tasks}) > 1:
-        listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
-        raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
+    tasks = [make_task(name, config, tokenizer) for name in config.task_names]
+    if config.do_train:
+        check_together(tasks)
     return tasks
 
 
+def check_together(tasks: "Sequence[Task]") -> None:
+    """Raises UserError unless the tasks' training examples have as many features each."""
+    if len({task.choices for task in tasks}) > 1:
+        listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
+        raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
+
+
 def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
-    """A task of a name that `check_names` has let pass. Raises UserError: no such class."""
+    """The task of a name that settings.own.check_names has let pass. Raises UserError: there is no such class."""
     settings = settings_of(name, config.tasks)
-    prompted = config.prompt and settings.cls == TEXT
-    make = _class(f"tasks: {name}", settings._replace(cls="prompt:PromptTask") if prompted else settings)
-    text = {} if settings.text is None else {"settings": settings.text}
-    return make(name, config, tokenizer, **text, **settings.options)
+    kind = settings.kind
+    if config.prompt:
+        if kind not in CAN_BE_PROMPTED:
+            raise UserError(f"prompt: {name} is a task with another head: it cannot be prompted")
+        kind = "prompt"
+    make = _class(f"tasks: {name}", kind)
+    if settings.text is None:
+        return make(name, config, tokenizer, **settings.options)
+    return make(name, config, tokenizer, settings.text, **settings.options)
 
 
-def _class(where: str, settings: TaskSettings) -> Any:
-    module, _, name = settings.cls.partition(":")
-    if settings.is_ours:
-        module = f"electra_tf2.finetune.tasks.{module}"
-    elif os.getcwd() not in sys.path:
+def _class(where: str, kind: str) -> Any:
+    """The class of a kind of ours, or the one of a task in Python that "module:Class" names."""
+    if kind in KINDS:
+        module, _, name = KINDS[kind].partition(":")
+        return getattr(importlib.import_module(f"electra_tf2.finetune.tasks.{module}"), name)
+    module, _, name = kind.partition(":")
+    if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{where}: type: there is no class {settings.cls}: {error}") from None
+        raise UserError(f"{where}: type: there is no class {kind}: {error}") from None

@@ -1,12 +1,12 @@
 """Vectors of sentences: trained by contrast with the other sentences of a batch, scored by human judgments.
 
-    train file --read_texts--> (text, positive, negative) --packing--> Features, three or two that lie together
+    train file --read_texts--> (text, positive, negative) --encode--> Features, three or two that lie together
     pairs with a score --TextTask--> cosines of two vectors --> Spearman's correlation
 
 An example is a text and one that means the same, and if there is one a text that does not although it looks alike
 (SimCSE, section 4). A text alone is its own partner: dropout makes its two passes different (section 3). Scored on
-STS-B's development data, on SICK's and on pairs of one's own, where their files are; their labels are not trained on.
-B rows, N examples, H hidden.
+STS-B's development data and on pairs of one's own, where their files are; their labels are not trained on. B rows, N
+examples, H hidden.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,20 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
-from electra_tf2.finetune.tasks.heads import ContrastHead
+from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Dense, SeedStream
+from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.settings.built_in import BUILT_IN, TextSettings
 from electra_tf2.settings.metrics import pearson, spearman
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table
 
+_IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
 _COLUMNS = (
     ("text", "anchor", "sent0", "sentence1", "text1", "sentence", "query", "question", "question1", "premise"),
@@ -48,158 +50,203 @@ class EmbeddingTask(Task):
 
     primary_metric = "spearman"
     endings = (*tables.ENDINGS, "txt")
-    predicts = "similarity"
     text_keys = (("text",), ("text1", "text2"))
-    competes_in_training_only = True
 
     def __init__(
         self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, files: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(name, config, tokenizer, files=files)
-        own = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
-        known = {of: BUILT_IN[of] for of in ("sts", "sick_relatedness")}
-        sts, sick = (
-            TextTask(of, config, tokenizer, one.text or TextSettings(), **one.options) for of, one in known.items()
-        )
-        self._scored = {  # the tasks and splits whose files they read
-            "dev": (own, "dev"),
-            "sts": (sts, "dev"),
-            "sick": (sick, "dev"),
-            "test": (own, "test"),
-            "sick_test": (sick, "test"),
-        }
-        there = [split for split, (task, of_task) in self._scored.items() if task.exists(of_task)]
-        self.evaluation_splits = tuple(split for split in there if "test" not in split) or ("dev",)
-        self.test_splits = tuple(split for split in there if "test" in split)
-        self._texts: list[tuple[str, str, str]] | None = None
+        pairs = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
+        known = BUILT_IN["sts"]
+        sts = TextTask("sts", config, tokenizer, known.text or TextSettings(), **known.options)
+        # The tasks that read scored pairs, and their splits.
+        self._scored = {"dev": (pairs, "dev"), "sts": (sts, "dev"), "test": (pairs, "test")}
+        there = [split for split, (task, of_task) in self._scored.items() if task.files.exists(of_task)]
+        self.evaluation_splits = tuple(split for split in there if split != "test") or ("dev",)
+        self.test_splits = tuple(split for split in there if split == "test")
+        self.choices = 2  # texts of a training example; 3 where one of them has a negative
 
-    @property
-    def choices(self) -> int:  # type: ignore[override]
-        """Texts of a training example: three if one of them has a negative, else two."""
-        return 2 + any(negative for _, _, negative in self._training_texts())
+    # Files to examples.
 
-    def _training_texts(self) -> list[tuple[str, str, str]]:
-        if self._texts is None:
-            self._texts = [texts for file in self.paths("train") for texts in read_texts(file)]
-            sizes = self.config.architecture
-            if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
-                alone = next((text for text, positive, _ in self._texts if not positive), None)
-                if alone is not None:
-                    raise UserError(
-                        f"{self.path('train')}: {shown(alone)} has no other text beside it. Two passes over the "
-                        "same text differ by dropout alone, and this model has none: give "
-                        "--hidden-dropout-prob 0.1, or pairs"
-                    )
-        return self._texts
-
-    # Files to features.
-
-    @property
-    def labels(self) -> dict[str, Label]:
-        """`text`: a number of the text, the same for equal ones; 0 for one that is not there, or of another task."""
-        return {"text": Label("int32")}
-
-    def path(self, split: str) -> Path:
+    def read(self, split: str) -> list[TextExample]:
+        """Training examples have two texts, or three where one of them has a negative; others are scored pairs."""
         if split == "train":
-            return super().path(split)
+            return self._training_examples()
         task, of_task = self._scored[split]
         try:
-            return task.path(of_task)
+            task.files.path(of_task)
         except UserError as error:
             raise UserError(
-                f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), SICK's (sick/), or pairs of "
-                "your own with a score: a dev file with the columns text1, text2, score"
+                f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), or pairs of your "
+                "own with a score: a dev file with the columns text1, text2, score"
             ) from None
+        return task.read(of_task)
 
-    def load(self, split: str) -> Split:
-        if split != "train":
-            self.path(split)  # which says what would do where there is none
-            task, of_task = self._scored[split]
-            return self.split_of(task.examples(of_task), split)
-        examples = [(text, positive or text, negative) for text, positive, negative in self._training_texts()]
-        choices = self.choices
-        distinct = dict.fromkeys(["", *(text for texts in examples for text in texts)])
-        number_of = {text: number for number, text in enumerate(distinct)}
-        features = self._features([text for texts in examples for text in texts[:choices]], number_of)
-        pairs = [TextExample(texts[:choices], None) for texts in examples]
-        return Split(pairs, features, [choices] * len(pairs), labelled=False)
+    def _training_examples(self) -> list[TextExample]:
+        rows = [texts for path in self.files.paths("train") for texts in read_texts(path)]
+        sizes = self.config.architecture
+        if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
+            alone = next((text for text, positive, _ in rows if not positive), None)
+            if alone is not None:
+                raise UserError(
+                    f"{self.files.path('train')}: {shown(alone)} has no other text beside it. Two passes over the "
+                    "same text differ by dropout alone, and this model has none: give "
+                    "--hidden-dropout-prob 0.1, or pairs"
+                )
+        self.choices = 3 if any(negative for _, _, negative in rows) else 2
+        examples = []
+        for text, positive, negative in rows:
+            texts = (text, positive or text, negative)
+            examples.append(TextExample(texts[: self.choices], None))
+        return examples
+
+    def files_of(self, split: str) -> list[Path]:
+        if split == "train":
+            return super().files_of(split)
+        task, of_task = self._scored[split]
+        return task.files_of(of_task)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
-        texts = [_of_row(row, names) for names in (_PAIR if _of_row(row, _PAIR[1]) is not None else _COLUMNS[:1])]
+        is_pair = _of_row(row, _PAIR[1]) is not None
+        texts = [_of_row(row, names) for names in (_PAIR if is_pair else _COLUMNS[:1])]
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
         if not all(str(text).strip() for text in texts):
             raise EmptyText(f"{where}: an empty sentence")
         return TextExample(tuple(map(str, texts)), None)
 
-    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
-        features = self._features([text for example in examples for text in example.texts], {})
-        labelled = all(example.label is not None for example in examples)
-        return Split(examples, features, [len(example.texts) for example in examples], labelled)
+    # Examples to features.
 
-    def _features(self, texts: Sequence[str], number_of: Mapping[str, int]) -> list[Features]:
+    @property
+    def labels(self) -> dict[str, Label]:
+        """`text`: a number of the text, the same for equal ones; 0 for one that is not there, or of another task."""
+        return {"text": Label("int32")}
+
+    def encode(self, examples: Sequence[TextExample], split: str) -> Split:
         """[CLS] text [SEP] of each text; one that stands several times is tokenised once."""
+        texts = [text for example in examples for text in example.texts]
+        number_of = {text: number for number, text in enumerate(dict.fromkeys(["", *texts]))}
         distinct = list(dict.fromkeys(texts))
         ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in distinct])
-        pieces = dict(zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True))
         special, length = self.tokenizer.special, self.config.max_seq_length
-        row_of = {text: pack([pieces[text]], special, length) for text in distinct}
-        rows = [(row_of[text], {"text": number_of.get(text, 0)}) for text in texts]
-        return [Features(row.input_ids, row.segment_ids, labels, row.cut) for row, labels in rows]
+        row_of = {}
+        for text, pieces in zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+            row_of[text] = pack([pieces], special, length)
+        features = []
+        for text in texts:
+            row = row_of[text]
+            number = number_of[text] if split == "train" else 0
+            features.append(Features(row.input_ids, row.segment_ids, {"text": number}, row.cut))
+        labelled = split != "train" and all(example.label is not None for example in examples)
+        return Split(examples, features, [len(example.texts) for example in examples], labelled)
 
-    # Outputs.
+    # The head.
 
-    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
-        """string [B] -> `embedding` float32 [B, H or the projection's width], of length 1."""
-
-        def vectors(text: tf.Tensor) -> dict[str, tf.Tensor]:
-            return predict(tokenizer.rows(text))
-
-        return Signature(strings("text"), vectors, lambda example: {"text": example.texts[0]})
-
-    def make_head(self, encoder: Encoder, seed: int) -> ContrastHead:
-        scope, width = self.scope, encoder.architecture.hidden_size
-        choices, rarity = (self.choices, self._rarity()) if self.config.do_train else (2, None)
-        return ContrastHead(scope, width, choices, rarity, self.config, seed)
+    def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
+        width = encoder.architecture.hidden_size
+        return ContrastHead(self.scope, width, self.choices, self._rarity(), self.config, seed)
 
     def _rarity(self) -> np.ndarray | None:
         """float32 [V], log of texts to texts that hold a wordpiece, of the training data; 0 of special tokens."""
-        if not self.config.lexical_weight:
+        if not self.config.lexical_weight or not self.config.do_train:
             return None
-        found = np.zeros(len(self.tokenizer))
-        features = [feature for feature in self.load("train").features if feature.labels["text"]]
-        for feature in features:
-            found[np.unique(feature.input_ids)] += 1
-        rarity = np.log((1 + len(features)) / (1 + found))
+        holding = np.zeros(len(self.tokenizer))
+        features = self.encode(self.training, "train").features
+        texts = [feature for feature in features if feature.labels["text"]]
+        for feature in texts:
+            holding[np.unique(feature.input_ids)] += 1
+        rarity = np.log((1 + len(texts)) / (1 + holding))
         rarity[list(self.tokenizer.special[:5])] = 0
         return rarity.astype(np.float32)
 
-    def similarities(self, split: Split, predictions: Sequence[Prediction]) -> np.ndarray:
-        """float32 [examples], the cosine of each pair's vectors."""
-        vectors = np.stack([prediction["embedding"] for prediction in predictions])
-        return np.sum(vectors[0::2] * vectors[1::2], axis=1)
+    # Scores and answers.
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = np.array([example.label for example in split.examples], np.float64)
-        found = self.similarities(split, predictions)
-        return {"spearman": spearman(gold, found), "pearson": pearson(gold, found)}
-
-    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
-        return np.round(self.similarities(split, predictions), 4).tolist()
-
-    def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return [
-            {f"text{number}": text for number, text in enumerate(one.texts, start=1)} | {"gold": one.label}
-            for one in split.examples
-        ]
+        vectors = np.stack([prediction["embedding"] for prediction in predictions])
+        similarities = np.sum(vectors[0::2] * vectors[1::2], axis=1)
+        return {"spearman": spearman(gold, similarities), "pearson": pearson(gold, similarities)}
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """`embedding` of a text, `similarity` of two."""
-        return [
-            {"embedding": own[0].tolist()} if len(own) == 1 else {"similarity": float(own[0] @ own[1])}
-            for own in split.by_example([prediction["embedding"] for prediction in predictions])
-        ]
+        answers: list[dict[str, Any]] = []
+        for vectors in split.by_example([prediction["embedding"] for prediction in predictions]):
+            if len(vectors) == 1:
+                answers.append({"embedding": vectors[0].tolist()})
+            else:
+                answers.append({"similarity": float(vectors[0] @ vectors[1])})
+        return answers
+
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        rows = []
+        for example in split.examples:
+            row: dict[str, Any] = {f"text{number}": text for number, text in enumerate(example.texts, start=1)}
+            rows.append(row | {"gold": example.label})
+        return rows
+
+
+class ContrastHead(Head):
+    """The softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
+
+    Without variables: what is learned is the encoder. Texts are compared with those of their micro-batch on their
+    device; those equal to the text or to its partner, or partners of an equal text, are left out.
+
+    Args:
+      choices: texts of an example, which lie together: the text, its partner, and with 3 its negative.
+    """
+
+    def __init__(
+        self, scope: str, hidden_size: int, choices: int, rarity: np.ndarray | None, config: FinetuningConfig, seed: int
+    ) -> None:
+        super().__init__(scope, seed)
+        self.projection = None
+        if config.embedding_projection:
+            width = config.embedding_projection
+            self.projection = Dense(f"{scope}/projection", hidden_size, width, orthogonal, seed)
+        self.choices = choices
+        self.rarity = rarity
+        self.lexical_weight = config.lexical_weight
+        self.pooling = config.classifier_pooling
+        self.temperature = config.contrast_temperature
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `text`. Losses: the example's, in equal parts on its rows. Predictions: float32
+        `embedding` [B, H], of length 1."""
+        del seeds
+        vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
+        if not training:
+            return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
+        # [N, H] and [N] of each place; candidates [N (choices - 1), H].
+        vectors = tf.unstack(tf.reshape(vectors, [-1, self.choices, vectors.shape[-1]]), axis=1)
+        texts = tf.unstack(tf.reshape(inputs.labels["text"], [-1, self.choices]), axis=1)
+        candidates, names = tf.concat(vectors[1:], 0), tf.concat(texts[1:], 0)
+        cosines = tf.matmul(vectors[0], candidates, transpose_b=True)
+        anchors = tf.concat([texts[0], *map(tf.zeros_like, texts[2:])], 0)  # the texts whose partners candidates are
+        same = (names == 0) | (names == texts[0][:, tf.newaxis]) | (names == texts[1][:, tf.newaxis])
+        same |= anchors == texts[0][:, tf.newaxis]
+        rows = tf.range(tf.shape(cosines)[0])
+        own = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
+        logits = tf.where(same & ~own, _IMPOSSIBLE, cosines / self.temperature)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
+        if self.rarity is not None:
+            words = _words(inputs, self.rarity)
+            words = tf.unstack(tf.reshape(words, [-1, self.choices, words.shape[-1]]), axis=1)
+            targets = tf.matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
+            errors = tf.where(names == 0, 0.0, tf.square(cosines - targets))
+            # A text's partner counts as much as all others, whose cosines differ little.
+            weights = tf.where(own, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
+            losses += self.lexical_weight * tf.reduce_sum(weights * errors, -1)
+        return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
+
+
+def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
+    """float32 [B, V] of length 1, log(1 + count) * rarity of each wordpiece."""
+    assert inputs.input_ids is not None
+    ids = inputs.input_ids * inputs.input_mask
+    places = tf.stack([tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids), ids], -1)
+    counts = tf.scatter_nd(places, tf.ones_like(ids, tf.float32), [tf.shape(ids)[0], len(rarity)])
+    return tf.math.l2_normalize(tf.math.log1p(counts) * rarity, -1)
 
 
 def read_texts(path: Path) -> list[tuple[str, str, str]]:
@@ -210,7 +257,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
     Raises:
       UserError: no or an empty text; names file and line.
     """
-    found = []
+    rows = []
     table = open_table(path, of_line=lambda line: {"text": line.strip()})
     for line, row in table.readable():
         text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
@@ -219,10 +266,10 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
         if not text or not text.strip():
             names = ", ".join(_COLUMNS[0])
             raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
-        found.append((text, positive if positive and positive.strip() else "", negative or ""))
-    if not found:
+        rows.append((text, positive if positive and positive.strip() else "", negative or ""))
+    if not rows:
         raise UserError(f"{path} holds no texts")
-    return found
+    return rows
 
 
 def _of_row(row: Mapping[str, Any], names: Sequence[str]) -> Any:

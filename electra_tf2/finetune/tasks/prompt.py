@@ -11,24 +11,26 @@ import re
 import string
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import truncated_lengths
-from electra_tf2.finetune.tasks.heads import Filler, LabelWordHead
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import Scale
-from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
-from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.settings.built_in import Prompt
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.other_heads import vocabulary_head
+from electra_tf2.settings.built_in import Prompt, TextSettings
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import places
 
 
 def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
@@ -48,24 +50,6 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
         "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
         "(--no-untied-generator)"
     )
-
-
-def generator_sizes(checkpoint: str | None) -> Architecture:
-    """Sizes of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
-
-    Raises:
-      UserError: the checkpoint has no such generator or network.
-    """
-    assert checkpoint is not None, "checked with the hparams"
-    model = open_model(checkpoint)
-    needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
-    if not (model.is_run and model.has_generator and all(name in model.weights for name in needed)):
-        raise UserError(
-            f"prompt_mask_mode needs the auxiliary network and the copy head of COCO-LM's pre-training "
-            f"(corrective_lm_objective), which {checkpoint} has not"
-        )
-    kept = {name: value for name, value in model.hparams.items() if name not in places(PretrainingConfig)}
-    return PretrainingConfig.from_dict(kept).generator_architecture
 
 
 MASK = "[MASK]"
@@ -135,34 +119,65 @@ class _Prompted(NamedTuple):
     cut: int
 
 
-class PromptTask(TextTask):
-    """A classification or regression task whose labels are words of the vocabulary."""
+class PromptTask(Task):
+    """A classification or regression task whose labels are words of the vocabulary.
 
-    prompts = True
+    What it reads, scores and answers is the business of the `text` task that it asks about.
+    """
 
-    def __init__(self, *task: Any, **own: Any) -> None:
-        super().__init__(*task, **own)
-        config, known = self.config, self.settings.prompt
-        self.prompt = prompt_of(self.name, known, config.prompt_template, config.prompt_words)
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        settings: TextSettings = TextSettings(),
+        **files: Any,
+    ) -> None:
+        super().__init__(name, config, tokenizer, **files)
+        self.text = TextTask(name, config, tokenizer, settings, **files)
+        self.settings = settings
+        self.primary_metric = self.text.primary_metric
+        self.evaluation_splits = self.text.evaluation_splits
+        self.test_splits = self.text.test_splits
+        self.text_keys = self.text.text_keys
+        self.prompt = prompt_of(name, settings.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
-        if any(isinstance(part, Field) and part.number >= self.num_texts for part in self.parts):
+        num_texts = len(settings.texts)
+        if any(isinstance(part, Field) and part.number >= num_texts for part in self.parts):
             raise UserError(
-                f"prompt_template: {self.prompt.template!r}: {self.name} has {self.num_texts} text, so {{0}} is its "
+                f"prompt_template: {self.prompt.template!r}: {self.name} has {num_texts} text, so {{0}} is its "
                 "only field"
             )
         literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
-        self._literals = dict(zip(literals, self.pieces(literals), strict=True))
+        self._literals = dict(zip(literals, self.text.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
-        self._auxiliary: Architecture | None = None  # of what fills [MASK]
-        self._pools: dict[bool, tuple[list[_Prompted], list[list[int]]]] = {}  # for new text, for the task's files
-        self._kept: list[TextExample] = []
+        self._pools: dict[bool, _Pool] = {}  # for new text, for the task's files
+        self._kept: list[TextExample] = []  # demonstrations that came with the model
+
+    @property
+    def target(self) -> Any:
+        return self.text.target
+
+    # Files to examples, as of the text task.
+
+    def read(self, split: str) -> list[TextExample]:
+        return self.text.read(split)
+
+    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
+        return self.text.example(row, where, number)
+
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        return self.text.inputs(split)
+
+    def golds(self, examples: Sequence[TextExample]) -> list[Any]:
+        return self.text.golds(examples)
 
     # Words.
 
     @property
     def ends(self) -> tuple[str, ...]:
         """The names that words stand for: the labels, or the ends of a regression's scale."""
-        return ("low", "high") if self.is_regression else self.label_names
+        return ("low", "high") if self.text.is_regression else self.text.label_names
 
     @property
     def word_ids(self) -> list[int]:
@@ -173,7 +188,7 @@ class PromptTask(TextTask):
         if missing:
             raise UserError(f"prompt_words: {self.name}: no word for {', '.join(missing)}, only for {', '.join(words)}")
         ids = []
-        for name, pieces in zip(self.ends, self.pieces([words[name] for name in self.ends]), strict=True):
+        for name, pieces in zip(self.ends, self.text.pieces([words[name] for name in self.ends]), strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:
                 tokens = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
                 raise UserError(
@@ -189,63 +204,77 @@ class PromptTask(TextTask):
 
     @property
     def labels(self) -> dict[str, Label]:
-        return super().labels | {"mask_positions": Label("int32")}
+        return self.text.labels | {"mask_positions": Label("int32", is_input=True)}
 
-    def load(self, split: str) -> Split:
-        """As read: a prompt of a pair is not turned around, its template would not fit."""
-        return self.split_of(self.examples(split), split)
+    def encode(self, examples: Sequence[TextExample], split: str) -> Split:
+        """Every example several times, with demonstrations of its own each time.
 
-    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
-        """Every example several times, with demonstrations of its own each time."""
-        config, special, word_ids, draws = self.config, self.tokenizer.special, self.word_ids, 1
-        if config.prompt_demonstrations:
-            in_training = config.prompt_draws or max(1, round(_TRAINING_INPUTS / max(1, len(examples))))
-            draws = in_training if split == "train" else config.prompt_evaluation_draws
+        A pair is not turned around for training: its template would not fit.
+        """
+        special = self.tokenizer.special
+        word_ids = self.word_ids
+        draws = self._draws(len(examples), split)
         cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
         features = []
-        for number, (example, own) in enumerate(zip(examples, self._prompted(examples), strict=True)):
-            labels = self._label_values(example) | {"mask_positions": own.mask + 1}
+        for number, (example, question) in enumerate(zip(examples, self._prompted(examples), strict=True)):
+            labels = self.text.label_values(example) | {"mask_positions": question.mask + 1}
             for draw in range(draws):
-                blocks = [cls, _with_word(own, special.mask), sep]
+                blocks = [cls, _with_word(question, special.mask), sep]
                 for word, demonstration in zip(word_ids, self._demonstrations(split, number, draw), strict=False):
                     blocks += [_with_word(demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
-                features.append(Features(input_ids, np.zeros_like(input_ids), labels, own.cut))
+                features.append(Features(input_ids, np.zeros_like(input_ids), labels, question.cut))
         labelled = all(example.label is not None for example in examples)
         return Split(list(examples), features, [draws] * len(examples), labelled)
+
+    def _draws(self, examples: int, split: str) -> int:
+        """How many times each example is asked about, with other demonstrations."""
+        if not self.config.prompt_demonstrations:
+            return 1
+        if split != "train":
+            return self.config.prompt_evaluation_draws
+        return self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / max(1, examples)))
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
         """One training example of each label, in the order of the words; none without demonstrations."""
         if not self.config.prompt_demonstrations:
             return []
-        new = split == "new"
-        if new not in self._pools:
-            examples = (self._kept if new else None) or self.examples("train")
-            members_of = [np.flatnonzero(self.groups(examples) == i).tolist() for i in range(len(self.ends))]
-            self._pools[new] = self._prompted(examples), members_of
-            for name, members in zip(self.ends, members_of, strict=True):
-                if len(members) < 2:
-                    raise UserError(
-                        f"prompt_demonstrations: {self.name} has {len(members)} training example(s) of {name}, but 2 "
-                        "are needed, the question apart: raise few_shot, or set prompt_demonstrations to false"
-                    )
-        prompted, members_of = self._pools[new]
+        pool = self._pool(is_new=split == "new")
         random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), number, draw])
         chosen = []
-        for members in members_of:
+        for members in pool.members:
             index = members[random.integers(len(members))]
             while split == "train" and index == number:
                 index = members[random.integers(len(members))]
-            chosen.append(prompted[index])
+            chosen.append(pool.prompted[index])
         return chosen
+
+    def _pool(self, is_new: bool) -> "_Pool":
+        """The training examples that demonstrations are drawn from; for new text, those that came with the model."""
+        if is_new in self._pools:
+            return self._pools[is_new]
+        examples = self._kept if is_new and self._kept else self.training
+        if not examples:  # what is evaluated was trained before
+            self.load("train")
+            examples = self.training
+        groups = np.array([self.target.group(example.label) for example in examples])
+        members = [np.flatnonzero(groups == number).tolist() for number in range(len(self.ends))]
+        for name, numbers in zip(self.ends, members, strict=True):
+            if len(numbers) < 2:
+                raise UserError(
+                    f"prompt_demonstrations: {self.name} has {len(numbers)} training example(s) of {name}, but 2 "
+                    "are needed, the question apart: raise few_shot, or set prompt_demonstrations to false"
+                )
+        self._pools[is_new] = _Pool(self._prompted(examples), members)
+        return self._pools[is_new]
 
     def _prompted(self, examples: Sequence[TextExample]) -> list[_Prompted]:
         """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
         fields = [part for part in self.parts if isinstance(part, Field)]
-        pieces = iter(self.pieces([field.of(example.texts) for example in examples for field in fields]))
+        pieces = iter(self.text.pieces([field.of(example.texts) for example in examples for field in fields]))
         blocks = 1 + (len(self.ends) if self.config.prompt_demonstrations else 0)
-        placed = self._literals | {MASK: np.zeros(1, np.int32)}
-        fixed = 1 + sum(len(placed[part]) for part in self.parts if isinstance(part, str))  # with [SEP]
+        fixed_pieces = self._literals | {MASK: np.zeros(1, np.int32)}
+        fixed = 1 + sum(len(fixed_pieces[part]) for part in self.parts if isinstance(part, str))  # with [SEP]
         room = (self.config.max_seq_length - 1) // blocks - fixed
         if room < len(fields):
             raise UserError(
@@ -257,50 +286,114 @@ class PromptTask(TextTask):
             texts = [next(pieces) for _ in fields]
             lengths = truncated_lengths([len(text) for text in texts], room)
             kept = (text[:length] for text, length in zip(texts, lengths, strict=True))
-            parts = [placed[part] if isinstance(part, str) else next(kept) for part in self.parts]
+            parts = [fixed_pieces[part] if isinstance(part, str) else next(kept) for part in self.parts]
             mask = sum(map(len, parts[: self.parts.index(MASK)]))
-            result.append(_Prompted(np.concatenate(parts), mask, sum(map(len, texts)) - sum(lengths)))
+            cut = sum(map(len, texts)) - sum(lengths)
+            result.append(_Prompted(np.concatenate(parts), mask, cut))
         return result
 
-    # The head, and what it says.
+    # The head.
 
-    def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
+    def make_head(self, encoder: Encoder, seed: int) -> "LabelWordHead":
         scope, transform = self._head or language_model_head(self.config.init_checkpoint)
         self._head = scope, transform
-        head = LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = self._auxiliary or generator_sizes(self.config.init_checkpoint)
-            mask_id = self.tokenizer.special.mask
-            head.filler = Filler(self._auxiliary, encoder.architecture, mask_id, self.config.precision)
-        return head
+        return LabelWordHead(scope, encoder, transform, self.word_ids, self.text.is_regression, seed)
+
+    # Scores and answers, of the mean over the draws.
+
+    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        return self.text.scores(split, self._means(split, predictions))
+
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return self.text.answers(split, self._means(split, predictions))
+
+    def majority(self, split: Split) -> dict[str, float]:
+        return self.text.majority(split)
+
+    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        return self.text.write_submission(name, split, self._means(split, predictions), folder)
+
+    def _means(self, split: Split, predictions: Sequence[Prediction]) -> list[Prediction]:
+        """One prediction per example: the mean of the logits over the draws of demonstrations."""
+        means: list[Prediction] = []
+        for draws in split.by_example(predictions):
+            logits = np.mean([prediction["logits"] for prediction in draws], axis=0)
+            if isinstance(self.target, Scale):
+                low, high = logits
+                means.append({"value": np.asarray(self.target.value(1 / (1 + np.exp(low - high))))})
+            else:
+                means.append({"logits": logits})
+        return means
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
-        # A few training examples of each label stay with the model, as demonstrations for new text.
-        examples = self.examples("train") if self.config.prompt_demonstrations else []
-        groups = self.groups(examples)
-        order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
-        chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
-        kept = [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
-        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
-        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
+        state = self.text.state() | {"language_model_head": list(self._head)}
+        return state | {"demonstrations": [(example.texts, example.label) for example in self._to_keep()]}
+
+    def _to_keep(self) -> list[TextExample]:
+        """A few training examples of each label, which stay with the model as demonstrations for new text."""
+        if not self.config.prompt_demonstrations:
+            return []
+        groups = np.array([self.target.group(example.label) for example in self.training], np.int64)
+        order = np.random.default_rng(self.config.few_shot_seed).permutation(len(groups))
+        chosen: list[int] = []
+        for group in np.unique(groups):
+            members = [int(i) for i in order if groups[i] == group]
+            chosen += members[:_KEPT]
+        return [self.training[i] for i in sorted(chosen)]
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        super().check_state(saved)
+        self.text.check_state(saved)
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
-        if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = Architecture(**saved["auxiliary"])
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
-    def mean_prediction(self, means: Prediction) -> Prediction:
-        """Prediction from the mean over several draws of demonstrations."""
-        if not isinstance(self.target, Scale):
-            return means
-        low, high = means["logits"]
-        return {"value": np.asarray(self.target.value(1 / (1 + np.exp(low - high))))}
+
+class _Pool(NamedTuple):
+    """Training examples in the template, and the numbers of those of each label."""
+
+    prompted: list[_Prompted]
+    members: list[list[int]]
 
 
 def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
     filled = prompted.ids.copy()
     filled[prompted.mask] = word
     return filled
+
+
+class LabelWordHead(Head):
+    """Softmax over the label words (LM-BFF, equation 1): the pre-trained head, restricted to a few rows.
+
+    For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
+    [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
+
+    Args:
+      transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
+      word_ids: one per label; the two ends of a regression.
+    """
+
+    def __init__(
+        self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
+    ) -> None:
+        super().__init__("", seed)
+        self.language_model = vocabulary_head(scope, encoder, transform, seed)
+        self.word_ids, self.regression = tf.constant(word_ids), regression
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
+
+        Predictions: float32 [B, words] logits.
+        """
+        places = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = tf.gather(inputs.sequence, places, batch_dims=1)
+        hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
+        words = tf.gather(self.language_model.table, self.word_ids)
+        logits = tf.matmul(hidden, words, transpose_b=True)
+        logits += tf.gather(self.language_model.output_bias, self.word_ids)
+        if self.regression:
+            # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
+            targets = inputs.labels["targets"]
+            losses = tf.nn.softmax_cross_entropy_with_logits(tf.stack([1.0 - targets, targets], -1), logits)
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        return HeadOutput(losses, {} if training else {"logits": logits})

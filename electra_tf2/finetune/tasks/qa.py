@@ -1,4 +1,8 @@
-"""Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format."""
+"""Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format.
+
+question and context --qa_files--> Question --encode--> windows of the document --AnswerHead--> starts and ends
+--qa_answers--> text of the document
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,16 +12,20 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.finetune.tasks import qa_answers, qa_files
-from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
-from electra_tf2.finetune.tasks.files import same_text
-from electra_tf2.finetune.tasks.heads import AnswerHead
+from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import PredictionHead
+from electra_tf2.model.initializers import glorot_uniform
+from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
+
+FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
+_HIDDEN = 512  # width of the head's inner layers
 
 
 class QATask(Task):
@@ -30,8 +38,6 @@ class QATask(Task):
     """
 
     primary_metric = "f1"
-    outputs = "qa"
-    num_texts = 2
     text_keys = (("question", "context"),)
 
     def __init__(
@@ -43,28 +49,24 @@ class QATask(Task):
         v2: bool = False,
         mrqa: bool = False,
         f1_of: str = "words",
-        **own: Any,
+        **files: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, **own)
-        self.v2, self._comparison = v2, qa_answers.COMPARISONS[f1_of]
-        names = ("jsonl", "json") if mrqa else ("json", "jsonl")
-        self.endings = (*names, "parquet", "arrow")
-        self.test_splits = tuple(filter(self.exists, ("test",)))  # SQuAD and MRQA have none
+        of_lines = ("jsonl", "json") if mrqa else ("json", "jsonl")
+        self.endings = (*of_lines, "parquet", "arrow")
+        super().__init__(name, config, tokenizer, **files)
+        self.v2 = v2
+        self._comparison = qa_answers.COMPARISONS[f1_of]
+        self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
+        self._decoded: tuple[Any, list[tuple[str, qa_answers.Decoded]]] = (None, [])  # predictions, and what they say
 
-    @property
-    def labels(self) -> dict[str, Label]:
-        return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
+    # Files to examples.
 
-    def load(self, split: str) -> Split:
-        training = self.file_of(split) == "train"  # so that both parts of one file are of the same documents
-        compat, questions = self.config.compat == "original", list[qa_files.Question]()
-        for path in self.paths(self.file_of(split)):
-            questions += qa_files.read_questions(path, self.v2, training, compat)
-        qa_files.ids_are_unique(questions, str(self.path(self.file_of(split))))
-        # Documents are held out, not questions: those about one document share its words.
-        documents = list({question.paragraph.text: None for question in questions})
-        kept = set(self.part_of(split, documents, same_text))
-        return self.split_of([question for question in questions if question.paragraph.text in kept], split)
+    def read(self, split: str) -> list[qa_files.Question]:
+        questions: list[qa_files.Question] = []
+        for path in self.files.paths(split):
+            questions += qa_files.read_questions(path, self.v2, split == "train", self.config.compat == "original")
+        qa_files.ids_are_unique(questions, str(self.files.path(split)))
+        return questions
 
     @property
     def longest_text(self) -> int:
@@ -76,115 +78,108 @@ class QATask(Task):
         asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
         return qa_files.question_of(asked, asked, str(row.get("id", number + 1)), where, qa_files.split_words)
 
-    def row_of_line(self, line: str) -> dict[str, Any]:
-        """A question and its context with a tab between them."""
-        question, tab, context = line.partition("\t")
-        return {"question": question, "context": context} if tab else super().row_of_line(line)
+    # Examples to features.
 
-    def split_of(self, questions: Sequence[qa_files.Question], split: str) -> Split:
-        """The questions with their windows."""
-        config, training, special = self.config, split == "train", self.tokenizer.special
-        paragraphs = {id(question.paragraph): question.paragraph for question in questions}
+    @property
+    def labels(self) -> dict[str, Label]:
+        return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
+
+    def encode(self, examples: Sequence[qa_files.Question], split: str) -> Split:
+        """The questions with their windows; those of which no window is learned are left out."""
+        training = split == "train"
+        paragraphs = {id(question.paragraph): question.paragraph for question in examples}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
-        asked = self.tokenizer.pieces([question.text for question in questions])
-        original = config.compat == "original"
-        answers = self.tokenizer.pieces([one.answer for one in questions]) if training and original else asked
-        examples: list[qa_files.QAExample] = []
+        asked = self.tokenizer.pieces([question.text for question in examples])
+        answers = asked
+        if training and self.config.compat == "original":  # which looks for an answer's own pieces
+            answers = self.tokenizer.pieces([question.answer for question in examples])
+        encoded: list[qa_files.QAExample] = []
         features: list[Features] = []
-        rows = zip(questions, asked, answers, strict=True)
-        for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(questions)):
+        rows = zip(examples, asked, answers, strict=True)
+        for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(examples)):
             document = documents[id(question.paragraph)]
-            cut = max(0, len(question_ids) - config.max_query_length)
-            question_ids = question_ids[: config.max_query_length]
-            room = config.max_seq_length - len(question_ids) - 3
-            if room < 1:
-                raise UserError(
-                    f"max_seq_length {config.max_seq_length} leaves no room for a document after a question of "
-                    f"{len(question_ids)} tokens: lower max_query_length"
-                )
-            windows, kept = qa_files.windows_of(len(document.ids), room, config.doc_stride, len(question_ids)), []
-            if not windows:
-                raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
-            found = None
-            if training and not question.is_impossible and original:
-                found = qa_files.original_answer_pieces(question, document, answer_ids)
-            elif training and not question.is_impossible:
-                found = qa_files.answer_pieces(question, document)
-            for window in windows:
-                place, impossible = found and qa_files.positions(window, *found), question.is_impossible
-                if found and place is None:
-                    if config.qa_out_of_span == "skip":
-                        continue
-                    impossible = config.qa_out_of_span == "impossible"
-                pieces = document.ids[window.start : window.start + window.length]
-                ids = np.concatenate([[special.cls], question_ids, [special.sep], pieces, [special.sep]])
-                segment_ids = (np.arange(len(ids)) >= window.offset).astype(np.int32)
-                start, end = place or (0, 0)
-                labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
-                features.append(Features(ids.astype(np.int32), segment_ids, labels, cut))
-                kept.append(window)
-            if kept:
-                examples.append(qa_files.QAExample(question, document, kept))
+            answer = None
+            if training and not question.is_impossible:
+                answer = self._answer_pieces(question, document, answer_ids)
+            windows = []
+            for window in self._windows(question, question_ids, document):
+                labels = self._window_labels(window, question, answer)
+                if labels is not None:
+                    features.append(self._input(window, question_ids, document, labels))
+                    windows.append(window)
+            if windows:
+                encoded.append(qa_files.QAExample(question, document, windows))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
-        labelled = any(question.answers or question.is_impossible for question in questions)
-        return Split(examples, features, [len(example.windows) for example in examples], labelled)
+        labelled = any(question.answers or question.is_impossible for question in examples)
+        return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
 
-    # Outputs.
+    def _answer_pieces(self, question: qa_files.Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
+        """First and last piece of the document that hold the answer."""
+        if self.config.compat == "original":
+            return qa_files.original_answer_pieces(question, document, answer_ids)
+        return qa_files.answer_pieces(question, document)
 
-    def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
+    def _windows(
+        self, question: qa_files.Question, question_ids: np.ndarray, document: Located
+    ) -> list[qa_files.Window]:
+        """The windows of a document beside a question, which is cut to its own limit."""
+        asked = min(len(question_ids), self.config.max_query_length)
+        room = self.config.max_seq_length - asked - 3
+        if room < 1:
+            raise UserError(
+                f"max_seq_length {self.config.max_seq_length} leaves no room for a document after a question of "
+                f"{asked} tokens: lower max_query_length"
+            )
+        windows = qa_files.windows_of(len(document.ids), room, self.config.doc_stride, asked)
+        if not windows:
+            raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
+        return windows
+
+    def _window_labels(
+        self, window: qa_files.Window, question: qa_files.Question, answer: tuple[int, int] | None
+    ) -> dict[str, int] | None:
+        """What the head learns of a window; None of one without the answer that is not to be learned."""
+        place = None if answer is None else qa_files.positions(window, *answer)
+        impossible = question.is_impossible
+        if answer is not None and place is None:
+            if self.config.qa_out_of_span == "skip":
+                return None
+            impossible = self.config.qa_out_of_span == "impossible"
+        start, end = place or (0, 0)  # [CLS]
+        return {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
+
+    def _input(
+        self, window: qa_files.Window, question_ids: np.ndarray, document: Located, labels: dict[str, int]
+    ) -> Features:
+        """[CLS] question [SEP] window [SEP], the window with segment 1."""
+        special = self.tokenizer.special
+        pieces = document.ids[window.start : window.start + window.length]
+        question = question_ids[: window.question_length]
+        input_ids = np.concatenate([[special.cls], question, [special.sep], pieces, [special.sep]]).astype(np.int32)
+        segment_ids = (np.arange(len(input_ids)) >= window.offset).astype(np.int32)
+        return Features(input_ids, segment_ids, labels, len(question_ids) - len(question))
+
+    # The head.
+
+    def make_head(self, encoder: Encoder, seed: int) -> "AnswerHead":
         return AnswerHead(self.scope, encoder.architecture.hidden_size, self.config, seed)
 
-    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
-        """string [B] twice -> answer string [B] as wordpieces spell it, its probability among the spans that were
-        considered, start and end in tokens [B, L], and the logit of there being no answer (positive: none). A document
-        is cut at the model's length: windows over long documents remain with run_finetuning.py --predict."""
-
-        def answers(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-            # Questions are cut to their own limit, documents to what remains.
-            asked, document = tokenizer.pieces(question)[:, : self.config.max_query_length], tokenizer.pieces(context)
-            first = tf.cast(asked.row_lengths(), tf.int32) + 2
-            lengths = tf.minimum(tf.cast(document.row_lengths(), tf.int32), tokenizer.max_length - 1 - first)
-            inputs = tokenizer.padded([asked, tokenizer.head_of(document, lengths)])
-            found = predict(inputs)
-            starts, ends, scores = qa_answers.candidates(found, first, first + lengths, self.config)
-            best = tf.argmax(scores, -1, tf.int32)[:, tf.newaxis]
-            start, end = (tf.gather(value, best, batch_dims=1)[:, 0] for value in (starts, ends))
-            tokens = tokenizer.tokens(inputs["input_ids"], inputs["input_mask"])
-            words = tf.gather(tokens, tf.ragged.range(start, end + 1), batch_dims=1)
-            answer = tf.strings.reduce_join(words, separator=" ", axis=-1)
-            return {
-                "answer": tf.strings.regex_replace(answer, "(^| )##", ""),
-                "probability": qa_answers.share_of_best(scores),
-                "start": start,
-                "end": end,
-                "tokens": tokens,
-                "no_answer_logit": found["answerable_logit"],
-            }
-
-        def example(one: qa_files.QAExample) -> dict[str, Any]:
-            return {"question": one.question.text, "context": one.question.paragraph.text}
-
-        return Signature(strings("question", "context"), answers, example)
-
-    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Answers of a document's first window, which is all that a SavedModel reads of it."""
-        first = [of_windows[0] for of_windows in split.by_example(predictions)]
-        spans = qa_answers.spans_of([example.windows[0] for example in split.examples], first, self.config)
-        return [
-            {"probability": qa_answers.share_of_best(scores), "no_answer_logit": prediction["answerable_logit"]}
-            for prediction, (_, _, scores) in zip(first, spans, strict=True)
-        ]
+    # Scores and answers.
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
+        if self._decoded[0] is predictions:  # which scores, answers and files all ask for
+            return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
         spans = split.by_example(qa_answers.spans_of(windows, predictions, self.config))
         rows = zip(split.examples, split.by_example(predictions), spans, strict=True)
-        return [
-            (row[0].question.id, qa_answers.decode(*row, self.config, self.tokenizer))
-            for row in track(rows, f"answers of {self.name}", len(split.examples))
-        ]
+        decoded = []
+        for example, outputs, of_windows in track(rows, f"answers of {self.name}", len(split.examples)):
+            answer = qa_answers.decode(example, outputs, of_windows, self.config, self.tokenizer)
+            decoded.append((example.question.id, answer))
+        self._decoded = predictions, decoded
+        return decoded
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         decoded = dict(self.decoded(split, predictions))
@@ -209,22 +204,145 @@ class QATask(Task):
             best = answer.best
             if self.v2 and answer.null_odds > self.config.qa_na_threshold:
                 best = qa_answers.NO_ANSWER
-            record = {"id": identity, "prediction_text": best.text, "start": best.start, "end": best.end}
-            odds = {"null_odds": answer.null_odds} if self.v2 else {}
-            result.append(record | odds | {"nbest": [one._asdict() for one in answer.nbest]})
+            record: dict[str, Any] = {
+                "id": identity,
+                "prediction_text": best.text,
+                "start": best.start,
+                "end": best.end,
+            }
+            if self.v2:
+                record["null_odds"] = answer.null_odds
+            record["nbest"] = [candidate._asdict() for candidate in answer.nbest]
+            result.append(record)
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
-        decoded, v2 = dict(self.decoded(split, predictions)), self.v2
-        kinds = ("preds", "nbest", "null_odds") if v2 else ("preds", "nbest")
-        files: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
-        for identity, answer in decoded.items():
+        files: dict[str, dict[str, Any]] = {"preds": {}, "nbest": {}}
+        if self.v2:
+            files["null_odds"] = {}
+        for identity, answer in self.decoded(split, predictions):
             files["preds"][identity] = answer.best.text
-            files["nbest"][identity] = [{"text": one.text, "probability": one.probability} for one in answer.nbest]
-            if v2:
+            files["nbest"][identity] = [
+                {"text": candidate.text, "probability": candidate.probability} for candidate in answer.nbest
+            ]
+            if self.v2:
                 files["null_odds"][identity] = answer.null_odds
-        paths = {kind: folder / f"{self.name}_{name}_{kind}.json" for kind in files}
-        for kind, path in paths.items():
-            write_json(path, files[kind])
-        return list(paths.values())
+        paths = []
+        for kind, content in files.items():
+            paths.append(folder / f"{self.name}_{name}_{kind}.json")
+            write_json(paths[-1], content)
+        return paths
+
+
+class AnswerHead(Head):
+    """Start logits; end logits given the start (joint_prediction) or not; whether there is no answer.
+
+    With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
+    best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
+    of shape [B, beam, L, 2H] exists.
+    """
+
+    def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
+        super().__init__(scope, seed)
+        self.config = config
+        self.gelu = activation("gelu")
+        self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
+
+        def dense(name: str, input_size: int, output_size: int) -> Dense:
+            return Dense(f"{scope}/{name}", input_size, output_size, glorot_uniform, seed)
+
+        self.start = dense("start", hidden_size, 1)
+        if config.joint_prediction:
+            self.end_hidden = dense("end_hidden", 2 * hidden_size, _HIDDEN)
+            self.end = dense("end", _HIDDEN, 1)
+        else:
+            self.end = dense("end", hidden_size, 1)
+        self.answerable = None
+        if config.answerable_classifier:
+            self.answerable_hidden = None
+            if config.answerable_uses_start_logits:
+                self.answerable_hidden = dense("answerable_hidden", 2 * hidden_size, _HIDDEN)
+            self.answerable = dense("answerable", _HIDDEN if self.answerable_hidden else hidden_size, 1)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Losses: mean of start and end, plus answerable_weight times that of answerability.
+
+        Labels: int32 [B] `start_positions`, `end_positions`, `is_impossible`. Predictions with joint_prediction:
+        float32 `start_top_log_probs` [B, K], int32 `start_top_index` [B, K], and `end_top_*` [B, K, K]; else
+        `start_logits`, `end_logits` [B, L]. Always `answerable_logit` [B], positive means impossible.
+        """
+        del seeds  # the original has no dropout here
+        states, labels = inputs.sequence, inputs.labels
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
+        allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
+        allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], 1)  # [CLS]: no answer here
+        penalty = FORBIDDEN * (allowed - 1.0)
+        start_logits = _logit(self.start, states) + penalty
+        start_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["start_positions"], start_logits)
+        if self.config.joint_prediction:
+            gold = tf.gather(states, labels["start_positions"][:, tf.newaxis], batch_dims=1)
+            end_logits = tf.squeeze(self._end_logits(gold, states), 1) + penalty
+        else:
+            end_logits = _logit(self.end, states) + penalty
+        end_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["end_positions"], end_logits)
+        losses = 0.5 * (start_losses + end_losses)
+        answerable = tf.zeros_like(losses)
+        if self.answerable is not None:
+            answerable = self._answerable_logit(states, start_logits)
+            impossible = tf.cast(labels["is_impossible"], tf.float32)
+            losses += self.config.answerable_weight * tf.nn.sigmoid_cross_entropy_with_logits(impossible, answerable)
+        if training:
+            return HeadOutput(losses, {})
+        predictions = {"answerable_logit": answerable}
+        if self.config.joint_prediction:
+            predictions |= self._beam(states, start_logits, penalty)
+        else:
+            predictions |= {"start_logits": start_logits, "end_logits": end_logits}
+        return HeadOutput(losses, predictions)
+
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, L, 2] of starts and ends, without joint_prediction."""
+        states = inputs.sequence if self.prediction_head is None else self.prediction_head(inputs.sequence)
+        return tf.stack([_logit(self.start, states), _logit(self.end, states)], -1)
+
+    def _end_logits(self, starts: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+        """float32 [B, K, L] from states of starts [B, K, H] and of all positions [B, L, H]."""
+        size = states.shape[-1]
+        kernel = tf.cast(self.end_hidden.kernel, states.dtype)
+        from_start = tf.tensordot(starts, kernel[:size], 1) + tf.cast(self.end_hidden.bias, states.dtype)
+        from_end = tf.tensordot(states, kernel[size:], 1)
+        hidden = self.gelu(from_start[:, :, tf.newaxis] + from_end[:, tf.newaxis])
+        return _logit(self.end, hidden)
+
+    def _beam(self, states: tf.Tensor, start_logits: tf.Tensor, penalty: tf.Tensor) -> dict[str, tf.Tensor]:
+        size = tf.minimum(self.config.beam_size, shape_of(states)[1])
+        # What cannot be a start is alike, so that the order of such places does not hang on rounding.
+        start_logits = tf.where(penalty < 0, penalty, start_logits)
+        start_log_probs, starts = tf.math.top_k(tf.nn.log_softmax(start_logits), size)
+        end_logits = self._end_logits(tf.gather(states, starts, batch_dims=1), states)
+        penalty = penalty[:, tf.newaxis] + tf.zeros_like(end_logits)
+        end_logits = tf.where(penalty < 0, penalty, end_logits)
+        end_log_probs, ends = tf.math.top_k(tf.nn.log_softmax(end_logits), size)
+        return {
+            "start_top_log_probs": start_log_probs,
+            "start_top_index": starts,
+            "end_top_log_probs": end_log_probs,
+            "end_top_index": ends,
+        }
+
+    def _answerable_logit(self, states: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+        assert self.answerable is not None
+        features = states[:, 0]
+        if self.answerable_hidden is not None:
+            probabilities = tf.cast(tf.nn.softmax(start_logits), states.dtype)
+            start = tf.squeeze(tf.matmul(probabilities[:, tf.newaxis], states), 1)
+            features = self.gelu(self.answerable_hidden(tf.concat([features, start], -1)))
+        return _logit(self.answerable, features)
+
+
+def _logit(layer: Dense, x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.squeeze(layer(x), -1), tf.float32)

@@ -73,12 +73,6 @@ def candidates(
     return starts, ends, scores
 
 
-def share_of_best(scores: tf.Tensor) -> tf.Tensor:
-    """float32 [B], the probability of the likeliest span by scores [B, spans], among these; 0 where there is none."""
-    share = tf.exp(tf.reduce_max(scores, -1) - tf.reduce_logsumexp(scores, -1))
-    return tf.where(tf.math.is_nan(share), 0.0, share)
-
-
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]  # `candidates` of an input that may be its answer: [spans] each
 
 

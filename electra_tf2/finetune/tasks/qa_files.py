@@ -40,6 +40,11 @@ class Question(NamedTuple):
     answer: str = ""
     place: tuple[int, int] = (-1, -1)
 
+    @property
+    def texts(self) -> tuple[str]:
+        """The paragraph: questions about one share its words."""
+        return (self.paragraph.text,)
+
 
 def split_words(text: str) -> Words:
     """Splits at blanks, tabs, line ends and narrow no-break spaces, as SQuAD's tools do."""

@@ -2,29 +2,28 @@
 
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
-`predicted` (what a prediction is scored by), `served` (what a SavedModel says of a batch of the head's outputs),
-`answers` (the same as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
-`num_outputs` that of the numbers which a head makes.
-
-The outputs of a fine-tuned teacher (write_distill_outputs; the original has no program that reads them) may be targets
-beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
+`predicted` (what a prediction is scored by), `answers` (predictions as they are written), `submitted` (an answer as
+GLUE's server wants it), `state` (what is saved beside a model). `key` and `label` are name and type in
+`Features.labels`, `num_classes` is that of the softmax.
 """
 
 import math
+import re
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.finetune.tasks.files import predictions_file
 from electra_tf2.finetune.tasks.task import Label, Prediction
+from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
-from electra_tf2.util.reading import read_json_lines
+from electra_tf2.util.progress import say
+
+_NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 def label_text(value: Any) -> str | None:
@@ -62,7 +61,7 @@ class Classes:
 
     def __init__(self, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self.names = tuple(names)
-        self.num_classes = self.num_outputs = len(self.names)
+        self.num_classes = len(self.names)
         are_numbers = any(name.lstrip("-").isdecimal() for name in self.names)
         self._of_number = {} if are_numbers else {str(number): name for number, name in enumerate(numbers)}
 
@@ -84,26 +83,20 @@ class Classes:
     def predicted(self, prediction: Prediction) -> int:
         return int(prediction["logits"].argmax())
 
-    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        labels, logits = tf.constant(self.names), outputs["logits"]
-        return {
-            "label": tf.gather(labels, tf.argmax(logits, -1)),
-            "probabilities": tf.cast(probabilities(logits), tf.float32),
-            "labels": tf.tile(labels[tf.newaxis], [tf.shape(logits)[0], 1]),
-        }
-
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        shares = probabilities(np.reshape([one["logits"] for one in predictions], [-1, len(self.names)])).numpy()
-        return [
-            {"label": self.names[self.predicted(one)], "probabilities": dict(zip(self.names, row, strict=True))}
-            for one, row in zip(predictions, shares.tolist(), strict=True)
-        ]
+        logits = np.reshape([prediction["logits"] for prediction in predictions], [-1, len(self.names)])
+        shares = probabilities(logits).numpy().tolist()
+        answers = []
+        for prediction, row in zip(predictions, shares, strict=True):
+            label = self.names[self.predicted(prediction)]
+            answers.append({"label": label, "probabilities": dict(zip(self.names, row, strict=True))})
+        return answers
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return answer["label"]
 
-    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
-        return dict(Counter(map(str, labels)).most_common())
+    def state(self) -> dict[str, Any]:
+        return {"labels": list(self.names)}
 
 
 class Scale:
@@ -112,7 +105,7 @@ class Scale:
     strict: whether a number beyond the ends is an error; not where they are those of the training data.
     """
 
-    key, label, num_classes, num_outputs = "targets", Label("float32"), None, 1
+    key, label, num_classes = "targets", Label("float32"), None
 
     def __init__(self, low: float, high: float, strict: bool = True) -> None:
         if not low < high:
@@ -145,46 +138,117 @@ class Scale:
     def predicted(self, prediction: Prediction) -> float:
         return float(prediction["value"])
 
-    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"value": outputs["value"]}
-
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [{"label": self.predicted(one)} for one in predictions]
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"
 
-    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
-        values = np.percentile(np.array(labels, float), [0, 50, 100])
-        return dict(zip(("lowest", "median", "highest"), map(float, values), strict=True))
+    def state(self) -> dict[str, Any]:
+        return {"range": [self.low, self.high]}
 
 
 Target = Classes | Scale
 
 
-_LEAST = 1e-12
+def no_label(value: Any) -> bool:
+    """Tells whether a label of a test file says that there is none, where -1 does so, too."""
+    return is_no_label(value) or value in (-1, "-1")
 
 
-def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
-    """Texts -> what the teacher said of them, as heads.TEACHER holds it. Raises UserError: no such file, lines that are
-    no outputs, other labels than the student's."""
-    path = predictions_file(folder, task, "train")
-    if not path.is_file():
-        raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
-    outputs = {}
-    for number, row in read_json_lines(path, "distill_from"):
-        where = f"{path}, line {number}"
-        texts = tuple(row[name] for name in ("text", "text1", "text2") if name in row)
-        try:
-            if not isinstance(target, Classes):
-                outputs[texts] = np.array([target.encoded(float(row["label"]))], np.float32)
-                continue
-            found = row["probabilities"]
-            same = set(found) == set(target.names)
-            logs = [np.log(max(found[name], _LEAST)) for name in target.names if same]
-        except (KeyError, TypeError, ValueError):
-            raise UserError(f"{where}: these are no outputs of a fine-tuned model") from None
-        if not same:
-            raise UserError(f"{where}: the teacher's labels are {', '.join(found)}, not {', '.join(target.names)}")
-        outputs[texts] = np.array(logs, np.float32)
-    return outputs
+def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
+    """The rows that have a label, after a word on the others.
+
+    Raises:
+      UserError: none has one, or it is not clear whether -1 is one.
+    """
+    if settings.label is None:
+        return rows
+    labels = {label_text(row.label) for row in rows} - {None}
+    named = settings.labels or (("-",) if "+" in labels else ())  # as + and - may be classes
+    others = {label for label in labels if not is_no_label(label)} - {"-1"}
+    are_counted = len(others) > 1 and others == set(map(str, range(len(others))))
+    may_mean_none = "-1" in labels and settings.value_range is None and "-1" not in named
+    minus_one_is_none = may_mean_none and bool(named or are_counted)
+    if minus_one_is_none and are_counted and len(others) == 2 and not named:
+        raise UserError(
+            f"{task}: the label -1 beside 0 and 1 is a class or means none: name the labels in the "
+            'description, "labels": ["-1", "0", "1"], or leave these rows out'
+        )
+
+    def has_label(row: TextExample) -> bool:
+        text = label_text(row.label)
+        if text in named:
+            return True
+        return not is_no_label(row.label) and not (minus_one_is_none and text == "-1")
+
+    kept = [row for row in rows if has_label(row)]
+    if rows and not kept:
+        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
+    if len(kept) < len(rows):
+        first = next(row for row in rows if not has_label(row))
+        say(
+            f"WARNING: {task}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
+            f"no label; the first: {first.where}, {shown(first.label)}"
+        )
+    return kept
+
+
+def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -> Classes:
+    """The classes that the training data of a task have, in their alphabetical order. Raises UserError."""
+    names = set()
+    for row in rows:
+        name = label_text(row.label)
+        if not name:
+            raise UserError(f"{row.where}: a label is needed, got {shown(row.label)}")
+        names.add(name)
+    if len(names) < 2:
+        raise UserError(f"{task}: the training data has one label only: {', '.join(names)}")
+    alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
+    if alike:
+        say(f"WARNING: {task}: labels that differ in case alone are different classes: {shown(alike[0])}")
+    if any("." in name for name in names) and all(map(_NUMBER.fullmatch, names)):
+        say(
+            f"WARNING: {task}: each of {len(names)} numbers is a class of its own: "
+            "where their size counts, give --task-type regression"
+        )
+    return checked_classes(Classes(sorted(names)), task, metrics)
+
+
+def checked_classes(classes: Classes, task: str, metrics: Sequence[str]) -> Classes:
+    """The classes. Raises UserError where a metric of the task is for two."""
+    if "f1" in metrics and len(classes.names) > 2:
+        raise UserError(f"{task}: the metric f1 is for two labels, there are {len(classes.names)}: choose macro_f1")
+    return classes
+
+
+def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
+    """The scale of a regression's training data: an infinite end is their least or greatest label. Raises UserError."""
+    any_number = Scale(*value_range)
+    values = [any_number.checked(row.label, row.where) for row in rows]
+    low, high = value_range
+    low = min(values) if math.isinf(low) else low
+    high = max(values) if math.isinf(high) else high
+    if low >= high:
+        raise UserError(f"{task}: the training data has one label only: {low:g}")
+    return Scale(low, high, strict=False)
+
+
+def check_same(target: Target, saved: Target, task: str) -> None:
+    """Raises UserError if the labels of the data are not those that a model was trained on."""
+    if isinstance(target, Classes) and isinstance(saved, Classes):
+        check_same_names(target.names, saved.names, task)
+    if not isinstance(target, Scale) or not isinstance(saved, Scale):
+        return
+    if (target.low, target.high) != (saved.low, saved.high):
+        raise UserError(
+            f"{task}: the model was trained on labels from {saved.low:g} to {saved.high:g}, they are now from "
+            f"{target.low:g} to {target.high:g}: give the task's min and max, or train it again"
+        )
+
+
+def check_same_names(names: Sequence[str], saved: Sequence[str], task: str) -> None:
+    """Raises UserError if the names of the data's labels are not those that a model was trained on."""
+    if list(names) != list(saved):
+        before, now = ", ".join(saved), ", ".join(names)
+        raise UserError(f"{task}: the model was trained on the labels {before}, but the data has {now}")

@@ -1,12 +1,13 @@
-"""One or two texts to a class or a number: what GLUE's tasks and tasks of one's own have in common.
+"""One or two texts to a class or a number: GLUE's tasks, most of SuperGLUE's, and tasks of one's own.
 
-table --util.tables--> TextExample --Target--> TextExample --packing--> Features
+    table --text_files--> TextExample --encode--> [CLS] a [SEP] or [CLS] a [SEP] b [SEP] --ClassificationHead--> logits
+
+What a label means, one of several classes or a number on a scale, is a `Target` (targets). Of tasks that ask about two
+parts of the texts (WiC, WSC) the head reads the states of these parts beside that of [CLS].
 """
 
 import dataclasses
-import itertools
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,32 +18,33 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.exports import GraphTokenizer, Predict, Signature, strings
-from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
-from electra_tf2.finetune.tasks.heads import TEACHER, ClassificationHead, Head
-from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, is_no_label, label_text, read_outputs
+from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
+from electra_tf2.finetune.tasks import targets
+from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
+from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.spans import READERS
+from electra_tf2.finetune.tasks.targets import Classes, Scale, Target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
+from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress
 from electra_tf2.util.reading import parse_json
-from electra_tf2.util.tables import Table, names_of
+from electra_tf2.util.tables import names_of
 
-FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
+NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time
-_NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
-    takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
+    target: Target | None
 
     def __init__(
         self,
@@ -50,58 +52,34 @@ class TextTask(Task):
         config: FinetuningConfig,
         tokenizer: WordpieceTokenizer,
         settings: TextSettings = TextSettings(),
-        **own: Any,
+        **files: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, **own)
-        self.settings, self.primary_metric = settings, settings.metrics[0]
-        if settings.value_range is not None:
-            self.predicts = "value"
-        self.evaluation_splits = settings.evaluation_splits + tuple(filter(self.exists, settings.optional_splits))
-        self.test_splits = settings.test_splits + tuple(filter(self.exists, settings.optional_test_splits))
+        super().__init__(name, config, tokenizer, **files)
+        self.settings = settings
+        self.primary_metric = settings.metrics[0]
+        self.evaluation_splits = settings.evaluation_splits + tuple(filter(self.files.exists, settings.optional_splits))
+        self.test_splits = settings.test_splits + tuple(filter(self.files.exists, settings.optional_test_splits))
         if config.few_shot:
-            self.selection_splits = (FEW_SHOT_DEV,)
-            self.evaluation_splits = self.selection_splits + self.evaluation_splits
-        self._target: Target | None = None
-        if settings.value_range is not None and not (settings.range_of_data and np.isinf(settings.value_range).any()):
-            self._target = Scale(*settings.value_range)
-        elif settings.labels is not None:
-            self._target = self._classes(settings.labels, settings.numbers or ())
-        self._rows_of: dict[str, list[TextExample]] = {}
+            self.evaluation_splits = (FEW_SHOT_DEV, *self.evaluation_splits)
+        if not settings.spans:  # which no plain text says
+            self.text_keys = (tuple(names_of(column)[0] for column in settings.texts),)
+        self.target = self._named_target()
+
+    def _named_target(self) -> Target | None:
+        """What the task's settings say that labels mean; None where the training data have to."""
+        settings = self.settings
+        if settings.value_range is not None:
+            ends_are_known = not any(map(math.isinf, settings.value_range))
+            return Scale(*settings.value_range) if ends_are_known or not settings.range_of_data else None
+        if settings.labels is not None:
+            return targets.checked_classes(
+                Classes(settings.labels, settings.numbers or ()), self.name, settings.metrics
+            )
+        return None
 
     @property
-    def target(self) -> Target:
-        """Target that is learned; labels that the task does not name are those of the training data, sorted, and so are
-        the ends of a scale."""
-        if self._target is None and self.settings.value_range is not None:
-            any_number = Scale(*self.settings.value_range)
-            values = [any_number.checked(row.label, row.where) for row in self._rows("train")]
-            ends = zip(self.settings.value_range, (min(values), max(values)), strict=True)
-            low, high = (of_data if math.isinf(end) else end for end, of_data in ends)
-            if low >= high:
-                raise UserError(f"{self.name}: the training data has one label only: {low:g}")
-            self._target = Scale(low, high, strict=False)
-        if self._target is None:
-            names = set()
-            for row in self._rows("train"):
-                name = label_text(row.label)
-                if not name:
-                    raise UserError(f"{row.where}: a label is needed, got {shown(row.label)}")
-                names.add(name)
-            if len(names) < 2:
-                raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
-            if alike := [name for name in sorted(names) if name.lower() != name and name.lower() in names]:
-                say(f"WARNING: {self.name}: labels that differ in case alone are different classes: {shown(alike[0])}")
-            if any("." in name for name in names) and all(map(_NUMBER.fullmatch, names)):
-                say(
-                    f"WARNING: {self.name}: each of {len(names)} numbers is a class of its own: "
-                    "where their size counts, give --task-type regression"
-                )
-            self._target = self._classes(sorted(names))
-        return self._target
-
-    @property
-    def num_texts(self) -> int:  # type: ignore[override]
-        return len(self.settings.texts)
+    def is_regression(self) -> bool:
+        return self.settings.value_range is not None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -109,161 +87,109 @@ class TextTask(Task):
         assert isinstance(self.target, Classes)
         return self.target.names
 
-    @property
-    def is_regression(self) -> bool:
-        return self.settings.value_range is not None
+    # Files to examples.
 
-    @property
-    def averages_orders(self) -> bool:
-        """Tells whether an answer is the mean of those to both orders of the texts."""
-        return self.settings.scored_in_both_orders and self.config.average_orders
+    def read(self, split: str) -> list[TextExample]:
+        settings = self.settings
+        tolerated = 1 if self.config.compat == "original" else TOLERATED  # it passes over what it cannot read
+        if split in self.files.submission:
+            # The server counts lines: none may be passed over, and labels are its own.
+            settings = dataclasses.replace(settings, label=None)
+            tolerated = 0
+        is_test = split in self.test_splits
+        rows: list[TextExample] = []
+        for path in self.files.paths(split):
+            rows += read_texts(path, settings, tolerated, is_test, self._with_spans)
+        if not is_test:
+            rows = targets.labelled_rows(rows, self.name, self.settings)
+        if self.target is None and split == "train":
+            self.target = self._target_of(rows)
+        labels = self._checked_labels(rows, is_test, split)
+        return [row._replace(label=label) for row, label in zip(rows, labels, strict=True)]
 
-    @property
-    def labels(self) -> dict[str, Label]:
-        own = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
-        return own | {TEACHER: Label("float32", size=self.target.num_outputs)} if self.config.distill_from else own
+    def _target_of(self, rows: Sequence[TextExample]) -> Target:
+        """What labels mean by the training data."""
+        if self.settings.value_range is not None:
+            return targets.scale_of(rows, self.name, self.settings.value_range)
+        return targets.classes_of(rows, self.name, self.settings.metrics)
 
-    # Files to features.
-
-    def files(self, split: str) -> list[Path]:
-        """The split's file, and for training a teacher's outputs."""
-        found = super().files("train" if split == FEW_SHOT_DEV else split)
-        if split == "train" and self.config.distill_from:
-            found.append(predictions_file(self.config.distill_from, self.name, "train"))
-        return found
-
-    def _rows(self, split: str) -> list[TextExample]:
-        """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
-        if split not in self._rows_of:
-            self._rows_of[split] = self._read_rows(split)
-        return self._rows_of[split]
-
-    def _read_rows(self, split: str) -> list[TextExample]:
-        only, settings = "", self.settings
-        if settings.only and sum(self.path(split).name in names for names in self._names.values()) > 1:
-            only = settings.only[1].get(split, "")
-        test, tolerated = split in self.test_splits, 1 if self.config.compat == "original" else TOLERATED
-        if split in self.submission:  # whose server counts the lines, so that none may be passed over
-            settings, tolerated = dataclasses.replace(settings, label=None), 0
-        read = (read_texts(path, settings, only, tolerated, test, self.completed) for path in self.paths(split))
-        rows = list(itertools.chain.from_iterable(read))
-        return rows if test else self._with_labels(rows)
-
-    def completed(self, example: TextExample, row: dict[str, Any]) -> TextExample:
-        """The example of a row with what else the task wants of that. Raises UserError."""
-        del row
-        return example
-
-    def _with_labels(self, rows: list[TextExample]) -> list[TextExample]:
-        """The rows that have a label, after a word on the others. Raises UserError where it is not clear whether -1 is
-        one."""
-        if self.settings.label is None:
-            return rows
-        found = {label_text(row.label) for row in rows} - {None}
-        named = self.settings.labels or (("-",) if "+" in found else ())
-        others = {label for label in found if not is_no_label(label)} - {"-1"}
-        counted = len(others) > 1 and others == set(map(str, range(len(others))))
-        minus_one = "-1" in found and not self.is_regression and "-1" not in named and bool(named or counted)
-        if minus_one and counted and len(others) == 2 and not named:
-            raise UserError(
-                f"{self.name}: the label -1 beside 0 and 1 is a class or means none: name the labels in the "
-                'description, "labels": ["-1", "0", "1"], or leave these rows out'
-            )
-
-        def has_label(label: Any) -> bool:
-            text = label_text(label)
-            return text in named or not (is_no_label(label) or (minus_one and text == "-1"))
-
-        kept = [row for row in rows if has_label(row.label)]
-        if len(kept) < len(rows):
-            first = next(row for row in rows if not has_label(row.label))
-            say(
-                f"WARNING: {self.name}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
-                f"no label; the first: {first.where}, {shown(first.label)}"
-            )
-        if rows and not kept:
-            raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
-        return kept
-
-    def _classes(self, names: Sequence[str], numbers: Sequence[str] = ()) -> Classes:
-        if "f1" in self.settings.metrics and len(names) > 2:
-            raise UserError(f"{self.name}: the metric f1 is for two labels, there are {len(names)}: choose macro_f1")
-        return Classes(names, numbers)
-
-    def read_examples(self, split: str) -> list[TextExample]:
-        """All examples of a split; a task whose files are of another kind overrides this."""
-        file = self.file_of(split)
-        rows = zip(self._rows(file), self._labels_of(file), strict=True)
-        examples = [row._replace(label=label) for row, label in rows]
-        class_of = (lambda example: None) if self.is_regression else (lambda example: example.label)
-        return self.part_of(split, examples, lambda example: same_text(*example.texts), class_of)
-
-    def examples(self, split: str) -> list[TextExample]:
-        """The examples of a split that are used: the share or the few of the training data that are asked for."""
-        few = self.config.few_shot and split in ("train", FEW_SHOT_DEV)
-        examples = self.read_examples("train" if few else split)
-        if split == "train" and self.config.train_share < 1:
-            examples = [examples[i] for i in self.share(len(examples))]
-        if few:
-            train, dev = few_shot_split(self.groups(examples), self.config.few_shot, self.config.few_shot_seed)
-            examples = [examples[i] for i in (train if split == "train" else dev)]
-        return examples
-
-    def _labels_of(self, split: str) -> Sequence[str | float | None]:
-        """The checked labels of a split's file; those of a test file may be missing, or something else."""
-        rows = self._rows(split)
-        if split in self.test_splits and all(is_no_label(row.label) or row.label in (-1, "-1") for row in rows):
+    def _checked_labels(self, rows: Sequence[TextExample], is_test: bool, split: str) -> Sequence[str | float | None]:
+        """The labels of a file's rows; those of a test file may be missing, or something else."""
+        if is_test and all(targets.no_label(row.label) for row in rows):
             return [None] * len(rows)
+        assert self.target is not None
         try:
             return [self.target.checked(row.label, row.where) for row in rows]
         except UserError as error:
-            if split not in self.test_splits:
+            if not is_test:
                 raise
             print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
             return [None] * len(rows)
 
-    def groups(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """int64 [examples]: the label's number; for regression 0 and 1, the halves of the scale."""
-        return np.array([self.target.group(example.label or 0.0) for example in examples], np.int64)
-
-    def load(self, split: str) -> Split:
-        examples = self.examples(split)
-        if split == "train" and self.settings.double_unordered and self.config.double_unordered:
-            examples += [_turned(example) for example in examples]
-        found, teacher = self.split_of(examples, split), self.config.distill_from
-        if split != "train" or not teacher:
-            return found
-        outputs = read_outputs(teacher, self.name, self.target)
-        for example, feature in zip(found.examples, found.features, strict=True):
-            if example.texts not in outputs:
+    def _with_spans(self, example: TextExample, row: dict[str, Any]) -> TextExample:
+        """The example of a row with the parts of its texts that are asked about, where the task has such."""
+        if not self.settings.spans:
+            return example
+        spans = READERS[self.settings.spans](row, example.where)
+        for text, start, end in spans:
+            size = len(example.texts[text])
+            if end > size:
                 raise UserError(
-                    f"distill_from: {teacher} says nothing of {shown(example.texts)}: fine-tune the teacher on the "
-                    "same data, with write_distill_outputs"
+                    f"{example.where}: characters {start} to {end} are beyond the text of {size} characters"
                 )
-            feature.labels[TEACHER] = outputs[example.texts]
-        return found
-
-    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
-        labelled = all(example.label is not None for example in examples)
-        if split == "train" or not self.averages_orders:
-            return Split(examples, self.features(examples), labelled=labelled)
-        both = [turned for example in examples for turned in (example, _turned(example))]
-        return Split(examples, self.features(both), [2] * len(examples), labelled)
+        return example._replace(spans=spans)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         example = example_of(row, dataclasses.replace(self.settings, label=None), where)
         if not all(text.strip() for text in example.texts):
             raise EmptyText(f"{where}: an empty sentence")
-        return self.completed(example, row)
+        return self._with_spans(example, row)
 
-    def features(self, examples: Sequence[TextExample]) -> list[Features]:
-        """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
+    # Examples to features.
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        labels = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
+        if self.settings.spans:
+            mark = Label("int32", per_token=True, is_input=True)
+            labels |= {span_label(number): mark for number in range(NUM_SPANS)}
+        return labels
+
+    def encode(self, examples: Sequence[TextExample], split: str) -> Split:
+        """One input an example; for training both orders of the texts where the order means nothing."""
+        if split == "train" and self.settings.double_unordered and self.config.double_unordered:
+            examples = [*examples, *(example._replace(texts=example.texts[::-1]) for example in examples)]
+        labelled = all(example.label is not None for example in examples)
+        features = self._marked(examples) if self.settings.spans else self._packed(examples)
+        return Split(examples, features, labelled=labelled)
+
+    def _packed(self, examples: Sequence[TextExample]) -> list[Features]:
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
         pieces = iter(self.pieces([text for example in examples for text in example.texts]))
         features = []
         for example in examples:
             texts = [next(pieces) for _ in example.texts]
             row = pack(texts, self.tokenizer.special, self.config.max_seq_length)
-            features.append(Features(row.input_ids, row.segment_ids, self._label_values(example), row.cut))
+            features.append(Features(row.input_ids, row.segment_ids, self.label_values(example), row.cut))
+        return features
+
+    def _marked(self, examples: Sequence[TextExample]) -> list[Features]:
+        """The same with marks of the parts; a piece is of a part if it holds one of its characters."""
+        special = self.tokenizer.special
+        length = self.config.max_seq_length
+        located = iter(self.tokenizer.located([undivided(text) for example in examples for text in example.texts]))
+        features = []
+        for example in examples:
+            texts = [next(located) for _ in example.texts]
+            row = pack([text.ids for text in texts], special, length)
+            labels = self.label_values(example)
+            for number, span in enumerate(example.spans):
+                marks = [np.zeros(len(text.ids), np.int32) for text in texts]
+                starts, ends = texts[span.text].spans.T
+                marks[span.text][(starts < span.end) & (span.start < ends)] = 1
+                # Packed as the ids are, with 0 for [CLS] and [SEP].
+                labels[span_label(number)] = pack(marks, special._replace(cls=0, sep=0), length).input_ids
+            features.append(Features(row.input_ids, row.segment_ids, labels, row.cut))
         return features
 
     def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -275,31 +201,26 @@ class TextTask(Task):
                 progress.update(len(pieces))
         return pieces
 
-    def _label_values(self, example: TextExample) -> dict[str, Any]:
-        own: dict[str, Any] = {self.target.key: self.target.encoded(example.label)}
-        return own | {TEACHER: np.zeros(self.target.num_outputs)} if self.config.distill_from else own
+    def label_values(self, example: TextExample) -> dict[str, Any]:
+        """The label as the head learns it."""
+        assert self.target is not None
+        return {self.target.key: self.target.encoded(example.label)}
 
-    @property
-    def text_keys(self) -> Sequence[tuple[str, ...]]:  # type: ignore[override]
-        return (tuple(names_of(column)[0] for column in self.settings.texts),)
-
-    def opened(self, path: str | Path, what: str, content: str | None = None) -> Table:
-        return open_texts(Path(path), self.settings, content, what, of_line=self.row_of_line)
-
-    def located(self, table: Table) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        places = tables.place(table, self.settings.texts)
-        if places is None:
-            return lambda row: row
-        keys = [names_of(column)[0] for column in self.settings.texts]
-        return lambda row: row | {key: row[name] for key, name in zip(keys, places, strict=True)}
-
-    # Outputs.
+    # The head.
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
-        scope, hidden_size = self.scope, encoder.architecture.hidden_size
+        assert self.target is not None
         value = self.target.value if isinstance(self.target, Scale) else tf.identity
-        settings = self.config, seed, self.class_weights(), value
-        return ClassificationHead(scope, hidden_size, self.target.num_classes, *settings)
+        return ClassificationHead(
+            self.scope,
+            encoder.architecture.hidden_size,
+            self.target.num_classes,
+            self.config,
+            seed,
+            weights=self.class_weights(),
+            value=value,
+            spans=NUM_SPANS if self.settings.spans else 0,
+        )
 
     def class_weights(self) -> list[float] | None:
         """Weights of the classes' losses in training, in their order; None where all examples count alike.
@@ -309,91 +230,64 @@ class TextTask(Task):
         given = self.config.class_weights
         if given == "none" or not self.config.do_train:
             return None
+        names = self.label_names
         if given == "balanced":
-            counts = np.bincount(self.groups(self.examples("train")), minlength=len(self.label_names))
+            numbers = [names.index(example.label) for example in self.training]
+            counts = np.bincount(numbers, minlength=len(names))
             return [float(counts.sum() / (len(counts) * max(count, 1))) for count in counts]
         weights = parse_json(given, "class_weights") if given.lstrip().startswith("{") else None
         if weights is None:
             raise UserError(f"class_weights must be none, balanced or a JSON object of labels, got {shown(given)}")
+        assert self.target is not None
         for label, weight in weights.items():
             self.target.checked(label, "class_weights")
             if type(weight) not in (int, float) or weight < 0:
                 raise UserError(f"class_weights: {label} must be a number from 0 on, got {shown(weight)}")
-        return [float(weights.get(label, 1.0)) for label in self.label_names]
+        return [float(weights.get(label, 1.0)) for label in names]
 
-    def samples(self, texts: Sequence[tuple[str, str]]) -> Split:
-        return self.split_of([TextExample(pair[: self.num_texts], None) for pair in texts], "new")
-
-    def signature(self, tokenizer: GraphTokenizer, predict: Predict) -> Signature:
-        """string [B], or twice -> label string [B] and probabilities [B, C] of `labels`, or value float32 [B]."""
-        names = ("text", "text_pair")[: self.num_texts]
-
-        def answer(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            given = [texts[name] for name in names]
-            found = predict(tokenizer.rows(*given))
-            if self.averages_orders:
-                other = predict(tokenizer.rows(*reversed(given)))
-                found = {name: (value + other[name]) / 2 for name, value in found.items()}
-            return self.target.served(found)
-
-        return Signature(strings(*names), answer, lambda example: dict(zip(names, example.texts, strict=True)))
-
-    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        answers = self.answers(split, predictions)
-        return [{"value": answer["label"]} for answer in answers] if self.is_regression else answers
-
-    def averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
-        """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
-        if split.counts is None:
-            return split, list(predictions)
-        averaged = []
-        for own in split.by_example(predictions):
-            means = {name: np.mean([one[name] for one in own], axis=0) for name in own[0]}
-            averaged.append(self.mean_prediction(means))
-        first = [features[0] for features in split.by_example(split.features)]
-        return Split(split.examples, first, labelled=split.labelled), averaged
-
-    def mean_prediction(self, means: Prediction) -> Prediction:
-        """The prediction that the means of some predictions amount to."""
-        return means
+    # Scores and answers.
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        split, predictions = self.averaged(split, predictions)
-        labels = np.array([feature.labels[self.target.key] for feature in split.features])
+        assert self.target is not None
+        labels = np.array([self.target.encoded(example.label) for example in split.examples])
         predicted = np.array([self.target.predicted(prediction) for prediction in predictions])
         return measured(self.settings.metrics, labels, predicted, self.target.num_classes)
 
-    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
-        return [answer["label"] for answer in self.answers(split, predictions)]
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        assert self.target is not None
+        return self.target.answers(predictions)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows = []
         for example in split.examples:
             names = ["text"] if len(example.texts) == 1 else ["text1", "text2"]
-            gold = {"gold": example.label} if split.labelled else {}
-            rows.append(dict(zip(names, example.texts, strict=True)) | gold)
+            row: dict[str, Any] = dict(zip(names, example.texts, strict=True))
+            if split.labelled:
+                row["gold"] = example.label
+            rows.append(row)
         return rows
 
-    def balance(self, split: Split) -> dict[str, float]:
-        return self.target.balance([example.label for example in split.examples])
+    def golds(self, examples: Sequence[TextExample]) -> list[Any]:
+        return [example.label for example in examples]
 
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
             return {}
+        assert self.target is not None
         labels = np.array([self.target.encoded(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
         return measured(self.settings.metrics, labels, constant, self.target.num_classes)
 
-    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return self.target.answers(self.averaged(split, predictions)[1])
-
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
-        if name not in self.submission:
+        if name not in self.files.submission:
             return []
-        found = (self.target.submitted(answer) for answer in self.answers(split, predictions))
-        labels = [self.settings.submitted_labels.get(label, label) for label in found]
-        path = folder / self.submission[name]
+        assert self.target is not None
+        labels = []
+        for answer in self.answers(split, predictions):
+            label = self.target.submitted(answer)
+            labels.append(self.settings.submitted_labels.get(label, label))
+        path = folder / self.files.submission[name]
         if path.suffix == ".jsonl":
             ids = [number if example.id is None else example.id for number, example in enumerate(split.examples)]
             write_json_lines(path, ({"idx": i, "label": label} for i, label in zip(ids, labels, strict=True)))
@@ -403,53 +297,84 @@ class TextTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        if isinstance(self.target, Scale):
-            return {"range": [self.target.low, self.target.high]} if self.settings.range_of_data else {}
-        return {"labels": list(self.label_names)}
+        assert self.target is not None
+        # A scale that the task's settings say need not be saved.
+        return self.target.state() if isinstance(self.target, Classes) or self.settings.range_of_data else {}
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        adopts = self._target is None and not self.config.do_train
+        target: Target
         if not self.is_regression:
             names = tuple(saved.get("labels", ()))
-            if adopts:
-                self._target = self._classes(names)
-            self.check_names(self.label_names, names)
+            target = targets.checked_classes(Classes(names), self.name, self.settings.metrics)
         elif self.settings.range_of_data:
-            low, high = map(float, saved.get("range", (0.0, 1.0)))  # that of runs which did not save theirs
-            if adopts:
-                self._target = Scale(low, high, strict=False)
-            assert isinstance(self.target, Scale)
-            if (low, high) != (self.target.low, self.target.high):
-                raise UserError(
-                    f"{self.name}: the model was trained on labels from {low:g} to {high:g}, they are now from "
-                    f"{self.target.low:g} to {self.target.high:g}: give the task's min and max, or train it again"
-                )
+            low, high = map(float, saved["range"])
+            target = Scale(low, high, strict=False)
+        else:
+            return
+        if self.target is None:
+            self.target = target
+        targets.check_same(self.target, target, self.name)
 
 
-def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
-    """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
+def span_label(number: int) -> str:
+    """Name of the label that marks the tokens of a part of the texts."""
+    return f"span_{number + 1}"
+
+
+class ClassificationHead(Head):
+    """Classes of a softmax, or a number with squared error (ELECTRA, section 3.1).
+
+    With `spans` it reads the mean state of each marked part beside that of the text, zeros for one that was cut off, as
+    the baselines of SuperGLUE classify the two words of WiC and the two mentions of WSC (Wang et al. 2019, 4.1).
 
     Args:
-      groups: int64 [examples], the label's number of each.
-      size: K, examples of each label in either split.
-
-    Raises:
-      UserError: a label has fewer than 2 K examples.
+      num_classes: None for regression.
+      config: `classifier_pooling`: "mean" reads the mean of all tokens' states for [CLS]'s.
+      weights: of the classes' losses in training; None: all 1.
+      value: of what is learned of a number, on the task's scale.
     """
-    order = np.random.default_rng(seed).permutation(len(groups))
-    train, dev = [], []
-    for group in np.unique(groups):
-        members = [int(i) for i in order if groups[i] == group]
-        if len(members) < 2 * size:
-            raise UserError(
-                f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
-                f"checkpoint; one has {len(members)}"
-            )
-        train += members[:size]
-        dev += members[size : 2 * size]
-    return train, dev
 
+    def __init__(
+        self,
+        scope: str,
+        hidden_size: int,
+        num_classes: int | None,
+        config: FinetuningConfig,
+        seed: int,
+        weights: Sequence[float] | None = None,
+        value: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+        spans: int = 0,
+    ) -> None:
+        super().__init__(scope, seed)
+        self.num_classes = num_classes
+        self.pooling = config.classifier_pooling
+        self.class_weights = weights
+        self.value = value
+        self.spans = spans
+        width = (1 + spans) * hidden_size
+        last = "spans" if spans else "dense"
+        self.classifier = Classifier(scope, width, num_classes or 1, config, seed, last)
 
-def _turned(example: TextExample) -> TextExample:
-    """The texts in the other order."""
-    return example._replace(texts=example.texts[::-1])
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, outputs]."""
+        states = [text_state(inputs.sequence, inputs.input_mask, self.pooling)]
+        for number in range(self.spans):
+            states.append(mean_state(inputs.sequence, inputs.labels[span_label(number)]))
+        return self.classifier(tf.concat(states, -1), seeds)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`; int32 [B, L] `span_1`, `span_2`, 1 at the tokens of
+        a part.
+
+        Predictions: float32 `logits` [B, C], or `value` [B].
+        """
+        logits = self.logits(inputs, seeds)
+        if self.num_classes is None:
+            numbers = tf.squeeze(logits, -1)
+            losses = tf.square(numbers - inputs.labels["targets"])
+            return HeadOutput(losses, {} if training else {"value": self.value(numbers)})
+        label_ids = inputs.labels["label_ids"]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(label_ids, logits)
+        if training and self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights, tf.float32), label_ids)
+        return HeadOutput(losses, {} if training else {"logits": logits})

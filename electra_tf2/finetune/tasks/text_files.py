@@ -1,4 +1,4 @@
-"""Tables of one or two texts and a label: GLUE's files as they are distributed, SICK's, those of `datasets`, one's own.
+"""Tables of one or two texts and a label: GLUE's files as they are distributed, those of `datasets`, one's own.
 
 Lines that cannot be used are refused with file and line. A few in a thousand are passed over with a warning instead,
 since GLUE's own files (QQP) hold such lines.
@@ -56,7 +56,6 @@ def open_texts(path: Path, settings: TextSettings, content: str | None = None, w
 def read_texts(
     path: Path,
     settings: TextSettings,
-    only: str = "",
     tolerated: float = TOLERATED,
     label_optional: bool = False,
     completed: Callable[[TextExample, dict[str, Any]], TextExample] = lambda example, row: example,
@@ -64,7 +63,6 @@ def read_texts(
     """The rows of a file.
 
     Args:
-      only: value of the settings' column `only` in the rows that count; "": all do.
       tolerated: share of unusable lines that are passed over with a warning. 0 or 1: none, or all as the original
         does. Between them, rows with an empty text are left out and counted; at 0 and 1 they stay.
       label_optional: where there is no label column, labels are None.
@@ -77,17 +75,12 @@ def read_texts(
     label = () if settings.label is None else (settings.label,)
     needed, optional = (settings.texts, label) if label_optional else ((*settings.texts, *label), ())
     places = tables.place(table, needed, optional)
-    of_split = settings.only if only else None
-    if of_split:
-        tables.place(table, of_split[:1])  # which says if it is not there
     problems: list[str] = []
     rows: list[TextExample] = []
     without_text: list[str] = []
     lines = 0
     for line, values, problem in table.rows:
         lines += 1
-        if of_split and not problem and values.get(of_split[0]) != only:
-            continue
         where = table.where(line)
         try:
             if problem:

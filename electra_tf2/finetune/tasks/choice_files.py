@@ -1,0 +1,282 @@
+"""Questions with candidates as benchmarks distribute and score them: COPA, MultiRC, ReCoRD and RACE.
+
+    an object of a file --Form.items--> Items --(a model's probabilities)--> scores, answers, the server's lines
+
+COPA, MultiRC and ReCoRD are SuperGLUE's (Wang et al. 2019, table 1). RACE (Lai et al. 2017), questions of school
+examinations with four answers each, is distributed as {train,dev,test}/{middle,high}/*.txt of a JSON object each:
+`article`, `questions`, `options`, `answers`. JSON lines of such objects, or with one `question`, `options` and `answer`
+each, are read too; `example_id` may stand for `id`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from electra_tf2.finetune.tasks.qa_answers import answered_scores
+from electra_tf2.settings.metrics import accuracy, f1, with_average
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import field
+
+
+class Item(NamedTuple):
+    """A question.
+
+    candidates: the two texts of each candidate's input.
+    names: what each candidate is called in answers.
+    right: the numbers of those that are right; None: unknown.
+    id: within the object. gold: texts that are right, where the candidates' names are compared with them. level: of the
+    school, of RACE.
+    shares: float64 [candidates], the probability of each to be right, once a model has said so.
+    """
+
+    candidates: tuple[tuple[str, str], ...]
+    names: tuple[Any, ...]
+    right: tuple[int, ...] | None
+    id: Any = None
+    gold: tuple[str, ...] = ()
+    level: str = ""
+    shares: np.ndarray = np.zeros(0)
+
+    @property
+    def is_right(self) -> np.ndarray:
+        """bool [candidates]."""
+        return np.isin(np.arange(len(self.candidates)), self.right or ())
+
+    @property
+    def best(self) -> int:
+        """Number of the likeliest candidate."""
+        return int(self.shares.argmax())
+
+    @property
+    def answer(self) -> Any:
+        """Name of the likeliest candidate."""
+        return self.names[self.best]
+
+
+class Passage(NamedTuple):
+    """An object of a file: questions about the same text; answered by one object."""
+
+    id: Any
+    items: tuple[Item, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.items[0].candidates[0][0],)
+
+
+class Form(NamedTuple):
+    """A benchmark's form of questions with candidates.
+
+    choices: number of the candidates, of which exactly one is right; 1: any number, each judged by itself.
+    primary_metric: of `scores`.
+    items: the questions of an object of a file and, where the flag asks for labels, which candidates are right; raises
+      UserError that says what is wrong, the caller says where.
+    scores: of all items, in percent.
+    answer: an item's answer as JSON.
+    submitted: the server's lines for an object's id and its items.
+    """
+
+    choices: int
+    primary_metric: str
+    items: Callable[[dict[str, Any], bool], list[Item]]
+    scores: Callable[[Sequence[Item]], dict[str, float]]
+    answer: Callable[[Item], dict[str, Any]]
+    submitted: Callable[[Any, Sequence[Item]], list[dict[str, Any]]]
+
+
+def likeliest_scores(items: Sequence[Item]) -> dict[str, float]:
+    """The share of the questions whose likeliest candidate is right."""
+    right = np.array([item.right[0] if item.right else -1 for item in items])
+    return {"accuracy": accuracy(right, np.array([item.best for item in items]))}
+
+
+def likeliest_answer(item: Item) -> dict[str, Any]:
+    names = map(str, item.names)
+    return {"label": item.answer, "probabilities": dict(zip(names, item.shares.tolist(), strict=True))}
+
+
+def likeliest_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
+    return [{"idx": identity, "label": item.answer} for item in items]
+
+
+# COPA: which of two sentences is the cause or the effect of a premise. Input: premise and question, then a candidate.
+
+_COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}  # worded by us
+
+
+def copa_items(row: dict[str, Any], labelled: bool) -> list[Item]:
+    question = field(row, "question", str)
+    if question not in _COPA_QUESTIONS:
+        raise UserError(f"the question must be cause or effect, got {shown(question)}")
+    first = f"{field(row, 'premise', str)} {_COPA_QUESTIONS[question]}"
+    candidates = tuple((first, field(row, f"choice{choice}", str)) for choice in (1, 2))
+    right = None
+    if labelled or "label" in row:
+        label = field(row, "label", int)
+        if label not in (0, 1):
+            raise UserError(f"the label must be 0 or 1, got {label}")
+        right = (label,)
+    return [Item(candidates, (0, 1), right)]
+
+
+# MultiRC: which of the answers to a question about a paragraph are right, any number of them. Input: the paragraph,
+# then question and answer.
+
+
+def multirc_items(row: dict[str, Any], labelled: bool) -> list[Item]:
+    passage = field(row, "passage", dict)
+    text = field(passage, "text", str)
+    items = []
+    for place, asked in enumerate(field(passage, "questions", list)):
+        question = field(asked, "question", str)
+        answers = field(asked, "answers", list)
+        candidates = tuple((text, f"{question} {field(answer, 'text', str)}") for answer in answers)
+        right = None
+        if labelled or all("label" in answer for answer in answers):
+            labels = [field(answer, "label", int) for answer in answers]
+            if not set(labels) <= {0, 1}:
+                raise UserError(f"labels of answers must be 0 or 1, got {shown(labels)}")
+            right = tuple(int(i) for i in np.flatnonzero(labels))
+        names = tuple(answer.get("idx", i) for i, answer in enumerate(answers))
+        items.append(Item(candidates, names, right, asked.get("idx", place)))
+    return items
+
+
+def multirc_scores(items: Sequence[Item]) -> dict[str, float]:
+    """f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of whose
+    answers are judged rightly; their average."""
+    right = [item.is_right for item in items]
+    judged = [item.shares > 0.5 for item in items]
+    exactly = [float((a == b).all()) for a, b in zip(right, judged, strict=True)]
+    f1a = f1(np.concatenate(right), np.concatenate(judged))
+    return with_average({"f1a": f1a, "exact_match": 100.0 * float(np.mean(exactly))})
+
+
+def multirc_answer(item: Item) -> dict[str, Any]:
+    answers = []
+    for name, share in zip(item.names, item.shares.tolist(), strict=True):
+        answers.append({"idx": name, "label": int(share > 0.5), "probability": share})
+    return {"idx": item.id, "answers": answers}
+
+
+def multirc_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
+    questions = [multirc_answer(item) for item in items]
+    for question in questions:
+        for answer in question["answers"]:
+            del answer["probability"]
+    return [{"idx": identity, "passage": {"questions": questions}}]
+
+
+# ReCoRD: which entity of a news text stands in the place of "@placeholder". Candidates are the different strings that
+# the file marks as entities, each right or wrong by itself; the likeliest one is the answer. Input: the text, then the
+# sentence with the candidate in it.
+
+_PLACEHOLDER = "@placeholder"
+
+
+def record_items(row: dict[str, Any], labelled: bool) -> list[Item]:
+    passage = field(row, "passage", dict)
+    text = field(passage, "text", str)
+    names = _entities(passage, text)
+    plain = text.replace("@highlight", "")
+    items = []
+    for place, asked in enumerate(field(row, "qas", list)):
+        query = field(asked, "query", str)
+        if _PLACEHOLDER not in query:
+            raise UserError(f"a query without {_PLACEHOLDER}: {shown(query)}")
+        right = None
+        gold: tuple[str, ...] = ()
+        if labelled or "answers" in asked:
+            gold = tuple(field(answer, "text", str) for answer in field(asked, "answers", list))
+            if not gold:
+                raise UserError("a query without answers")
+            right = tuple(i for i, name in enumerate(names) if name in gold)
+        candidates = tuple((plain, query.replace(_PLACEHOLDER, name)) for name in names)
+        items.append(Item(candidates, names, right, asked.get("idx", place), gold))
+    return items
+
+
+def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
+    """The different strings that a passage marks as entities, in their order."""
+    names: dict[str, None] = {}
+    for entity in field(passage, "entities", list):
+        start, end = field(entity, "start", int), field(entity, "end", int)
+        if not 0 <= start <= end < len(text):
+            raise UserError(f"an entity from {start} to {end} is not within the text of {len(text)} characters")
+        names[text[start : end + 1]] = None
+    return tuple(names)
+
+
+def record_scores(items: Sequence[Item]) -> dict[str, float]:
+    """F1 and exact match with the nearest answer, and their average."""
+    golds = {str(number): item.gold for number, item in enumerate(items)}
+    chosen = {str(number): str(item.answer) for number, item in enumerate(items)}
+    return with_average(answered_scores(golds, chosen))
+
+
+def record_answer(item: Item) -> dict[str, Any]:
+    return {"idx": item.id} | likeliest_answer(item)
+
+
+def record_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
+    del identity  # the server counts queries
+    return [{"idx": item.id, "label": item.answer} for item in items]
+
+
+# RACE. Input: the article, then the question with an answer in place of its blank, or else behind it.
+
+_LEVELS = ("middle", "high")
+_LETTERS = "ABCD"
+_BLANK = "_"
+
+
+def race_items(row: dict[str, Any], labelled: bool) -> list[Item]:
+    article = field(row, "article", str)
+    if "question" in row:  # one question in place of lists
+        row = row | {"questions": [row["question"]], "options": [row.get("options")]}
+        if "answer" in row:
+            row["answers"] = [row["answer"]]
+    questions, options = field(row, "questions", list), field(row, "options", list)
+    answers = field(row, "answers", list) if labelled or "answers" in row else None
+    if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
+        raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
+    identity = str(row.get("id", row.get("example_id", "")))
+    level = row.get("level") or next((name for name in _LEVELS if identity.startswith(name)), "")
+    items = []
+    for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
+        texts = [question, *choices] if isinstance(choices, list) else [question, None]
+        if not all(isinstance(text, str) for text in texts):
+            raise UserError(f"a question and its options must be texts, got {shown(question)}, {shown(choices)}")
+        right = None
+        if answers is not None:
+            if not isinstance(answers[place], str) or answers[place] not in list(_LETTERS):
+                raise UserError(f"the answer must be one of {', '.join(_LETTERS)}, got {shown(answers[place])}")
+            right = (_LETTERS.index(answers[place]),)
+        blank = question if _BLANK in question else f"{question} {_BLANK}"
+        candidates = tuple((article, blank.replace(_BLANK, choice)) for choice in choices)
+        items.append(Item(candidates, tuple(_LETTERS), right, level=str(level)))
+    return items
+
+
+def race_scores(items: Sequence[Item]) -> dict[str, float]:
+    """Accuracy over all questions, and over those of middle and of high schools."""
+    scores = likeliest_scores(items)
+    for level in _LEVELS:
+        of_level = [item for item in items if item.level == level]
+        if of_level:
+            scores[f"accuracy_{level}"] = likeliest_scores(of_level)["accuracy"]
+    return scores
+
+
+FORMS = {
+    "copa": Form(2, "accuracy", copa_items, likeliest_scores, likeliest_answer, likeliest_submitted),
+    "multirc": Form(1, "f1a", multirc_items, multirc_scores, multirc_answer, multirc_submitted),
+    "record": Form(1, "f1", record_items, record_scores, record_answer, record_submitted),
+    "race": Form(len(_LETTERS), "accuracy", race_items, race_scores, likeliest_answer, likeliest_submitted),
+}
+
+
+def items_of(passages: Iterable[Passage]) -> list[Item]:
+    return list(itertools.chain.from_iterable(passage.items for passage in passages))

@@ -1,0 +1,130 @@
+"""What is done to a list of examples before it is encoded: a part is held out, a share or a few of them are taken.
+
+Every draw is a function of the hparams' seeds and of the list. An example has `texts`, which must not lie on both sides
+of a held-out part.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, TaskFiles
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
+
+
+def used(examples: Sequence[Any], split: str, files: TaskFiles, config: FinetuningConfig, target: Any) -> list[Any]:
+    """Picks, of all examples in a file, those of a split that a run uses, in the order of the file.
+
+    Args:
+      target: what the examples' labels mean, a targets.Classes or Scale where there is one.
+
+    Raises:
+      UserError: there are too few to hold out a part, or to choose a few of each label.
+    """
+    chosen = list(examples)
+    if split in ("train", FEW_SHOT_DEV, "dev") and files.holds_out:
+        chosen = held_out_part(chosen, files, config.seed, development=split == "dev")
+    if split == "train" and config.train_share < 1:
+        chosen = share_of(chosen, config.train_share, config.seed)
+    if config.few_shot and split in ("train", FEW_SHOT_DEV):
+        if not hasattr(target, "group"):
+            raise UserError(f"few_shot: {files.name} has no labels of which K examples each could be taken")
+        groups = np.array([target.group(example.label) for example in chosen], np.int64)
+        train, dev = few_shot_split(groups, config.few_shot, config.few_shot_seed)
+        chosen = [chosen[i] for i in (train if split == "train" else dev)]
+    if config.debug_examples:
+        chosen = chosen[: config.debug_examples]
+    return chosen
+
+
+def selection_splits(config: FinetuningConfig, evaluation_splits: tuple[str, ...]) -> tuple[str, ...]:
+    """The splits of the development data that choose the best checkpoint."""
+    return (FEW_SHOT_DEV,) if config.few_shot else evaluation_splits
+
+
+def share_of(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
+    """A random share of the examples; a larger one holds those of a smaller one."""
+    kept = max(1, round(len(examples) * share))
+    order = np.random.default_rng([seed, 2]).permutation(len(examples))
+    return [examples[i] for i in sorted(order[:kept].tolist())]
+
+
+def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, development: bool) -> list[Any]:
+    """The training examples that are held out as development data, or the others.
+
+    Each class has its share on either side. Raises UserError: nothing is left.
+    """
+    groups = [same_text(*example.texts) for example in examples]
+    labels = [getattr(example, "label", None) for example in examples]
+    classes = [label if isinstance(label, str) else None for label in labels]
+    random = np.random.default_rng([seed, 3])
+    held_out = draw_held_out(groups, classes, files.held_out, random)
+    kept = [example for number, example in enumerate(examples) if (number in held_out) == development]
+    if not kept:
+        share = f"{files.held_out:g}"
+        raise UserError(f"{files.path('train')} holds too few examples to hold out {share} of them")
+    if development:
+        percent = f"{100 * files.held_out:.3g} %"
+        say(f"{files.name}: no dev file: {percent} of train held out (seed {seed})")
+    return kept
+
+
+def draw_held_out(
+    groups: Sequence[Hashable], classes: Sequence[Hashable], share: float, random: np.random.Generator
+) -> set[int]:
+    """Draws the numbers of the examples that are held out: whole groups, of each class its share."""
+    members: dict[Hashable, list[int]] = {}  # group -> its examples
+    for number, group in enumerate(groups):
+        members.setdefault(group, []).append(number)
+    groups_of_class: dict[Hashable, list[list[int]]] = {}  # a group counts for the class of its first example
+    for numbers in members.values():
+        groups_of_class.setdefault(classes[numbers[0]], []).append(numbers)
+    wanted = {name: share * sum(map(len, grouped)) for name, grouped in groups_of_class.items()}
+    room = {name: int(size) for name, size in wanted.items()}
+    left = max(1, round(share * len(groups))) - sum(room.values())
+    by_remainder = sorted(room, key=lambda name: room[name] - wanted[name])
+    for name in by_remainder[:left]:  # the largest remainders
+        room[name] += 1
+    chosen: set[int] = set()
+    for name, grouped in groups_of_class.items():
+        for place in random.permutation(len(grouped)):
+            if len(grouped[place]) <= room[name]:
+                chosen.update(grouped[place])
+                room[name] -= len(grouped[place])
+    if not chosen:
+        smallest_group = min(members.values(), key=len)
+        chosen.update(smallest_group)
+    return chosen
+
+
+def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
+    """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
+
+    Args:
+      groups: int64 [examples], the label's number of each.
+      size: K, examples of each label in either split.
+
+    Raises:
+      UserError: a label has fewer than 2 K examples.
+    """
+    order = np.random.default_rng(seed).permutation(len(groups))
+    train: list[int] = []
+    dev: list[int] = []
+    for group in np.unique(groups):
+        members = [int(i) for i in order if groups[i] == group]
+        if len(members) < 2 * size:
+            raise UserError(
+                f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
+                f"checkpoint; one has {len(members)}"
+            )
+        train += members[:size]
+        dev += members[size : 2 * size]
+    return train, dev
+
+
+def same_text(*texts: str) -> Hashable:
+    """Equal for texts that differ in case, white space and order alone."""
+    return frozenset(" ".join(text.split()).casefold() for text in texts)
