@@ -61,6 +61,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("pooler", "head"),
     )
     num_train_epochs: float = hparam(3.0, "number of passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
+    min_train_steps: int = hparam(
+        0,
+        "steps of a training at least: of few data there are more passes than num_train_epochs [a task of one's own, "
+        "unless num_train_epochs is given: 100]",
+        at_least=0,
+    )
     warmup_proportion: float = hparam(0.1, "share of the steps in which the learning rate rises", at_least=0, at_most=1)
     lr_schedule: str = hparam(
         "multiply",

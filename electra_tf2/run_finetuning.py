@@ -148,7 +148,8 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
         f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {', '.join(settings)}",
         f"               {'' if config.optimizer == 'adamw' else f'optimizer {config.optimizer}, '}{rates}, "
-        f"{config.num_train_epochs:g} epochs in batches of {config.train_batch_size}, "
+        f"{config.num_train_epochs:g} {'epoch' if config.num_train_epochs == 1 else 'epochs'} in batches of "
+        f"{config.train_batch_size}, "
         f"max_seq_length {config.max_seq_length}",
     ]
     say("\n".join(lines), indent=15, broken=True)
@@ -180,6 +181,9 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     for name, errors in finished[-1].get("errors", {}).items():
         print(shown_errors(name, errors), end="")
     say(f"wrote {config.results_json}")
+    first_model = Path(f"{config.model_dir}_1")
+    if first_model.exists() and len(config.task_names) == 1:
+        say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 _FILES = ".jsonl or .json (lines), .csv, .tsv, text; - is standard input"

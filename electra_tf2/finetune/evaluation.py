@@ -11,7 +11,17 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import Scores, complaint, data_table, errors_of, trained_on, unknown_of
+from electra_tf2.finetune.results import (
+    Scores,
+    balance,
+    complaint,
+    data_table,
+    errors_of,
+    is_baseline,
+    remedy,
+    trained_on,
+    unknown_of,
+)
 from electra_tf2.finetune.tasks import check_together
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
@@ -116,7 +126,7 @@ class Evaluation:
         primary = []
         for number, task in enumerate(self.tasks):
             for name in selection_splits(self.config, task.evaluation_splits):
-                metrics = _scores(task, name, self.predicted(model, number, name))
+                metrics = _scores(task, name, self.predicted(model, number, name), model.num_train_steps)
                 flat |= {f"{task.name}_{name}_{metric}": value for metric, value in metrics.items()}
                 primary.append(metrics[task.primary_metric])
         return flat | {"score": float(np.mean(primary))}
@@ -135,7 +145,12 @@ class Evaluation:
                 predicted = self.predicted(model, number, name)
                 rows += len(predicted.predictions)
                 if predicted.split.labelled:
-                    scores.setdefault(task.name, {})[name] = _scores(task, name, predicted)
+                    of_split = _scores(task, name, predicted, model.num_train_steps)
+                    scores.setdefault(task.name, {})[name] = of_split
+                    has_classes = len(balance(task, predicted.split)) > 1
+                    if has_classes and is_baseline(of_split, task.majority(predicted.split)):
+                        advice = remedy(model.num_train_steps)
+                        say(f"WARNING: {task.name} {name}: no better than always the commonest label; {advice}")
                     errors = errors_of(task, predicted.split, predicted.predictions)
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
@@ -205,8 +220,8 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
     return path, archive.namelist()
 
 
-def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
-    problem = complaint(task, predicted.split, task.answers(predicted.split, predicted.predictions))
+def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
+    problem = complaint(task, predicted.split, task.answers(predicted.split, predicted.predictions), steps)
     if problem is not None:
         say(f"WARNING: {task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)

@@ -81,8 +81,13 @@ def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> floa
 
 
 def number_of_steps(config: FinetuningConfig, examples: int) -> int:
-    """Steps of all epochs, the last partial batch of an epoch counted as a whole one (as in the original)."""
-    return int(config.num_train_epochs * -(-examples // config.train_batch_size))
+    """Steps of all epochs, the last partial batch of an epoch counted as a whole one (as in the original); at least
+    `min_train_steps`, but 0 where there are no examples or epochs."""
+    steps_of_epoch = -(-examples // config.train_batch_size)
+    steps = int(config.num_train_epochs * steps_of_epoch)
+    if steps == 0:
+        return 0
+    return max(steps, config.min_train_steps)
 
 
 class FinetuningTask(TrainingTask):

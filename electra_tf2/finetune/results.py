@@ -157,14 +157,35 @@ def balance(task: Task, split: Split) -> dict[str, float]:
     return dict(Counter(map(str, golds)).most_common())
 
 
-def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]]) -> str | None:
-    """Complains of answers that are the same for every example; None: nothing is wrong."""
+_FEW_STEPS = 100  # of a training that may simply have been too short
+
+
+def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
+    """Complains of answers that are the same for every example; None: nothing is wrong.
+
+    Args:
+      steps: those that the model was trained for; 0: unknown.
+    """
     verdicts = [verdict for answer in answers for verdict in _verdicts(answer)]
     one_class = split.labelled and len(balance(task, split)) == 1  # as it should be
     if len(verdicts) < 2 or one_class or any(verdict != verdicts[0] for verdict in verdicts):
         return None
     same = f"the same answer, {verdicts[0]!r}, for all {len(verdicts):,}"
-    return f"collapsed: {same}; try another seed or a lower learning_rate"
+    return f"collapsed: {same}; {remedy(steps)}"
+
+
+def remedy(steps: int) -> str:
+    """Says what helps a model that has not learned its task in so many steps of training."""
+    if 0 < steps < _FEW_STEPS:
+        return f"{steps} steps are few: raise --num-train-epochs, to some {_FEW_STEPS} steps or more"
+    return "try another seed or a lower learning_rate"
+
+
+def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
+    """True if no score of a split is better than that of always predicting the commonest label."""
+    if not majority:
+        return False
+    return all(scores[metric] <= value for metric, value in majority.items())
 
 
 def _verdicts(answer: Mapping[str, Any]) -> list[Any]:

@@ -156,10 +156,17 @@ class Trials:
         config = self.config
         steps = number_of_steps(config, table.examples)
         inputs = f"{table.examples:,} {'inputs' if table.choices == 1 else 'questions'}"
-        what = f"{config.num_train_epochs:g} epochs of {inputs} in batches of {config.train_batch_size}"
+        batches = f"{inputs} in batches of {config.train_batch_size}"
         if steps < 1:
-            raise UserError(f"{what} are less than one step: raise num_train_epochs")
-        say(f"{steps:,} steps: {what}")
+            raise UserError(
+                f"{config.num_train_epochs:g} epochs of {batches} are less than one step: raise num_train_epochs"
+            )
+        epochs = config.num_train_epochs
+        why = ""
+        if steps == config.min_train_steps:
+            epochs = steps * config.train_batch_size / table.examples
+            why = ", the least that a table of this size is trained for: --num-train-epochs sets another number"
+        say(f"{steps:,} steps: {epochs:.3g} {'epoch' if epochs == 1 else 'epochs'} of {batches}{why}")
         return steps
 
     def _trainer(self, task: FinetuningTask, folder: Path, steps: int, steps_of_epoch: int) -> Trainer:
@@ -167,7 +174,8 @@ class Trials:
         an_evaluation_an_epoch = min(steps, steps_of_epoch) if config.keep_best else 0
         schedule = LoopSchedule(
             num_train_steps=steps,
-            iterations_per_loop=config.iterations_per_loop,
+            # Twenty reports at least, so that a short run has a curve, too.
+            iterations_per_loop=min(config.iterations_per_loop, max(1, steps // 20)),
             save_checkpoints_steps=config.save_checkpoints_steps,
             keep_checkpoint_max=1,
             eval_every_steps=config.eval_every_steps or an_evaluation_an_epoch,

@@ -53,6 +53,10 @@ _PROMPT: dict[str, Any] = {
     "train_batch_size": 8,
     "max_seq_length": 256,
 }
+# Steps at least of a task of one's own. Three epochs of 300 rows are 30 steps, after which a model answers as it began:
+# with the commonest label. Small data need more steps, not another learning rate (Zhang et al. 2021, section 6; Mosbach
+# et al. 2021: 20 epochs).
+_LEAST_STEPS = 100
 _DEBUG: dict[str, Any] = {
     "num_trials": 1,
     "iterations_per_loop": 1,
@@ -160,9 +164,18 @@ def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
         settings = settings_of(names[0], described)
         hparams = dict(settings.hparams)
         of_recipe = section.of_task(names[0], settings.like)
+        if names[0] in described and _may_train_longer(given):
+            hparams["min_train_steps"] = _LEAST_STEPS
     if given.get("prompt"):
         hparams |= _PROMPT | section.hparams
     hparams |= of_recipe
     if given.get("debug"):
         hparams |= _DEBUG
     return hparams
+
+
+def _may_train_longer(given: Mapping[str, Any]) -> bool:
+    """True where the number of epochs is neither given nor that of a paper's or the original's protocol."""
+    if "num_train_epochs" in given:
+        return False
+    return not (given.get("prompt") or given.get("few_shot") or given.get("debug") or given.get("compat") == "original")

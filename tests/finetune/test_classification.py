@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.evaluation import zip_submissions
-from electra_tf2.finetune.results import complaint
+from electra_tf2.finetune.results import complaint, is_baseline
 from electra_tf2.finetune.tasks.targets import Classes
 from electra_tf2.inference.predictor import parse
 from electra_tf2.settings.metrics import METRICS
@@ -166,6 +166,22 @@ def test_a_collapsed_run_is_called_so(tmp_path):
     with np.errstate(all="raise"):
         assert METRICS["mcc"](np.array([0, 1]), np.array([1, 1])) == 0
         assert METRICS["pearson"](np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "advice"), [(12, "12 steps are few: raise --num-train-epochs"), (500, "another seed")]
+)
+def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
+    task = support.task(tmp_path, "cola")
+    split = parse(task, [], "")
+    assert advice in str(complaint(task, split, task.answers(split, classes(task, 1, 1, 1)), steps))
+
+
+def test_a_model_that_is_no_better_than_the_commonest_label_is_known():
+    majority = {"accuracy": 60.0, "mcc": 0.0}
+    assert is_baseline({"accuracy": 60.0, "mcc": 0.0, "loss": 0.7}, majority)
+    assert not is_baseline({"accuracy": 62.0, "mcc": 0.0, "loss": 0.7}, majority)
+    assert not is_baseline({"f1": 10.0, "loss": 0.7}, {})
 
 
 def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.model import layer_multiplier, layer_of
+from electra_tf2.finetune.model import layer_multiplier, layer_of, number_of_steps
 from electra_tf2.finetune.tasks.prompt import LabelWordHead
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
@@ -55,6 +55,23 @@ def test_a_checkpoint_is_fine_tuned_as_the_recipe_of_its_run_says(pretrained):
     for start in (folder, folder / "model.ckpt-4"):
         found = resolved(data_dir, model_name="other", init_checkpoint=str(start))
         assert found == (5e-5, 3, 0, 1, "large")
+
+
+def test_a_small_table_is_trained_for_enough_steps(pretrained):
+    data_dir = pretrained("electra_small")
+    table = {"task_names": ["q"], "tasks": {"q": {"type": "classification"}}}
+
+    def steps(examples, **hparams):
+        config = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m"} | hparams)
+        return number_of_steps(config, examples)
+
+    assert steps(300, **table) == 100  # 10.7 epochs of batches of 32
+    assert steps(3200, **table) == 300  # three epochs
+    assert steps(0, **table) == 0
+    assert steps(300, **table, num_train_epochs=1) == 10  # as it is said
+    assert steps(300, **table, compat="original") == 30
+    assert steps(300, task_names=["rte"]) == 100  # ten epochs of its paper
+    assert steps(300, task_names=["cola"]) == 30
 
 
 def test_prompts_and_the_originals_settings_come_before_the_models_recipe(pretrained):
