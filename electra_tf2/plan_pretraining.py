@@ -25,8 +25,8 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.content import is_compressed
-from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration
 from electra_tf2.util.recipes import read_recipe
 
@@ -170,7 +170,7 @@ def main() -> int:
     corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
     sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
     text_bytes = sum(size * times for size, times in sizes)
-    rate = cores() * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
+    rate = this_processor().cores * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
     found = sample(corpus)
     plan = make_plan(text_bytes, values.hours * 3600 * rate, found.chinese)
     about = "about " if any(times != 1 for _, times in sizes) else ""
