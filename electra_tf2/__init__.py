@@ -32,9 +32,10 @@ def __getattr__(name: str) -> object:
         from electra_tf2.formats.folders import models
 
         return models
-    from electra_tf2.util.environment import before_tensorflow
+    from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 
     before_tensorflow()  # whose log messages are off
+    import_tensorflow()
     from electra_tf2.inference import model as inference
 
     return getattr(inference, name)

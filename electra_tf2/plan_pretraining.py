@@ -28,8 +28,9 @@ from electra_tf2.formats.huggingface_config import export_problems, is_like_mode
 from electra_tf2.pretrain.flops import step_flops
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.content import is_compressed
-from electra_tf2.util.environment import cores, import_tensorflow
+from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration
 from electra_tf2.util.recipes import read_recipe
 
@@ -176,7 +177,7 @@ def main() -> int:
     sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
     text_bytes = sum(size * times for size, times in sizes)
     found = sample(corpus)
-    rate = cores() * FLOPS_OF_A_CORE
+    rate = this_processor().cores * FLOPS_OF_A_CORE
     if values.tflops is not None:
         rate = values.tflops * 1e12
     plan = make_plan(text_bytes, values.hours * 3600 * rate, found.chinese)

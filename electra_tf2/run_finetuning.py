@@ -23,9 +23,11 @@ from absl import flags
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
-from electra_tf2.formats.folders import RELEASED, models
+from electra_tf2.formats.folders import RELEASED, models, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.defaults import recipe_of, with_named
+from electra_tf2.training.precision import fitted_to_machine
+from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -68,6 +70,18 @@ def check_start(config: FinetuningConfig) -> None:
         )
 
 
+def in_fitting_precision(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningConfig:
+    """The configuration in the precision that this machine is made for, or its first trial began in; says changes."""
+    first_trial = Path(f"{config.model_dir}_1")
+    began: dict[str, Any] = {}
+    if not config.overwrite and holds_work(first_trial):
+        began = read_config(first_trial) or {}
+    config, notes = fitted_to_machine(config, given, began)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return config
+
+
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
     given = with_named(given)
@@ -79,6 +93,7 @@ def main() -> int:
     if given.get("do_train", True):
         config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
         check_start(config)
+        config = in_fitting_precision(config, given)
         print_summary(config, given)
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)

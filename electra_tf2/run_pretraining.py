@@ -9,6 +9,7 @@ a few steps and leaves nothing behind.
 
 import contextlib
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,14 +17,17 @@ from absl import flags
 
 from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.training.precision import fitted_to_machine
+from electra_tf2.training.run_folder import RunFolder, holds_work
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import free_on_resume, places
+from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, say
 
 if TYPE_CHECKING:
@@ -79,6 +83,8 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
         f"               {flops:.3g} FLOP in all",
         f"devices        {devices}, {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
     ]
+    if whole.dry_run:
+        lines.append(f"processor      {this_processor()}")
     if task.train_records is not None:
         lines.append(f"batch          {', '.join(parts)}")
         epochs = steps * config.train_batch_size / task.train_records.total
@@ -107,6 +113,12 @@ def main() -> int:
         advice = "Evaluate it with its own."
     # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and config.do_train, advice)
+    saved = read_config(config.model_dir)
+    goes_on = saved is not None and not folder.overwrite and holds_work(folder.path)
+    began = saved if saved is not None and goes_on else {}
+    config, notes = fitted_to_machine(config, util_flags.given_hparams(PretrainingConfig), began)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change | {"learning_rate", "num_warmup_steps", "precision"})
         return run_phases(config, folder, dry_run)

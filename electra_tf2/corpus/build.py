@@ -29,9 +29,10 @@ from electra_tf2.corpus.record_metadata import (
 from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
-from electra_tf2.util.environment import cores, quiet_tensorflow
+from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import lock, replacing, write_json, writing
+from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress, say, track
 from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
@@ -73,7 +74,7 @@ def run_local(num_processes: int = 0) -> RunJobs:
         # Large jobs first, so that the last ones to finish are small.
         jobs = sorted(jobs, key=lambda job: -job.text_bytes)
         total = sum(job.text_bytes for job in jobs)
-        processes = min(num_processes or min(cores(), 1 + total // _WORTH_A_PROCESS), len(jobs))
+        processes = min(num_processes or min(this_processor().cores, 1 + total // _WORTH_A_PROCESS), len(jobs))
         with Progress("MB of text", total / 1e6, unit="MB") as progress:
             advice = "run the same command again to go on, with a smaller --num-processes if memory is short"
             run_on_processes(functools.partial(do_job, plan), jobs, processes, progress, advice)

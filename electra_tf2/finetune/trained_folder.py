@@ -26,6 +26,7 @@ from electra_tf2.formats.readers import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.settings.own import without_files
 from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
@@ -82,7 +83,11 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     merged |= {"do_train": False, "overwrite": False, "vocab_file": find_model(folder).vocab_file}
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
-    return FinetuningConfig.from_dict(merged)
+    config = FinetuningConfig.from_dict(merged)
+    if elsewhere:
+        # Whoever labels texts need not know in which precision the model was trained, perhaps on another machine.
+        config, _ = fitted_to_machine(config, hparams, began={})
+    return config
 
 
 def compared(name: str, value: Any) -> Any:

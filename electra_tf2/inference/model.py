@@ -376,7 +376,7 @@ class Model:
 
     def predict(self, texts: str | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them, in the
-        precision of its run.
+        precision of its run; in float32 if that is bfloat16 and this processor has no units for it.
 
         Args:
           texts: a text, or several: each a text, a pair of texts (two sentences; question and context), a list of words

@@ -27,6 +27,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.built_in import TextSettings
+from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
@@ -46,6 +47,8 @@ class Predictor:
         trained = config or config_of(source)
         if not isinstance(trained, FinetuningConfig) or source.task_states is None:
             raise UserError(f"{source.origin} is not fine-tuned: electra finetune makes models that predict")
+        if config is None:
+            trained, _ = fitted_to_machine(trained, chosen=(), began={})
         self.config = FinetuningConfig.from_dict({**vars(trained), "do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)

@@ -14,7 +14,7 @@ from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, matmul, with_kernel
 from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
@@ -133,7 +133,7 @@ class SelfAttention(Layer):
     def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
         """Computes q k^T, not yet scaled, on whole arrays: [B, A, L, L]."""
         del context
-        return tf.matmul(q, k, transpose_b=True)
+        return matmul(q, k, transpose_b=True)
 
 
 class Positions(Layer):

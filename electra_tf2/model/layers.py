@@ -14,7 +14,7 @@ import tf_keras
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, ones, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.compilation import are_one_program, cast_weight, matrix_product, with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, cast_weight, matmul, matrix_product, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
@@ -157,7 +157,7 @@ class Dense(Layer):
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        times = xla.product if are_one_program() else tf.matmul
+        times = xla.product if are_one_program() else matmul
         return matrix_product(x, cast_weight(self.kernel, x.dtype), times)
 
 

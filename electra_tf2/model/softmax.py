@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import are_on
+from electra_tf2.model.kernels.compilation import are_on, matmul
 from electra_tf2.model.kernels.every_token import chunked_log_probs
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax, invert_cumulative
 from electra_tf2.model.layers import shape_of
@@ -79,7 +79,7 @@ def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 def tied_logits(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """[..., E] -> float32 [..., V]: products with the word table [V, E], in the compute type, and the bias [V]."""
     flat = tf.reshape(states, [-1, states.shape[-1]])
-    logits = tf.cast(tf.matmul(flat, tf.cast(table, flat.dtype), transpose_b=True), tf.float32) + bias
+    logits = tf.cast(matmul(flat, tf.cast(table, flat.dtype), transpose_b=True), tf.float32) + bias
     return tf.reshape(logits, [-1, *shape_of(states)[1:-1], logits.shape[-1]])
 
 

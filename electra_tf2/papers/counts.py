@@ -22,9 +22,10 @@ from electra_tf2.corpus.record_metadata import read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import Advance, run_on_processes
-from electra_tf2.util.environment import cores, quiet_tensorflow
+from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import replacing, writing
+from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress
 
 PARTS = 64
@@ -126,7 +127,7 @@ def counted(
     records = sum(map(count_records, inputs.files))
     if not records:
         raise UserError(f"the {len(inputs.files)} files of records are empty; build the records again")
-    processes = min(inputs.num_processes or cores(), len(inputs.files))
+    processes = min(inputs.num_processes or this_processor().cores, len(inputs.files))
     with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as name:
         folder = Path(name)
         batch = max(1, min(_BATCH_RECORDS, BATCH_KEYS // keys_of_record))

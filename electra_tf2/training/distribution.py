@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util import machine
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.progress import say
 
-# Where the drivers of GPUs and TPUs leave their marks.
-_NVIDIA = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
+# Where the drivers of TPUs leave their marks.
 _TPU_FOLDERS = ((Path("/dev"), "accel*"), (Path("/dev/vfio"), "[0-9]*"))
 
 
@@ -51,10 +51,6 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
 
 
-def _has_nvidia_driver() -> bool:
-    return any(path.exists() for path in _NVIDIA)
-
-
 def _has_tpu() -> bool:
     """True if this is a TPU VM, or TPU_NAME names a TPU."""
     if os.environ.get("TPU_NAME"):
@@ -72,8 +68,8 @@ def unused_accelerator(config: DeviceHparams, gpus: int) -> str | None:
       gpus: that TensorFlow sees.
     """
     uses_tpu = config.use_tpu or config.strategy == "tpu"
-    hidden = config.num_gpus == 0 or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if not gpus and not uses_tpu and not hidden and _has_nvidia_driver():
+    hidden = config.num_gpus == 0 or machine.hides_gpus()
+    if not gpus and not uses_tpu and not hidden and machine.has_nvidia_driver():
         return (
             "this machine has an NVIDIA driver, but TensorFlow sees no GPU and trains on the processor: "
             f"{how_to_install('gpu')}, or --num-gpus 0 if that is meant"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.training.hparams import OptimizerHparams
 
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
@@ -51,8 +52,8 @@ def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tenso
     norms = tf.sqrt(tf.reduce_sum(tf.square(matrices), axis=[1, 2], keepdims=True))  # above all singular values
     x = tf.cast(tf.math.divide_no_nan(matrices, norms), dtype)
     for _ in range(steps):
-        gram = tf.matmul(x, x, transpose_b=True)
-        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+        gram = matmul(x, x, transpose_b=True)
+        x = a * x + matmul(b * gram + c * matmul(gram, gram), x)
     return tf.cast(x, tf.float32)
 
 

@@ -1,4 +1,4 @@
-"""Settings before and around the import of TensorFlow, and the cores that a process may use."""
+"""Settings before and around the import of TensorFlow."""
 
 import contextlib
 import functools
@@ -7,8 +7,9 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from electra_tf2.util import machine
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
-_WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # XLA's blocks in whole registers, not in halves
 _ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
 
 
@@ -41,11 +41,12 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
                 stacklevel=3,
             )
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
-    facts = Path("/proc/cpuinfo")  # x86 processors with bfloat16 run vectors of 512 bits without slowing down
-    is_wide = facts.exists() and "avx512_bf16" in facts.read_text()
-    if is_wide and flags[:1] in ("", "-") and _WIDE_VECTORS.partition("=")[0] not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()
+    flags = os.environ.get("XLA_FLAGS", "")
+    is_file = flags[:1] not in ("", "-")  # XLA reads its flags from there
+    for name, value in machine.this_processor().xla_flags.items():
+        if not is_file and name not in flags:
+            flags = f"{flags} {name}={value}".strip()
+            os.environ["XLA_FLAGS"] = flags
     levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
 
@@ -57,11 +58,19 @@ def quiet_tensorflow() -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without the packages that it only looks for, which take a quarter of that time."""
+    """Imports TensorFlow without the packages that it only looks for, which take a quarter of that time.
+
+    TensorFlow 2.21 says, whatever the least severity that is shown, that it finds no CUDA on machines without GPU. What
+    it writes to standard error is kept off the screen, unless notes are asked for; a GPU that is there and cannot be
+    used is named by training.distribution, and an import that fails raises.
+    """
     hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
-        import tensorflow  # noqa: F401
+        with errors_unseen():
+            import tensorflow as tf
+
+            tf.config.list_physical_devices()  # says once more that there is no CUDA; nothing is initialised by it
     finally:
         for name in hidden:
             del sys.modules[name]
@@ -99,11 +108,6 @@ def errors_unseen() -> Iterator[None]:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(nowhere)
-
-
-def cores() -> int:
-    """Number of cores that this process may use; all, where the system does not tell."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":

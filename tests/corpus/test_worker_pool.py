@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.corpus.worker_pool import run_on_processes
-from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.machine import cores
 from electra_tf2.util.progress import Progress
 
 LONG = 3_000_000  # reports of progress: seconds

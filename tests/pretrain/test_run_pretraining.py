@@ -212,6 +212,7 @@ def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, t
 def test_what_a_first_step_does_not_need_is_not_imported(data_dir, monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")  # conftest.py's
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")  # what the import writes to standard error is asked for
     process = support.start(**support.hparams(data_dir, max_seq_length=32))  # not the records': an early end
     _, errors = process.communicate()
     assert process.returncode == 2 and "max_seq_length" in errors

@@ -14,6 +14,7 @@ from benchmarks.compiled_step import lowered, tables_without_values
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.training import distribution
 from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util import machine
 from electra_tf2.util.errors import UserError
 
 H100, V5E = find_devices("h100,v5e")
@@ -143,7 +144,7 @@ def test_accelerators_that_are_there_and_unused_are_named(
     gpus: int,
     says: str | None,
 ) -> None:
-    monkeypatch.setattr(distribution, "_NVIDIA", (tmp_path / "version",))
+    monkeypatch.setattr(machine, "NVIDIA_MARKS", (tmp_path / "version",))
     monkeypatch.setattr(distribution, "_TPU_FOLDERS", ((tmp_path, "accel*"), (tmp_path / "vfio", "[0-9]*")))
     for name in ("CUDA_VISIBLE_DEVICES", "TPU_NAME"):
         monkeypatch.delenv(name, raising=False)

@@ -18,6 +18,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import record
 
+from electra_tf2.util import machine
+
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
 _mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
@@ -290,7 +292,48 @@ def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
 # Types, products and sums.
 
 
-def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = tf.matmul) -> tf.Tensor:
+def matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool = False, transpose_b: bool = False) -> tf.Tensor:
+    """Multiplies matrices as tf.matmul does, and rounds products of bfloat16 on every processor.
+
+    Where a processor has no units for bfloat16, TensorFlow computes the product in float32 and cuts off 16 bits: it is
+    nearer to 0 by half a unit on average, and gradients shrink with every layer. The same product in float32, rounded,
+    takes the same time there (benchmarks/RESULTS.md).
+
+    Args:
+      x, y: of equal axes but the last two.
+    """
+    if x.dtype == tf.bfloat16 and are_compiled_alone() and not _has_bfloat16_units():
+        return _rounded_matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+def _has_bfloat16_units() -> bool:
+    """Tells whether what computes the products, the processor or a GPU, multiplies bfloat16 itself."""
+    return machine.this_processor().has_bfloat16 or bool(tf.config.list_physical_devices("GPU"))
+
+
+@differentiable
+def _rounded_matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: bool) -> Any:
+    """Multiplies bfloat16 in float32 and rounds. Its own gradient: TensorFlow's would keep both factors in float32."""
+
+    def times(a: tf.Tensor, b: tf.Tensor, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+        wide = tf.matmul(to_float32(a), to_float32(b), transpose_a=transpose_a, transpose_b=transpose_b)
+        return tf.cast(wide, tf.bfloat16)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # Of z = x y: dx = dz y^T and dy = x^T dz; transposed as a whole where a factor was.
+        to_x = times(upstream, y, False, not transpose_b)
+        to_y = times(x, upstream, not transpose_a, False)
+        if transpose_a:
+            to_x = times(y, upstream, transpose_b, True)
+        if transpose_b:
+            to_y = times(upstream, x, True, transpose_a)
+        return to_x, to_y
+
+    return times(x, y, transpose_a, transpose_b), gradient
+
+
+def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = matmul) -> tf.Tensor:
     """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
     flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
     sizes = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
@@ -355,10 +398,12 @@ def column_sums(x: tf.Tensor) -> tf.Tensor:
 def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
     """Sums all axes but the last, [..., n] -> [n], outside of a kernel: as a product, which adds in float32.
 
-    BiasAddGrad adds up in the type of its argument: sums of 4,096 bfloat16 are off by a tenth then.
+    BiasAddGrad adds up in the type of its argument: sums of 4,096 bfloat16 are off by a tenth then. The sum is rounded
+    to that type once.
     """
     rows = tf.reshape(upstream, [-1, upstream.shape[-1]])
     if not are_compiled_alone():
         return tf.reduce_sum(to_float32(rows), 0)
     count = rows.shape[0] or tf.shape(rows)[0]
-    return to_float32(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))
+    ones = tf.ones([1, count], rows.dtype)
+    return to_float32(tf.squeeze(matmul(ones, rows), 0))

@@ -20,6 +20,7 @@ from electra_tf2.model.kernels.compilation import (
     compiled,
     differentiable,
     halved_sum,
+    matmul,
     row_sums,
     to_compute_dtype,
     to_float32,
@@ -333,12 +334,12 @@ def attention(
     biased = biased_scores(scores, allowed, position_bias, scale=scale)
     probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(to_float32(biased)), scores.dtype)
     dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
-    output = tf.matmul(dropped, values)
+    output = matmul(dropped, values)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_dropped = tf.matmul(upstream, values, transpose_b=True)
+        to_dropped = matmul(upstream, values, transpose_b=True)
         to_scores = _attention_gradient(to_dropped, probs, (output, upstream), seed, scale=scale, rate=rate)
-        to_values = tf.matmul(dropped, upstream, transpose_a=True)
+        to_values = matmul(dropped, upstream, transpose_a=True)
         # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
         return to_scores, to_values, None, position_bias_gradient(to_scores, position_bias, scale=scale), None
 

@@ -19,6 +19,7 @@ from electra_tf2.model.kernels.compilation import (
     differentiable,
     in_sequence,
     materialize,
+    matmul,
     to_float32,
 )
 from electra_tf2.model.kernels.positions import Direction, between, reaches
@@ -91,7 +92,7 @@ def tiled_attention(
         if groups * tiles > 1:
             seed = tf.random.experimental.stateless_fold_in(seed, index, alg="philox")
         bias = tf.zeros([1, 1, 1, 1], bias.dtype) if tiling.bias == "none" else between(bias, size)
-        return attend(tf.matmul(q, k, transpose_b=True), v, allowed, bias, seed)
+        return attend(matmul(q, k, transpose_b=True), v, allowed, bias, seed)
 
     def in_groups(x: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
         """Cuts [B, ...] to [b, ...]."""

@@ -22,6 +22,7 @@ from electra_tf2.model.kernels.compilation import (
     differentiable,
     in_sequence,
     materialize,
+    matmul,
     to_compute_dtype,
     to_float32,
 )
@@ -98,7 +99,7 @@ class FusedSoftmax:
         self._states = tf.reshape(states, [-1, states.shape[-1]])
         self._table, self._bias = tf.convert_to_tensor(table), tf.convert_to_tensor(bias)
         self._words = cast_weight(self._table, states.dtype)
-        self._wide_product = self._product = tf.matmul(self._states, self._padded_words, transpose_b=True)
+        self._wide_product = self._product = matmul(self._states, self._padded_words, transpose_b=True)
         if self._padding:
             (self._wide_product,) = materialize(self._product)
             self._product = self._wide_product[:, : self._table.shape[0]]
@@ -166,8 +167,8 @@ class FusedSoftmax:
             product = product[:, : self._product.shape[1]] if self._padding else product
             dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
             places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
-            to_states = to_float32(tf.matmul(dense, self._words)) + column * to_float32(tf.gather(self._words, ids))
-            to_table = to_float32(tf.matmul(dense, states, transpose_a=True))
+            to_states = to_float32(matmul(dense, self._words)) + column * to_float32(tf.gather(self._words, ids))
+            to_table = to_float32(matmul(dense, states, transpose_a=True))
             to_table = tf.tensor_scatter_nd_add(to_table, places, column * to_float32(states))
             to_bias = tf.tensor_scatter_nd_add(bias_gradient(dense), places, weights)
             return tf.cast(to_states, states.dtype), to_table, to_bias

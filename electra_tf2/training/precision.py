@@ -1,0 +1,66 @@
+"""The precision of a run on this machine: bfloat16 only where it is wanted, or where units multiply it.
+
+Without them products of bfloat16 are computed in float32 and rounded: slower than float32 and less exact.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util import machine
+
+Config = TypeVar("Config", bound=Any)  # a dataclass that inherits OptimizerHparams and DeviceHparams
+
+
+def fitted_to_machine(config: Config, chosen: Collection[str], began: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """The configuration in the precision that this machine is made for.
+
+    What the user chose is obeyed, and a run goes on as it began, also where it was begun on another machine. What a
+    recipe or a default says is float32 where this processor lacks units for bfloat16 and computes the steps itself.
+
+    Args:
+      chosen: names of the hparams that the user gave.
+      began: hparams of the run that goes on; {} of a new one.
+
+    Returns:
+      The configuration, and a line for the user on each change that matters.
+    """
+    changes: dict[str, str] = {}
+    notes = []
+    for name in ("precision", "muon_precision"):
+        wanted = getattr(config, name)
+        if name in chosen:
+            continue
+        matters = name == "precision" or config.optimizer == "muon"
+        flag = f"--{name.replace('_', '-')} {wanted}"
+        if name in began:
+            fitting = began[name]
+            note = f"{name} {fitting}, as the run began; {flag} changes it"
+        else:
+            fitting = fitting_precision(wanted, config)
+            note = (
+                f"{name} {fitting} in place of {wanted}, for which this processor has no units "
+                f"({machine.this_processor().name}); {flag} computes in it all the same"
+            )
+        if fitting != wanted:
+            changes[name] = fitting
+            if matters:
+                notes.append(note)
+    return dataclasses.replace(config, **changes), notes
+
+
+def fitting_precision(precision: str, config: DeviceHparams) -> str:
+    """float32 in place of bfloat16, where the processor computes the steps and has no units for it."""
+    if precision == "bfloat16" and uses_processor(config) and not machine.this_processor().has_bfloat16:
+        return "float32"
+    return precision
+
+
+def uses_processor(config: DeviceHparams) -> bool:
+    """Tells, without TensorFlow, whether steps are computed by the processor: no TPU is asked for, no GPU is there."""
+    if config.use_tpu or config.strategy == "tpu":
+        return False
+    if config.num_gpus == 0 or machine.hides_gpus():
+        return True
+    return not machine.has_nvidia_driver()
