@@ -41,6 +41,8 @@ class Plan:
     def __str__(self) -> str:
         if self == FULL:
             return f"everything: {MOST_EPOCHS} epochs of fine-tuning, {MOST_STEPS} steps of pre-training"
+        if dataclasses.replace(self, random_weights=True) == FULL:
+            return "everything but the comparison with random weights"
         return (
             f"{self.epochs} epochs of fine-tuning in place of {MOST_EPOCHS}, {self.steps} steps of pre-training in "
             f"place of {MOST_STEPS}, on {self.text / 1e6:.1f} MB of text, without the comparison with random weights"

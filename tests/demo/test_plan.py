@@ -18,13 +18,12 @@ def test_what_fits_takes_no_more_than_the_minutes_and_a_tenth_more_takes_longer(
     fits = plan.what_fits(speed)
     more = dataclasses.replace(fits, epochs=fits.epochs + 1, steps=fits.steps + plan.MOST_STEPS // 10)
     assert plan.work_of(fits) / speed <= 60 * plan.MINUTES < plan.work_of(more) / speed
-    assert str(fits.steps) in str(fits) and str(plan.MOST_STEPS) in str(fits)
 
 
 def test_a_machine_that_turns_out_slower_takes_fewer_steps_and_keeps_the_epochs():
-    fits = plan.what_fits(100.0)
-    as_planned = plan.with_steps_for(fits, 100.0, seconds=300.0)
-    slower = plan.with_steps_for(fits, 80.0, seconds=300.0)
+    fits = plan.what_fits(60.0)
+    as_planned = plan.with_steps_for(fits, 60.0, seconds=200.0)
+    slower = plan.with_steps_for(fits, 50.0, seconds=200.0)
     assert slower.steps < as_planned.steps <= plan.MOST_STEPS and slower.epochs == fits.epochs
     assert plan.with_steps_for(fits, 1.0, seconds=0.0).steps == plan.FEWEST_STEPS
 
@@ -39,3 +38,8 @@ def test_a_demo_that_goes_on_keeps_its_plan(tmp_path):
 
 def test_a_speed_is_measured():
     assert plan.measured_speed(seconds=0.01) > 0
+
+
+def test_a_plan_says_what_it_leaves_out():
+    assert "everything" in str(plan.FULL)
+    assert str(plan.what_fits(70.0)).endswith("without the comparison with random weights")
