@@ -172,12 +172,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
-    embedding_sharing: str | None = hparam(
-        None,
-        "embeddings of main network and generator: es: the same; nes: each its own; gdes: the main "
-        "network's are the generator's, without gradient, plus differences of its own (DeBERTaV3); null: es or nes",
-        choices=("es", "nes", "gdes"),
-    )
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
     generator_hidden_size: float = hparam(0.25, "generator's width, as a share of the main one's", above=0, at_most=4)
     generator_embedding_size: int | None = hparam(
@@ -323,10 +317,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if hparams.get("init_encoder_from_generator"):
             return {}
         found: dict[str, Any] = {}
-        if together.get("untied_generator_embeddings") or together.get("embedding_sharing") == "nes":
-            separate = of_a_pair and saved.get("embedding_sharing") == "nes"
-            of_tables = saved.get("generator_embedding_size") if separate else generator["embedding_size"]
-            found["generator_embedding_size"] = of_tables
+        if together.get("untied_generator_embeddings"):
+            if of_a_pair and saved.get("untied_generator_embeddings"):
+                found["generator_embedding_size"] = saved.get("generator_embedding_size")
+            else:
+                found["generator_embedding_size"] = generator["embedding_size"]
         if of_a_pair:  # whose generator is smaller than what its folder says
             return found
         vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
@@ -355,8 +350,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         results_dir = self.results_dir or os.path.join(model_dir, "results")
         return {
             "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
-            "embedding_sharing": self.embedding_sharing or ("nes" if self.untied_generator_embeddings else "es"),
-            "untied_generator_embeddings": self.untied_generator_embeddings or self.embedding_sharing == "nes",
             "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
@@ -562,33 +555,26 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return problems
 
     def generator_problems(self) -> Iterable[str]:
-        main, generator, sharing = self.architecture, self.generator_architecture, self.embedding_sharing
+        main = self.architecture
+        generator = self.generator_architecture
         starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
         dropout = {name: getattr(main, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
         copied = self.has_masked_lm_generator and self.init_encoder_from_generator
-        network = self.has_own_generator and not self.uniform_generator
         reasons = {
             "mask_separators needs a masked language model as generator: the last token's right-to-left tower has read "
             "the token itself": self.mask_separators and self.two_tower_generator,
             "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language model "
             "of its own as generator": starts and not self.has_masked_lm_generator,
             "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network": (
-                self.freeze_generator and sharing == "es"
+                self.freeze_generator and not self.untied_generator_embeddings
             ),
             "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size 1, "
             f"generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides": (
                 copied and dataclasses.replace(generator, **dropout) != main
             ),
-            "init_encoder_from_generator needs embeddings that can be copied: embedding_sharing es or nes": (
-                self.init_encoder_from_generator and sharing == "gdes"
-            ),
-            f"untied_generator_embeddings and embedding_sharing {sharing} contradict each other": (
-                self.untied_generator_embeddings and sharing != "nes"
-            ),
-            "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes": (
+            "generator_embedding_size is of embeddings of the generator's own: it needs untied_generator_embeddings": (
                 self.generator_embedding_size and not self.untied_generator_embeddings
             ),
-            "embedding_sharing gdes needs a generator network of its own": sharing == "gdes" and not network,
             f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
             f"not divisible by its {generator.num_attention_heads} heads": (
                 generator.hidden_size % generator.num_attention_heads
@@ -603,7 +589,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.generator_hparam_overrides:
             return
         # Entries that are hparams of their own, or would have no effect.
-        if not network:
+        if self.uniform_generator or not self.has_own_generator:
             yield "generator_hparam_overrides needs a generator network of its own"
         elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
         elsewhere["architecture"] = "its switches one by one"
@@ -614,10 +600,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         shared = [name for name in of_tables if getattr(generator, name) != getattr(main, name)]
         if generator.positions.embedded != main.positions.embedded:
             shared.append("relative_positions")
-        if shared and sharing != "nes":
+        if shared and not self.untied_generator_embeddings:
             yield (
                 f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(shared)}: "
-                "others need embedding_sharing nes"
+                "others need untied_generator_embeddings"
             )
         if not main.length_problems(self.max_seq_length):
             yield from (f"generator: {problem}" for problem in generator.length_problems(self.max_seq_length))
@@ -672,8 +658,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it": (
                 self.has_own_generator and generator.hidden_size != wanted
             ),
-            "embedding_sharing nes has no effect: the generator has no network of its own": (
-                self.embedding_sharing == "nes" and (self.uniform_generator or not self.has_own_generator)
+            "untied_generator_embeddings has no effect: the generator has no network of its own": (
+                self.untied_generator_embeddings and (self.uniform_generator or not self.has_own_generator)
             ),
             f"generator_sample_mode {mode} has no effect: the generator has no network of its own": not heeded[mode],
             "freeze_generator without init_generator_checkpoint: replacements come from random weights": (

@@ -115,12 +115,13 @@ def main() -> int:
 def label(given: dict[str, Any], source: str) -> int:
     """--predict; where the answers go to standard output, everything else goes to standard error."""
     output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
-    delimiter = "" if output == "-" else delimiter_of_output(output)
     if source != "-" and not Path(source).is_fifo():  # a pipe is read once
         read_bytes(source, "--predict")
+    delimiter = ""
     if output != "-":
         if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):
             raise UserError(f"--output {output} is the file that is to be labelled: give another")
+        delimiter = delimiter_of_output(output)
         check_writable(output)
     folder = find_trained(given, flags.FLAGS.trial)
     wanted = given.pop("task_names", None)

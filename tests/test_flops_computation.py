@@ -76,7 +76,7 @@ def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
     "name",
     [
         *("electra_small", "electra_small_adversarial", "electra_small_all_tokens_mlm", "electra_small_replace_mlm"),
-        *("electra_small_gdes", "electra_small_modernbert", "electra_small_shared_layers", "electra_small_two_stage"),
+        *("electra_small_modernbert", "electra_small_shared_layers", "electra_small_two_stage"),
         *("electra_small_t5_positions", "electra_small_rotary_positions", "coco_lm_base", "coco_lm_base_clm_only"),
         *("coco_lm_base_all_tokens_lm", "coco_lm_base_electra_auxiliary", "coco_lm_base_rtd_only"),
     ],

@@ -114,6 +114,4 @@ def original_hparams(config: PretrainingConfig | FinetuningConfig) -> dict[str, 
         "model_hparam_overrides": {name: getattr(architecture, name) for name in _SIZES},
     }
     hparams |= {name: getattr(config, name) for name in _OF_PRETRAINING if hasattr(config, name)}
-    if getattr(config, "embedding_sharing", None) == "gdes":  # the main network's tables are written as sums
-        hparams["untied_generator_embeddings"] = True
     return hparams

@@ -21,7 +21,6 @@ from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
-from electra_tf2.model.disentangled import DIFFERENCE
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import no_pattern
@@ -34,11 +33,6 @@ _BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_cou
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")
 _GENERATOR = "generator/"
 _MAIN_NETWORK = "electra/"
-
-
-def base_name(name: str) -> str:
-    """Name of the generator's table that the main network's table is stored as a difference from."""
-    return name.replace(_MAIN_NETWORK, _GENERATOR, 1)
 
 
 def original_names(variable_name: str) -> list[str]:
@@ -134,21 +128,19 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
 class Weights(Mapping[str, np.ndarray]):
     """The variables of a model in a file, by our names, read one at a time when asked for.
 
-    Optimizer and training loop's are left out. A variable is its moving average where that was kept (ema_decay). It may
-    be fused from the original's query, key and value, or the sum of a table and differences from it. Differences from
-    a checkpoint's only tables, which are 0, may be asked for.
+    Optimizer and training loop's are left out. A variable is its moving average where that was kept (ema_decay), and
+    may be fused from the original's query, key and value.
 
     Args:
       where: the file, for messages.
     """
 
     def __init__(self, stored: Mapping[str, np.ndarray], where: str) -> None:
-        self._stored, self.where = stored, where
-        folded = {name.removesuffix(DIFFERENCE) for name in stored if name.endswith(DIFFERENCE)}
-        single = {name for name in stored if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))}
-        fused = {name.replace(_PARTS[0], _FUSED) for name in single if _PARTS[0] in name}
-        self._names = folded | fused | {name for name in single if not any(part in name for part in _PARTS)}
-        self._folded = folded
+        self._stored = stored
+        self.where = where
+        variables = {name for name in stored if "/" in name and not name.endswith(_BOOKKEEPING)}
+        fused = {name.replace(_PARTS[0], _FUSED) for name in variables if _PARTS[0] in name}
+        self._names = fused | {name for name in variables if not any(part in name for part in _PARTS)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._names))
@@ -166,29 +158,16 @@ class Weights(Mapping[str, np.ndarray]):
           KeyError: it is absent.
           UserError: the parts have shapes that do not go together.
         """
-        try:
-            return self._composed(name)
-        except (KeyError, UserError):
-            raise
-        except ValueError as error:
-            raise UserError(f"{self.where}: the parts of {name} do not fit together: {error}") from None
-
-    def _composed(self, name: str) -> np.ndarray:
-        if name in self._folded:
-            return self._value(base_name(name)) + self._value(name + DIFFERENCE)
         if name in self._stored:
             return self._value(name)
-        table = name.removesuffix(DIFFERENCE)
-        if table != name:
-            own = self._value(table)
-            base = self._value(base_name(table)) if base_name(table) in self._stored else own
-            if base.shape != own.shape:
-                raise KeyError(name)
-            return own - base
-        parts = original_names(name)
-        if len(parts) == 1:
+        part_names = original_names(name)
+        if len(part_names) == 1:
             raise KeyError(name)
-        return np.concatenate([self._value(part) for part in parts], axis=-1)
+        parts = [self._value(part_name) for part_name in part_names]
+        try:
+            return np.concatenate(parts, axis=-1)
+        except ValueError as error:
+            raise UserError(f"{self.where}: the parts of {name} do not fit together: {error}") from None
 
     def _value(self, name: str) -> np.ndarray:
         """Reads a variable that the file has. Raises KeyError."""
@@ -245,7 +224,7 @@ def warm_start(
         else:
             values[name] = (variable, value)
             loaded.append(name)
-            used.update([there, base_name(there)])
+            used.add(there)
     if wrong:
         raise UserError(
             f"{start.path} was trained with other sizes: {'; '.join(wrong[:5])}"

@@ -4,7 +4,8 @@ Main network, generator and both towers of a two-tower generator are of this cla
 length, V vocabulary, E embedding, H hidden.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -141,7 +142,8 @@ class TransformerLayer(Layer):
         return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
 
 
-class EncoderOutput(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class EncoderOutput:
     """Results of an encoder, in its compute type.
 
     sequence: [B, L, H], the last layer's output, normalised where layers are pre-norm.

@@ -25,8 +25,6 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     main, generator = config.architecture, config.generator_architecture
     length, masked = config.max_seq_length, config.max_predictions_per_seq
     embeddings = Part("embeddings", embedding_parameters(main), 0)
-    if config.embedding_sharing == "gdes":  # differences beside the generator's tables
-        embeddings = embeddings._replace(parameters=embeddings.parameters + embedding_parameters(generator))
     if not config.trains_main_network:
         parts = [encoder("main network", main, length), _masked_lm_head(main, masked)]
         return [embeddings, *parts, *config.further_parts()]
@@ -34,7 +32,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     own_tables = 0
     if config.untied_generator_embeddings:
         own_tables = embedding_parameters(generator)
-    elif config.embedding_sharing == "es" and config.generator_sample_mode == "zero_dropout":  # all but the word table
+    elif config.generator_sample_mode == "zero_dropout":  # all but the word table
         own_tables = embedding_parameters(dataclasses.replace(generator, vocab_size=0))
     main_network = encoder("main network", main, length)
     if config.uniform_generator:

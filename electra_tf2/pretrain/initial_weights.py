@@ -8,8 +8,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
-from electra_tf2.formats.weights import base_name, copy_encoder, generator_names, warm_start
-from electra_tf2.model.disentangled import DIFFERENCE
+from electra_tf2.formats.weights import copy_encoder, generator_names, warm_start
 from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.model.other_heads import TiedHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -35,9 +34,6 @@ def _but_other_shapes(
 def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> None:
     """Loads init_checkpoint, then init_generator_checkpoint, then copies between the networks; prints what was loaded.
 
-    With embedding_sharing gdes the main network's tables are the generator's plus differences. The sums stay those of
-    init_checkpoint when init_generator_checkpoint changes the generator's.
-
     Raises:
       UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
     """
@@ -59,7 +55,6 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
             report = report._replace(missing=[name for name in report.missing if name not in of_generator])
         say(str(report))
     if config.init_generator_checkpoint:
-        tables = [(own, base, own + base) for own, base in _added_up(model) if config.init_checkpoint]
         of_start = open_model(config.init_generator_checkpoint)
         report = warm_start(model.generator, of_start, names_of_generator(of_start))
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
@@ -68,8 +63,6 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         if len(heads) < len(lacking):
             other = [name for name in lacking if name not in heads]
             raise UserError(f"init_generator_checkpoint lacks {', '.join(other[:5])}")
-        for own, base, table in tables:
-            own.assign(table - base)
         if heads:
             say(f"  an encoder alone: random values for {', '.join(heads)}")
     if config.freeze_generator and lacking:
@@ -90,13 +83,6 @@ def names_of_generator(start: StoredModel) -> Callable[[str], list[str]]:
     if not start.has_generator:
         return generator_names
     return lambda name: generator_names(name) if name.startswith("generator/embeddings/") else [name]
-
-
-def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Pairs of a main network's table of differences and the table that these are added to."""
-    variables = {variable.name.split(":")[0]: variable for variable in model.trainable_variables}
-    differences = [name for name in variables if name.endswith(DIFFERENCE)]
-    return [(variables[name], variables[base_name(name.removesuffix(DIFFERENCE))]) for name in differences]
 
 
 def copy_language_model(model: PretrainingModel) -> list[str]:
@@ -130,16 +116,13 @@ def main_network_names(model: PretrainingModel, start: StoredModel) -> Callable[
     """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
 
     A language model of the main network may go on as another's, whatever the head is called. A generator of its own has
-    other states, so its head goes on as that of a generator only. A generator whose tables the main network's are
-    differences from starts with the checkpoint's only ones.
+    other states, so its head goes on as that of a generator only.
     """
     heads = _heads_of_main_network(model)
     language_model = start.language_model
     of_other_states = model.config.has_own_generator and not start.has_generator
 
     def names(name: str) -> list[str]:
-        if model.config.embedding_sharing == "gdes" and name.startswith("generator/embeddings/"):
-            return generator_names(name)
         scope, _, rest = name.partition("/")
         if scope in heads and language_model is not None:
             return [name, f"{language_model}/{rest}"]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.disentangled import DisentangledEmbeddings
 from electra_tf2.model.encoder import Embeddings, Encoder
 from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
@@ -22,15 +21,11 @@ def _of_run(config: PretrainingConfig) -> dict[str, Any]:
 
 def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
     """The network that pre-training is for: the main network, or BERT's only one."""
-    embeddings = None
-    if config.embedding_sharing == "gdes":
-        base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
-        embeddings = DisentangledEmbeddings("electra/embeddings", config.architecture, base, config.seed)
-    return encoder_class("electra", config.architecture, embeddings, **_of_run(config))
+    return encoder_class("electra", config.architecture, **_of_run(config))
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
-    """The generator, with what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
+    """The generator, with what it shares with the main network (ELECTRA, section 3.2).
 
     The original's order: uniform wins; then a generator of its own; else the main network's weights.
 
@@ -60,8 +55,6 @@ def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embedd
     """The embeddings that the generator shares with the main network; None where it makes its own."""
     if config.untied_generator_embeddings:
         return None
-    if isinstance(main, DisentangledEmbeddings):
-        return main.base
     if config.generator_sample_mode == "zero_dropout":
         return Embeddings("generator/embeddings", config.generator_architecture, config.seed, words=main)
     return main

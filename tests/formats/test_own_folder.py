@@ -21,10 +21,9 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
-from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name, warm_start
+from electra_tf2.formats.weights import TensorFlowCheckpoint, warm_start
 from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
-from electra_tf2.model.disentangled import DIFFERENCE
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
@@ -221,7 +220,6 @@ def test_what_is_read_back_differs_where_any_variable_does(run: Path) -> None:
         (False, {}),
         (True, {}),
         (False, {"generator_sample_mode": "zero_dropout"}),
-        (False, {"embedding_sharing": "gdes"}),
         (True, {"untied_generator_embeddings": True}),
     ],
 )
@@ -230,11 +228,6 @@ def test_a_generator_reads_the_tables_that_it_was_trained_with(towers: bool, hpa
     objective = {"electra_objective": False, "electric_objective": True} if towers else {}
     trained: Any = golden.model_with_crc_values(**hparams, **objective, model_hparam_overrides=support.SMALL)
     source = support.of_network(trained)
-    for name in [name for name in source.weights if name.endswith(DIFFERENCE)]:
-        table = name.removesuffix(DIFFERENCE)
-        weights = dict(source.weights)
-        weights[table] = weights.pop(name) + weights[base_name(table)]
-        source = source.changed(weights=weights)
     loaded: Any = electra.Model(source).network
     ids = tf.constant(np.random.RandomState(0).randint(5, 600, [2, 9]))
     inputs = ids, tf.ones_like(ids), tf.zeros_like(ids)

@@ -150,7 +150,7 @@ def test_the_loss_is_the_sum_of_the_exits(model, masked):
         ({"adversarial_generator": True, "generator_sample_mode": "train"}, "choose one"),
         ({"sizes": {"num_hidden_layers": 2, "norm_style": "pre"}}, "needs norm_style post"),
         ({"mask_sampling": "with_replacement"}, "a position has one sample"),
-        ({"freeze_generator": True, "embedding_sharing": "nes"}, "freeze_generator must be false"),
+        ({"freeze_generator": True, "untied_generator_embeddings": True}, "freeze_generator must be false"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused(wrong, message):

@@ -178,7 +178,7 @@ def test_a_generator_of_another_architecture_comes_from_elsewhere(tmp_path):
     own = {"intermediate_size": first.config.architecture.intermediate_size, "norm_bias": False, "mlp_bias": False}
     hparams = {
         "model_hparam_overrides": modern | {"intermediate_size": 96, "norm_bias": True, "mlp_bias": True},
-        "embedding_sharing": "nes",
+        "untied_generator_embeddings": True,
         "generator_embedding_size": 32,
         "generator_hidden_size": 1.0,
         "init_generator_checkpoint": path,
@@ -204,7 +204,7 @@ def test_no_part_of_a_frozen_generator_stays_random(tmp_path, start):
     saved = first if start == "init_checkpoint" else first.encoder
     path = tf.train.Checkpoint(model=saved).save(str(tmp_path / "model.ckpt"))
     sizes = {"generator_hidden_size": 0.5 if start == "init_checkpoint" else 1.0, "generator_embedding_size": 32}
-    config = golden.config(embedding_sharing="nes", freeze_generator=True, **sizes, **{start: path})
+    config = golden.config(untied_generator_embeddings=True, freeze_generator=True, **sizes, **{start: path})
     lacks = "generator/embeddings/" if start == "init_checkpoint" else "generator_predictions/"
     with pytest.raises(UserError, match=f"freeze_generator: {path} lacks {lacks}.* would stay random"):
         load_initial_weights(PretrainingModel(config), config)

@@ -36,11 +36,10 @@ GENERATOR: list[dict[str, Any]] = [
     {"uniform_generator": True},
     {"two_tower_generator": True},
     {"untied_generator": False},
-    {"embedding_sharing": "nes"},
-    {"embedding_sharing": "gdes"},
+    {"untied_generator_embeddings": True},
     {"generator_sample_mode": "eval"},
     {"generator_sample_mode": "zero_dropout"},
-    {"embedding_sharing": "nes", "freeze_generator": True},
+    {"untied_generator_embeddings": True, "freeze_generator": True},
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement

@@ -117,10 +117,13 @@ def test_an_indivisible_generator_width_is_rounded_or_in_compat_refused() -> Non
         ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
         ({"generator_hparam_overrides": {"hidden_size": 64}}, "has no hidden_size: give generator_hidden_size"),
         ({"generator_hparam_overrides": {"architecture": "modernbert"}}, "architecture: give its switches one by one"),
-        ({"generator_hparam_overrides": {"type_vocab_size": 0}}, "type_vocab_size: others need embedding_sharing nes"),
-        ({"generator_hparam_overrides": {"relative_positions": "rotary"}}, "others need embedding_sharing nes"),
         (
-            {"generator_hparam_overrides": {"max_position_embeddings": 64}, "embedding_sharing": "nes"},
+            {"generator_hparam_overrides": {"type_vocab_size": 0}},
+            "type_vocab_size: others need untied_generator_embeddings",
+        ),
+        ({"generator_hparam_overrides": {"relative_positions": "rotary"}}, "others need untied_generator_embeddings"),
+        (
+            {"generator_hparam_overrides": {"max_position_embeddings": 64}, "untied_generator_embeddings": True},
             "generator: max_seq_length 128 exceeds 64 position embeddings",
         ),
         ({"generator_hparam_overrides": {"midle": 1}}, "unknown hparam 'midle'"),
@@ -135,15 +138,6 @@ def test_an_indivisible_generator_width_is_rounded_or_in_compat_refused() -> Non
         (
             {"electra_objective": False, "corrective_lm_objective": True, "clm_head": "tied"},
             "clm_head tied needs embedding_size 256",
-        ),
-        ({"uniform_generator": True, "embedding_sharing": "gdes"}, "gdes needs a generator network of its own"),
-        ({"untied_generator": False, "embedding_sharing": "gdes"}, "gdes needs a generator network of its own"),
-        ({"electra_objective": False, "embedding_sharing": "gdes"}, "gdes needs a generator network of its own"),
-        ({"untied_generator_embeddings": True, "embedding_sharing": "gdes"}, "embedding_sharing gdes contradict"),
-        ({"untied_generator_embeddings": True, "embedding_sharing": "es"}, "embedding_sharing es contradict"),
-        (
-            {"init_encoder_from_generator": True, "generator_hidden_size": 1.0, "embedding_sharing": "gdes"},
-            "init_encoder_from_generator needs embeddings that can be copied",
         ),
     ],
 )
@@ -175,12 +169,15 @@ def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("hparams", "note"),
     [
-        ({"uniform_generator": True, "untied_generator_embeddings": True}, "embedding_sharing nes has no effect"),
-        ({"untied_generator": False, "embedding_sharing": "nes"}, "embedding_sharing nes has no effect"),
-        ({"electra_objective": False, "embedding_sharing": "nes"}, "embedding_sharing nes has no effect"),
+        ({"uniform_generator": True, "untied_generator_embeddings": True}, "untied_generator_embeddings has no effect"),
+        ({"untied_generator": False, "untied_generator_embeddings": True}, "untied_generator_embeddings has no effect"),
+        (
+            {"electra_objective": False, "untied_generator_embeddings": True},
+            "untied_generator_embeddings has no effect",
+        ),
         ({"untied_generator": False, "generator_sample_mode": "zero_dropout"}, "zero_dropout has no effect"),
         ({"electra_objective": False, "generator_sample_mode": "eval"}, "generator_sample_mode eval has no effect"),
-        ({"embedding_sharing": "nes", "freeze_generator": True}, "come from random weights"),
+        ({"untied_generator_embeddings": True, "freeze_generator": True}, "come from random weights"),
         ({"model_size": "base"}, "training may diverge"),
     ],
 )
@@ -189,7 +186,7 @@ def test_what_is_legal_without_effect_is_noted(hparams: dict[str, Any], note: st
 
 
 def test_a_generator_without_dropout_is_of_the_main_networks_size() -> None:
-    stage = {"generator_hidden_size": 1.0, "embedding_sharing": "nes", "embedding_size": 256}
+    stage = {"generator_hidden_size": 1.0, "untied_generator_embeddings": True, "embedding_size": 256}
     stage |= {"init_encoder_from_generator": True}
     config(**stage, generator_sample_mode="zero_dropout")
     assert "generator of the main network's size" in refusal(**stage | {"generator_hidden_size": 0.5})
@@ -229,7 +226,9 @@ def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(config().to_json())
     (tmp_path / "model.ckpt-4.index").touch()
     for start in (tmp_path, tmp_path / "model.ckpt-4"):
-        found = PretrainingConfig.implied({"init_generator_checkpoint": str(start), "embedding_sharing": "nes"})
+        found = PretrainingConfig.implied(
+            {"init_generator_checkpoint": str(start), "untied_generator_embeddings": True}
+        )
         assert found == {"generator_embedding_size": 128}  # not that its generator is as large as its main network
 
 

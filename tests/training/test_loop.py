@@ -29,6 +29,14 @@ def scored(folder, evaluate=None, **schedule):
     return runner
 
 
+@pytest.fixture(autouse=True)
+def hangup_as_a_shell_leaves_it():
+    """A SIGHUP ends a process, also where the tests themselves run under nohup."""
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, inherited)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.model.attention import AttentionContext
-from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import SeedStream
@@ -66,7 +66,8 @@ class MixtureOfGenerators(MaskedLanguageModel):
         initializer = truncated_normal(sizes.initializer_range)
         self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
 
-    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> MixtureOutput:
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> MixtureOutput:
+        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
         layers = [output.layers[number - 1] for number in self.encoder.exit_layers]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(exact(states, seeds))

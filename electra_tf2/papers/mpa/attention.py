@@ -3,8 +3,9 @@
 B batch, L length, A heads, D head size.
 """
 
+import dataclasses
 from collections.abc import Collection
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -52,12 +53,10 @@ class ObservedAttention(SelfAttention):
         return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(context.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
-class ObservedOutput(NamedTuple):
-    """`EncoderOutput`, and attention maps: (layer, head) -> map."""
+@dataclasses.dataclass(frozen=True)
+class ObservedOutput(EncoderOutput):
+    """An encoder's output with attention maps: (layer, head) -> map."""
 
-    sequence: tf.Tensor
-    embeddings: tf.Tensor
-    layers: tuple[tf.Tensor, ...]
     attention: dict[tuple[int, int], AttentionMap]
 
 
@@ -82,10 +81,10 @@ class ObservedEncoder(Encoder):
     def _keep(self, heads: dict[int, list[int]], maps: dict[tuple[int, int], AttentionMap]) -> None:
         self._heads, self.maps = heads, maps
 
-    def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
+    def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> ObservedOutput:
         self._keep(self._heads, {})
         output = super().encode(embedded, input_mask, seeds)
-        return cast(EncoderOutput, ObservedOutput(*output, self.maps))  # it has all fields of one
+        return ObservedOutput(output.sequence, output.embeddings, output.layers, self.maps)
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         attention = self.transformer_layers[number].attention
