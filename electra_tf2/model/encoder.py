@@ -4,8 +4,7 @@ Main network, generator and both towers of a two-tower generator are of this cla
 length, V vocabulary, E embedding, H hidden.
 """
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -142,8 +141,7 @@ class TransformerLayer(Layer):
         return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
 
 
-@dataclasses.dataclass(frozen=True)
-class EncoderOutput:
+class EncoderOutput(NamedTuple):
     """Results of an encoder, in its compute type.
 
     sequence: [B, L, H], the last layer's output, normalised where layers are pre-norm.

@@ -3,9 +3,8 @@
 B batch, L length, A heads, D head size.
 """
 
-import dataclasses
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -53,10 +52,12 @@ class ObservedAttention(SelfAttention):
         return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(context.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
-@dataclasses.dataclass(frozen=True)
-class ObservedOutput(EncoderOutput):
-    """An encoder's output with attention maps: (layer, head) -> map."""
+class ObservedOutput(NamedTuple):
+    """`EncoderOutput`, and attention maps: (layer, head) -> map."""
 
+    sequence: tf.Tensor
+    embeddings: tf.Tensor
+    layers: tuple[tf.Tensor, ...]
     attention: dict[tuple[int, int], AttentionMap]
 
 
@@ -81,10 +82,10 @@ class ObservedEncoder(Encoder):
     def _keep(self, heads: dict[int, list[int]], maps: dict[tuple[int, int], AttentionMap]) -> None:
         self._heads, self.maps = heads, maps
 
-    def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> ObservedOutput:
+    def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
         self._keep(self._heads, {})
         output = super().encode(embedded, input_mask, seeds)
-        return ObservedOutput(output.sequence, output.embeddings, output.layers, self.maps)
+        return cast(EncoderOutput, ObservedOutput(*output, self.maps))  # it has all fields of one
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         attention = self.transformer_layers[number].attention
