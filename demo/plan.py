@@ -1,4 +1,4 @@
-"""What of the demo fits into its minutes on this machine: measured in two seconds, corrected once something has run.
+"""Plans what the demo trains in its minutes on this machine: measured in two seconds, corrected once something has run.
 
 The demo's parts were timed on two cores of an AMD EPYC (AVX2, float32) whose products of matrices were measured at the
 same time. Their product is a part's work, in GFLOP of that measure; divided by another machine's speed it is the time
@@ -27,7 +27,7 @@ START = 800.0  # of a command that trains: imports, compilation, evaluation
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the demo trains.
+    """Amounts that the demo trains.
 
     epochs: of every fine-tuning, so that models are compared alike. steps: of pre-training. text: bytes of it.
     random_weights: whether the shipped model's network learns the task from random weights, too.

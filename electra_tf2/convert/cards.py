@@ -82,7 +82,7 @@ def sizes_of(model: StoredModel) -> str:
 
 
 def _tasks(model: StoredModel) -> list[str]:
-    """What each task of a fine-tuned model answers, and what the model was before."""
+    """Lists the tasks of a fine-tuned model with their labels, and the model that it was trained from."""
     config = config_of(model)
     assert isinstance(config, FinetuningConfig)
     lines = []

@@ -173,7 +173,7 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
 
 
 def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
-    """What the heads of a fine-tuned model predict, by "task.name"; of tagging, at every token.
+    """Predictions of a fine-tuned model's heads, by "task.name"; of tagging, at every token.
 
     Args:
       encoded: rows on which what was written is compared.

@@ -132,7 +132,7 @@ def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer
 
 
 def served(target: Target, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """What a SavedModel says of a batch of a classification head's predictions."""
+    """Outputs of a SavedModel of strings for a batch of a classification head's predictions."""
     if isinstance(target, Scale):
         return {"value": predictions["value"]}
     labels = tf.constant(target.names)
@@ -241,7 +241,7 @@ def load_saved(path: Path) -> Any:
 
 
 def _module(variables: Sequence[tf.Variable], tokenizer: GraphTokenizer | None = None) -> tf.Module:
-    """What is saved: no Keras layers, which would be described, with warnings, for a Keras that cannot build them."""
+    """Module that is saved: no Keras layers, which would be described, with warnings, for a Keras that cannot build them."""
     module = tf.Module()
     module.weights = list(variables)
     module.tokenizer = tokenizer

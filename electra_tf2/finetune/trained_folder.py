@@ -139,7 +139,7 @@ def _scored_splits(config: FinetuningConfig, task: "Task") -> list[str]:
 
 
 def _digest_of_start(config: FinetuningConfig) -> str | None:
-    """Of the weights that training starts from: "random", or None where there is nothing."""
+    """Fingerprint of the weights that training starts from: "random", or None where there is nothing."""
     start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
     if not start:
         return "random"

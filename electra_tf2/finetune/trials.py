@@ -101,7 +101,7 @@ class Trials:
                     check_made_of(folder, self._fingerprint, ADVICE)
 
     def _done_before(self, trial: int, folder: Path) -> dict[str, Any]:
-        """What a trial's scores.json says; warns if the trial lacks files that are asked for now."""
+        """Reads a finished trial's scores.json; warns if the trial lacks files that are asked for now."""
         say(f"trial {trial}/{self.config.num_trials}: done before, see {folder / SCORES}")
         result = read_json(folder / SCORES, "scores")
         files = self.evaluation.files(trial, folder)

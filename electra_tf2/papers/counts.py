@@ -1,4 +1,4 @@
-"""What papers count over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
+"""Counts that papers take over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
 
 No paper itself. `electra build-table` runs what a paper counts and writes; pre-training reads the file. Each process
 counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a file for each

@@ -132,7 +132,7 @@ def read_section(given: Mapping[str, Any]) -> Section:
 
 
 def of_model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pre-trained model says: its sizes and vocabulary, where it is, and the paper's settings for its size.
+    """Hparams of the pre-trained model: its sizes and vocabulary, where it is, and the paper's settings for its size.
 
     Raises:
       UserError: its configuration is none.
@@ -150,7 +150,7 @@ def of_model(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """What the task says that is trained alone, by its row in the table or in the recipe; and a prompt, and debugging.
+    """Hparams of the task that is trained alone, by its row in the table or in the recipe; of a prompt and debugging.
 
     Raises:
       UserError: unknown tasks, a task's description that is none.

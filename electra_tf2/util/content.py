@@ -99,7 +99,7 @@ def another_thing(start: bytes) -> str:
 
 
 def with_remedy(what: str) -> str:
-    """What a file holds in the place of text, and what to do about it."""
+    """Names what a file holds in the place of text, and what to do about it."""
     return what if "Git LFS" in what else f"{what}; unpack or convert it"
 
 

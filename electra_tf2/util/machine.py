@@ -1,4 +1,4 @@
-"""What of a run depends on the machine, decided here alone: products of bfloat16, XLA's vectors, worker processes.
+"""Decides all of a run that depends on the machine: products of bfloat16, XLA's vectors, worker processes.
 
 Tests pretend to be on another processor by `monkeypatch.setattr(machine, "this_processor", ...)`. No TensorFlow here.
 """

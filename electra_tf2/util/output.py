@@ -16,7 +16,7 @@ _LINES = (".jsonl", ".ndjson", ".json", "")
 
 
 def delimiter_of_output(path: str) -> str:
-    """What stands between the cells of a file of rows that is written under this name; "" for JSON lines.
+    """Delimiter between the cells of a file of rows that is written under this name; "" for JSON lines.
 
     Raises:
       UserError: a name of another format, which would hold something else than it says.

@@ -1,4 +1,4 @@
-"""What a head is: a layer on top of the encoder that makes losses and predictions of its states, one a task.
+"""Base class of heads: a layer on top of the encoder that makes losses and predictions of its states, one a task.
 
 Each kind's head stands in the kind's own file. `Classifier` is what several of them end with. B batch, L length
 (differs between batches), H hidden.

@@ -139,7 +139,7 @@ class QATask(Task):
     def _window_labels(
         self, window: qa_files.Window, question: qa_files.Question, answer: tuple[int, int] | None
     ) -> dict[str, int] | None:
-        """What the head learns of a window; None of one without the answer that is not to be learned."""
+        """Labels of a window; None of one without the answer that is not to be learned."""
         place = None if answer is None else qa_files.positions(window, *answer)
         impossible = question.is_impossible
         if answer is not None and place is None:

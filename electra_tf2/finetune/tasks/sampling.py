@@ -1,4 +1,4 @@
-"""What is done to a list of examples before it is encoded: a part is held out, a share or a few of them are taken.
+"""Samples a list of examples before it is encoded: a part is held out, a share or a few of them are taken.
 
 Every draw is a function of the hparams' seeds and of the list. An example has `texts`, which must not lie on both sides
 of a held-out part.

@@ -1,4 +1,4 @@
-"""What a task is: it reads files, encodes examples, makes a head, scores predictions and answers.
+"""Base class of tasks: a task reads files, encodes examples, makes a head, scores predictions and answers.
 
     files --read--> examples --(sampling)--> --encode--> Split --(batching, encoder, head)--> predictions --scores,
     answers--> results

@@ -66,7 +66,7 @@ class TextTask(Task):
         self.target = self._named_target()
 
     def _named_target(self) -> Target | None:
-        """What the task's settings say that labels mean; None where the training data have to."""
+        """Classes or scale of the task's settings; None where the training data have to."""
         settings = self.settings
         if settings.value_range is not None:
             ends_are_known = not any(map(math.isinf, settings.value_range))
@@ -108,7 +108,7 @@ class TextTask(Task):
         return [row._replace(label=label) for row, label in zip(rows, labels, strict=True)]
 
     def _target_of(self, rows: Sequence[TextExample]) -> Target:
-        """What labels mean by the training data."""
+        """Classes or scale of the labels in the training data."""
         if self.settings.value_range is not None:
             return targets.scale_of(rows, self.name, self.settings.value_range)
         return targets.classes_of(rows, self.name, self.settings.metrics)
