@@ -241,7 +241,7 @@ def load_saved(path: Path) -> Any:
 
 
 def _module(variables: Sequence[tf.Variable], tokenizer: GraphTokenizer | None = None) -> tf.Module:
-    """Module that is saved: no Keras layers, which would be described, with warnings, for a Keras that cannot build them."""
+    """Module that is saved: no Keras layers, which would be described for a Keras that cannot build them."""
     module = tf.Module()
     module.weights = list(variables)
     module.tokenizer = tokenizer
