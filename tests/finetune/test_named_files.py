@@ -73,7 +73,9 @@ def test_one_command_makes_a_classifier_of_one_file(learned):
     right = np.trace(errors["confusion"]) / 24
     assert 100 * right == pytest.approx(trial["scores"]["my_reviews"]["dev"]["accuracy"]) and right > 0.8
     assert "rows: the right label, columns: the predicted one" in output
-    assert max(map(len, output.partition("rows: ")[2].splitlines()[1:-1]), default=0) <= 80
+    *mistakes, wrote, next_command = output.partition("rows: ")[2].splitlines()[1:]
+    assert max(map(len, mistakes), default=0) <= 80
+    assert wrote.startswith("wrote ") and "electra predict FILE" in next_command
 
 
 def test_predictions_as_a_table(learned, tmp_path):

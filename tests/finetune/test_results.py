@@ -64,6 +64,8 @@ def test_the_worst_mistakes_come_first():
 class AlwaysZero:
     """A model that finds the first label most likely."""
 
+    num_train_steps = 500
+
     def predict(self, number: int, table: Any, batch_size: int, progress: Any) -> tuple[list[dict[str, Any]], Any]:
         return [{"logits": np.array([1.0, 0.0]), "predictions": np.array(0)}] * len(table), np.zeros(len(table))
 
