@@ -1,7 +1,7 @@
 """Prints parameters and FLOPs of configurations: `python flops_computation.py --help`."""
 
 try:
-    from electra_tf2.flops_computation import command
+    from electra_tf2.programs.flops_computation import command
 except ModuleNotFoundError as error:
     raise SystemExit(f"error: {error}: this Python lacks what the program needs; `pip install .` here first") from None
 

@@ -1,7 +1,7 @@
 """Pre-trains a model: `python run_pretraining.py --help`."""
 
 try:
-    from electra_tf2.run_pretraining import command
+    from electra_tf2.programs.run_pretraining import command
 except ModuleNotFoundError as error:
     raise SystemExit(f"error: {error}: this Python lacks what the program needs; `pip install .` here first") from None
 

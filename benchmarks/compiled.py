@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import parser_of, write_vocabulary
 from benchmarks.compiled_devices import Device, find_devices
+from electra_tf2.config.papers import load_paper
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import load_paper
-from electra_tf2.util.recipes import read_recipe
 
 _TRIES = 5  # micro-batches of one configuration that are compiled, at most
 _FIRST = 1 << 17  # tokens of the micro-batch that is compiled before a larger batch is

@@ -6,8 +6,7 @@ XLA's compiler for GPUs reads a description of the device in the format of its o
 
 from typing import Any, NamedTuple
 
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.errors import UserError, closest
 
 # TensorFlow's allocator leaves a twentieth of a GPU's memory to the system (MinSystemMemory in gpu_device.cc).
 _USABLE = 0.95

@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.common import ROOT, parser_of
 from benchmarks.on_gpu_parts import PARTS, Part, read_rows
-from electra_tf2.util.files import write_atomically
+from electra_tf2.files.writing import write_atomically
 
 # Of the time, by part.
 SHARES = {"machine": 0.05, "small": 0.32, "base": 0.27, "correctness": 0.22, "use": 0.1, "data": 0.04}

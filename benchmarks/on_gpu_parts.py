@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks.common import ROOT, parser_of, seconds, texts_of, write_vocabulary
 from benchmarks.step import SIZES, Contender, Job, Size, product_flops
 from benchmarks.step_contenders import ONE_PROGRAM as FORMS
+from electra_tf2.files.writing import append_json_line
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.files import append_json_line
 
 _TINY = Size(32, 2, 2, 32, 2, 1200)
 # What one H100's compiler said of our step (benchmarks/RESULTS.md): steps/s at most, and GB of memory.
@@ -251,9 +251,9 @@ def ten_steps(part: Part, recipe: str) -> None:
     """Ten steps of a recipe in float32 from the same weights, one program on the GPU, kernels on the processor."""
     import tensorflow as tf
 
+    from electra_tf2.config.recipes import read_recipe
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.task import make_task
-    from electra_tf2.util.recipes import read_recipe
 
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     job = job_of(part, "small", 16, 128)

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks.conll import read_sentences
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically
 
 _SKIPPED_FOLDERS = {"test", "tests", "testing", "__pycache__", "idlelib", "lib2to3", "_vendor", "vendor"}
 _CODE = re.compile(r"^\s*(>>>|\.\.\.|[-=~#*+|^`]{3,}|@|:\w+|\.\. )|[{}<>=|\\]{2,}|\) ->|[_=(){}\[\];]\s*$")

@@ -17,9 +17,9 @@ from typing import Any
 
 from demo import plan
 from demo.make_data import bag_of_words
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.recipes import read_recipe
 
 DATA = Path("demo_data")
 MODELS = DATA / "models"

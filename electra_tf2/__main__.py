@@ -92,7 +92,7 @@ def command() -> None:
 
         _print(__version__)
     elif word not in COMMANDS:
-        from electra_tf2.util.hparams import closest
+        from electra_tf2.util.errors import closest
 
         _fail(f"there is no command {word!r}{closest(word, COMMANDS)} (one of {', '.join(COMMANDS)}); see --help")
     elif COMMANDS[word].module:
@@ -120,14 +120,14 @@ def predict_words(rest: list[str]) -> list[str]:
 def _run(module: str, name: str, rest: list[str]) -> None:
     sys.argv = [name, *rest]
     try:
-        program = importlib.import_module(f"electra_tf2.{module}")
+        program = importlib.import_module(f"electra_tf2.programs.{module}")
     except ModuleNotFoundError as error:
         _fail(f"{error}: this Python lacks what the program needs; `pip install .` in the program's folder first")
     program.command()
 
 
 def _recipes() -> list[str]:
-    from electra_tf2.util.recipes import RECIPES, recipe_names
+    from electra_tf2.config.recipes import RECIPES, recipe_names
 
     lines = []
     for name in recipe_names():

@@ -1,7 +1,7 @@
 """The hyperparameters of fine-tuning: the original's names and defaults, and ours beside them.
 
 Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in;
-recipes, --hparams and flags all arrive there (util.flags).
+recipes, --hparams and flags all arrive there (config.flags).
 """
 
 import dataclasses
@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from electra_tf2.config.hparams import checked, free_hparam, hparam, layered, model_hparam
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED
 from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
 from electra_tf2.settings.own import DESCRIBED, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import checked, free_hparam, hparam, layered, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Every hyperparameter of pre-training: the original's names and defaults, and ours beside them.
 
 `PretrainingConfig` is flat: hparams under headings, what follows from them, and the checks of their combinations.
-`PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there (util.flags). A paper
-beside the core adds hparams in a subclass (`--paper`, util.papers). Imports no TensorFlow: a wrong hparam fails in a
+`PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there (config.flags). A paper
+beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no TensorFlow: a wrong hparam fails in a
 fraction of a second.
 """
 
@@ -12,15 +12,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from electra_tf2.config.hparams import checked, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.config.papers import check_owners, load_paper
 from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
 from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
-from electra_tf2.util.papers import check_owners, load_paper
+from electra_tf2.util.errors import UserError, closest, shown
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 

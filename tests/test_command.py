@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.__main__ import COMMANDS
-from electra_tf2.util.recipes import recipe_names
+from electra_tf2.config.recipes import recipe_names
 from tests.support import finetuning as support
 from tests.support.programs import run_command as electra
 

@@ -26,11 +26,11 @@ import tensorflow as tf
 from benchmarks import compiled_step as lowering
 from benchmarks.compiled_program import Program
 from benchmarks.compiled_step import lowered
+from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.pretrain.flops import training_flops_per_example
-from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning, recipes
 from tests.support.finetuning import write_lines
 from tests.support.lowered_finetuning import Lowering

@@ -31,7 +31,7 @@ def test_the_originals_paths_lead_into_the_package() -> None:
     for name in ("model", "finetune", "pretrain", "util"):
         assert (ROOT / name).readlink() == Path("electra_tf2") / name
     for name in ("run_pretraining", "run_finetuning", "build_pretraining_dataset", "flops_computation"):
-        assert not (ROOT / f"{name}.py").is_symlink() and (ROOT / "electra_tf2" / f"{name}.py").exists()
+        assert not (ROOT / f"{name}.py").is_symlink() and (ROOT / "electra_tf2" / "programs" / f"{name}.py").exists()
 
 
 def test_importing_the_package_loads_no_tensorflow() -> None:
@@ -94,9 +94,9 @@ def test_it_works_beside_files_that_are_called_like_ours(wheel: Path, tmp_path: 
     ran = []
     for words in (
         ["-m", "electra_tf2", "pretrain", "--help", "all"],
-        ["-m", "electra_tf2.run_pretraining", "--help", "all"],
+        ["-m", "electra_tf2.programs.run_pretraining", "--help", "all"],
         ["-c", load],
-        ["-m", "electra_tf2.run_pretraining", *train],
+        ["-m", "electra_tf2.programs.run_pretraining", *train],
     ):
         done = subprocess.run(
             [str(environment / "bin" / "python"), *words],

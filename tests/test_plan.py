@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, leaves_for, make_plan
 from electra_tf2.pretrain.flops import training_flops
+from electra_tf2.programs.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, leaves_for, make_plan
 from tests.support.programs import ROOT, configured, run_program
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from electra_tf2 import __version__
 from electra_tf2.__main__ import COMMANDS, predict_words
-from electra_tf2.build_table import tables
+from electra_tf2.config.hparams import all_hparams, checked
+from electra_tf2.config.papers import load_paper, paper_names
+from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.util.hparams import all_hparams, checked
-from electra_tf2.util.papers import load_paper, paper_names
-from electra_tf2.util.recipes import recipe_names
+from electra_tf2.programs.build_table import tables
 from tests.support.programs import configured, run_program
 
 ROOT = Path(__file__).parent.parent

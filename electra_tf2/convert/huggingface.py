@@ -15,11 +15,12 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert.cards import card, pipeline_of, sizes_of, transformers_usage
 from electra_tf2.convert.own_folder import write_vocabulary
-from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, SpecialIds
+from electra_tf2.exports.cards import card, pipeline_of, sizes_of, transformers_usage
+from electra_tf2.exports.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats import huggingface as names
 from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
@@ -30,7 +31,6 @@ from electra_tf2.inference.configured import config_of, generator_architecture
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically, write_json
 
 
 class Exported(NamedTuple):

@@ -13,7 +13,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.own_folder import write_vocabulary
-from electra_tf2.convert.self_check import Options, Written, read_back_difference
+from electra_tf2.exports.self_check import Options, Written, read_back_difference
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.original_config import HPARAMS
@@ -23,7 +24,6 @@ from electra_tf2.formats.weights import original_names
 from electra_tf2.inference.configured import config_of
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically, write_json
 
 # First parts of the names of variables that the original has.
 _SCOPES = (

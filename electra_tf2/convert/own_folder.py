@@ -8,16 +8,16 @@ vocab.txt            its vocabulary; or tokenizer.json
 import dataclasses
 from pathlib import Path
 
-from electra_tf2.convert.self_check import Options, Written, read_back_difference
+from electra_tf2.config.hparams import places
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE
+from electra_tf2.exports.self_check import Options, Written, read_back_difference
+from electra_tf2.files.reading import read_text
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats.folders import VOCABULARY
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import CLASS_FILE, StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.inference.configured import config_of, without_generator
-from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.hparams import places
-from electra_tf2.util.reading import read_text
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert.own_folder import write_vocabulary
-from electra_tf2.convert.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
+from electra_tf2.exports.self_check import Options, Written, check_inputs, largest_at_tokens, outputs
+from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.stored_model import StoredModel
@@ -20,7 +21,6 @@ from electra_tf2.formats.tf_models import short_name, variables
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, how_to_install
-from electra_tf2.util.reading import no_pattern
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:

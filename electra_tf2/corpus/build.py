@@ -29,12 +29,12 @@ from electra_tf2.corpus.record_metadata import (
 from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.files.reading import json_sha256, read_json, sha256_of
+from electra_tf2.files.writing import lock, replacing, write_json, writing
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import lock, replacing, write_json, writing
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress, say, track
-from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 _SETTINGS = (  # those that metadata.json tells

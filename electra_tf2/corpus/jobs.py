@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, NamedTuple
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
 from electra_tf2.corpus.text_files import Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
-from electra_tf2.util.content import is_compressed
+from electra_tf2.files.content import is_compressed
+from electra_tf2.files.reading import json_sha256, sha256_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
-from electra_tf2.util.reading import json_sha256, sha256_of
 
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"

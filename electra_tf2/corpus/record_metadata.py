@@ -19,9 +19,9 @@ import numpy as np
 
 from electra_tf2.corpus.records import FIELDS, RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
+from electra_tf2.files.reading import is_file, json_sha256, read_json, sha256_of
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
-from electra_tf2.util.reading import is_file, json_sha256, read_json, sha256_of
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are

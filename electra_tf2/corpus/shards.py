@@ -34,9 +34,9 @@ from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.worker_pool import Advance
+from electra_tf2.files.reading import read_json, sha256_of
+from electra_tf2.files.writing import replacing, write_json
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing, write_json
-from electra_tf2.util.reading import read_json, sha256_of
 
 UNKNOWN_SHOWN = 20  # characters without a token that a build names
 _HEAD_BYTES = 64 << 10  # so much of a document decides whether it is held out

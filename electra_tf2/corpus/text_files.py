@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from electra_tf2.util import tables
-from electra_tf2.util.content import (
+from electra_tf2.files import tables
+from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
     decompressed,
@@ -37,9 +37,9 @@ from electra_tf2.util.content import (
     no_text,
     plain_name,
 )
+from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import parse_json
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (

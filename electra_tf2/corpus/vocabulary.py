@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from electra_tf2.files.reading import read_bytes, read_json, read_text, typed
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import read_bytes, read_json, read_text, typed
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import (
@@ -28,7 +29,6 @@ from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing
 from electra_tf2.util.progress import Progress, say
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.

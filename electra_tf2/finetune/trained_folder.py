@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra_tf2.config.hparams import checked, free_on_resume, layered, places, shapes_model
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.readers import best_or_newest, find_model
@@ -29,8 +31,6 @@ from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.hparams import checked, free_on_resume, layered, places, shapes_model
-from electra_tf2.util.reading import read_json
 
 if TYPE_CHECKING:
     from electra_tf2.finetune.tasks.task import Task

@@ -16,8 +16,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from electra_tf2.config.hparams import free_on_resume
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import tokenizer_for
+from electra_tf2.files.reading import read_json, read_json_lines
+from electra_tf2.files.writing import check_writable, write_json
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
@@ -39,10 +42,7 @@ from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable, write_json
-from electra_tf2.util.hparams import free_on_resume
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import read_json, read_json_lines
 
 ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite to train anew."
 

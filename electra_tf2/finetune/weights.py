@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.model import FinetuningModel, FinetuningTask
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
@@ -18,7 +19,6 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.weights import LoadReport, generator_names, warm_start
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:

@@ -16,9 +16,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.files.reading import parse_json, read_json, sha256_of
+from electra_tf2.files.writing import write_atomically, write_json, writing
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import write_atomically, write_json, writing
-from electra_tf2.util.reading import parse_json, read_json, sha256_of
 
 PREFIX = "model.ckpt-"
 AVERAGE = "average"  # last part of the name of a variable's moving average

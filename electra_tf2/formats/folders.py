@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import closest
-from electra_tf2.util.reading import is_file, read_json
+from electra_tf2.files.reading import is_file, read_json
+from electra_tf2.util.errors import UserError, closest
 
 VOCABULARY = "vocab.txt"
 RELEASED = Path(__file__).resolve().parents[1] / "pretrained"

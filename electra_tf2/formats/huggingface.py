@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.huggingface_config import class_of, labels_of
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, read_tensors
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import is_file, read_json
 
 DETECTION_LABELS = ["original", "replaced"]
 _OF_BERT = ("ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM")  # of pre-training

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from electra_tf2.config.hparams import checked
 from electra_tf2.corpus.vocabulary import (
     SPECIAL_TOKENS,
     TOKENIZER_FILE,
@@ -21,11 +22,10 @@ from electra_tf2.corpus.vocabulary import (
     is_wordpiece,
     load_tokens,
 )
+from electra_tf2.files.reading import field, read_json, typed
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import checked
-from electra_tf2.util.reading import field, read_json, typed
 
 # Fields that have one name in their configurations and in ours (Architecture).
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.files.reading import is_file, read_json, read_text
 from electra_tf2.model.architecture import HEAD_SIZE
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import is_file, read_json, read_text
 
 HPARAMS = "hparams.json"
 _OVERRIDES = ("num_attention_heads", "hidden_act")

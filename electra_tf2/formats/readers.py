@@ -15,7 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, load_vocab
+from electra_tf2.files.reading import read_json, typed
 from electra_tf2.formats import huggingface_config, tf_models
 from electra_tf2.formats import original_config as original
 from electra_tf2.formats.checkpoint_files import PREFIX
@@ -25,8 +27,6 @@ from electra_tf2.formats.stored_model import CLASS_FILE, DETECTOR, NETWORK_HPARA
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json, typed
-from electra_tf2.util.recipes import read_recipe
 
 if TYPE_CHECKING:
     from electra_tf2.formats.huggingface import Read

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf2.corpus.vocabulary import is_wordpiece, load_tokens
+from electra_tf2.files.reading import is_file
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import is_file
 
 if TYPE_CHECKING:
     import numpy as np

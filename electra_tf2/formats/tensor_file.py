@@ -14,9 +14,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from electra_tf2.util.content import LOOK, another_thing
+from electra_tf2.files.content import LOOK, another_thing
+from electra_tf2.files.writing import replacing
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing
 
 FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"  # lists several files

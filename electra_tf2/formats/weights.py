@@ -16,6 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.original_config import find_prefix
@@ -23,7 +24,6 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import no_pattern
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"

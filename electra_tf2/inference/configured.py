@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from electra_tf2.config.hparams import places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.huggingface_config import pooling_in
@@ -18,7 +19,6 @@ from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.settings.own import without_files
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import places
 
 
 def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:

@@ -15,6 +15,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
+from electra_tf2.files import tables
+from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of
@@ -28,10 +30,8 @@ from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.training.precision import fitted_to_machine
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
-from electra_tf2.util.tables import Row, Table
 
 _NO_TEXT = {"error": "an empty text"}
 _TABS_ARE_TEXT = ("tagging", "qa")  # kinds of tasks whose last text may hold tabs

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.files.reading import field, read_json_lines
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import field, read_json_lines
 
 # Electric's paper searches 0.05, ..., 1.0.
 LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))

@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf2.config.hparams import hparam
 from electra_tf2.model.positions import SCHEMES, PositionScheme
-from electra_tf2.util.hparams import hparam
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
 MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)

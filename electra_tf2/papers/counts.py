@@ -22,9 +22,9 @@ from electra_tf2.corpus.record_metadata import read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import Advance, run_on_processes
+from electra_tf2.files.writing import replacing, writing
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import replacing, writing
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress
 
@@ -185,7 +185,7 @@ def _count_file(
 
 
 def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a table whole or not at all. Raises UserError as `util.files.writing`."""
+    """Writes a table whole or not at all. Raises UserError as `files.writing.writing`."""
     own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
     save: Any = np.savez_compressed
     with replacing(path) as temporary, open(temporary, "wb") as file:

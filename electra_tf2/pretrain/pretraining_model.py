@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.config.papers import class_of_run
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.encoder import Encoder, EncoderOutput
@@ -22,7 +23,6 @@ from electra_tf2.pretrain.networks import Generator, make_encoder, make_generato
 from electra_tf2.pretrain.objectives import choice, coco_lm
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import class_of_run
 
 
 class StepValues(NamedTuple):

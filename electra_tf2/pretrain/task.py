@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf2.config.papers import class_of_run
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
@@ -15,7 +16,6 @@ from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
-from electra_tf2.util.papers import class_of_run
 
 # First words of the seeds of training steps and evaluation batches.
 TRAIN, EVALUATE = 1, 2

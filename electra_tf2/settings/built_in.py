@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.util.tables import Column
+from electra_tf2.files.tables import Column
 
 
 class Prompt(NamedTuple):
@@ -25,7 +25,7 @@ class TextSettings:
 
     texts: one or two columns. label: column; None for files without labels. Of several names the first that is there.
     header: whether the first line of a delimited file is one even where it names none of the texts.
-    delimiter, quoted: as of util.tables.open_table.
+    delimiter, quoted: as of files.tables.open_table.
     id: field of JSON lines that names an example in a submission; "" without one.
     spans: how files mark the two parts of the texts that are asked about, one of tasks.spans.READERS; "": none are.
     metrics: of settings.metrics, the first is the primary one, by which the best weights are chosen.

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.formats.folders import read_config, released
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.own import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
-from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
 
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:

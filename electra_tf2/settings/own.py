@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.files import tables
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
 from electra_tf2.settings.metrics import F1_OF, METRICS, REGRESSION_METRICS
-from electra_tf2.util import tables
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.errors import UserError, closest, shown
 
 HELD_OUT = 0.1  # share of the training data that is scored where there is no development data
 _FILES: dict[str, tuple[type, ...]] = {"files": (dict,), "held_out": (int, float)}

@@ -17,12 +17,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf2.files.reading import no_pattern, read_json
+from electra_tf2.files.writing import write_json
 from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import no_pattern, read_json
 
 
 class Snapshot:

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf2.config.hparams import free_hparam, hparam, model_hparam
 from electra_tf2.model.architecture import MODEL_SIZES, Architecture, make_architecture
-from electra_tf2.util.hparams import free_hparam, hparam, model_hparam
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 

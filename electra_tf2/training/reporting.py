@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf2.files.writing import append_json_line, keep_steps, replacing, write_json
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_json
 from electra_tf2.util.progress import Progress
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.files.reading import read_json, read_text
+from electra_tf2.files.writing import lock, remove_left_over, write_atomically, writing
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import lock, remove_left_over, write_atomically, writing
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import read_json, read_text
 
 GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
 _CONFIG, _VOCABULARY, _LOCK = "config.json", "vocab.txt", ".lock"

@@ -1,7 +1,9 @@
 """The error that a user can mend: one clear line, no traceback; and the words that such lines share."""
 
+import difflib
 import errno
 import re
+from collections.abc import Iterable
 from typing import Any
 
 HALF_PAIR = re.compile("[\ud800-\udfff]")  # a surrogate, which no file can hold as UTF-8
@@ -54,3 +56,13 @@ def shown(value: Any, width: int = 100) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits; lists nested in each other
         return f"<{type(value).__name__} that is too long to show>"
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def closest(name: object, valid: Iterable[str]) -> str:
+    """ "; did you mean 'x'?" or an empty string."""
+    # Dashes that all flags have would make any two of them look alike.
+    names = {candidate.lstrip("-"): candidate for candidate in valid}
+    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
+    if not matches:
+        return ""
+    return f"; did you mean {names[matches[0]]!r}?"

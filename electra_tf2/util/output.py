@@ -1,39 +1,11 @@
 """Standard output and standard error that are closed, full, or no longer read."""
 
 import contextlib
-import gzip
 import io
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
-
-from electra_tf2.util.content import is_compressed, plain_name
-from electra_tf2.util.errors import UserError
-
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_LINES = (".jsonl", ".ndjson", ".json", "")
-
-
-def delimiter_of_output(path: str) -> str:
-    """Delimiter between the cells of a file of rows that is written under this name; "" for JSON lines.
-
-    Raises:
-      UserError: a name of another format, which would hold something else than it says.
-    """
-    suffix = os.path.splitext(plain_name(path))[1]
-    if suffix not in _DELIMITERS and suffix not in _LINES:
-        kinds = ", ".join(filter(None, (*_LINES, *_DELIMITERS)))
-        raise UserError(f"{path}: {suffix} cannot be written: give a name that ends in one of {kinds}, also with .gz")
-    if is_compressed(path) and not path.lower().endswith(".gz"):
-        raise UserError(f"{path}: of compressed files only .gz is written")
-    return _DELIMITERS.get(suffix, "")
-
-
-def encoded_output(path: str, text: str) -> bytes:
-    """The bytes of a text under this name, compressed where it says so."""
-    data = text.encode()
-    return gzip.compress(data, mtime=0) if is_compressed(path) else data
 
 
 def open_standard_streams() -> None:

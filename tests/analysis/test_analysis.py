@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2 import run_analysis
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.run_analysis import Request, _scale, curves, similar_vectors
+from electra_tf2.programs import run_analysis
+from electra_tf2.programs.run_analysis import Request, _scale, curves, similar_vectors
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 from tests.support.finetuning import write_lines

@@ -16,12 +16,12 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 import electra_tf2 as electra
-from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import convert, to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.convert.original import write_checkpoint
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exports import self_check as check
 from electra_tf2.formats.huggingface_config import Casing, casing_of
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Given

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.convert.huggingface import convert, to_huggingface
-from electra_tf2.convert.self_check import Options
+from electra_tf2.exports.self_check import Options
 from electra_tf2.formats.huggingface_config import network_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.tensor_file import write_tensors

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert import cards, litert, network_file, onnx, saved_model
-from electra_tf2.convert import self_check as check
+from electra_tf2.exports import cards, litert, network_file, onnx, saved_model
+from electra_tf2.exports import self_check as check
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError

@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert import original, tf_models
-from electra_tf2.convert import self_check as check
+from electra_tf2.exports import self_check as check
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.original_config import hparams_of
 from electra_tf2.formats.readers import find_model, open_model, read_model

@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert import saved_model
-from electra_tf2.convert.self_check import Options
 from electra_tf2.corpus.encoding import encode
-from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
 from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exports import saved_model
+from electra_tf2.exports.graph_tokenizer import GraphTokenizer
+from electra_tf2.exports.self_check import Options
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor

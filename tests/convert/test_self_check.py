@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from electra_tf2.convert import self_check as check
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports import self_check as check
 
 
 @pytest.mark.parametrize(("size", "expected"), [(20.0, 1e-6), (1.0, 2e-5), (0.1, 2e-5)])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.convert import self_check as check
-from electra_tf2.convert import sentence_transformers
+from electra_tf2.exports import self_check as check
+from electra_tf2.exports import sentence_transformers
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.inference.model import Model

@@ -19,10 +19,10 @@ import pytest
 
 import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import convert, to_huggingface
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exports import self_check as check
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import adopt_states

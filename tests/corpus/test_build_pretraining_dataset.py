@@ -24,7 +24,7 @@ from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.util import files
+from electra_tf2.files import writing
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.programs import run_program, start_forked
@@ -172,7 +172,7 @@ def killed_after(changes):
         unlink(path, **more)
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(files.os, "replace", lambda *args: (count(), replace(*args)))
+        patch.setattr(writing.os, "replace", lambda *args: (count(), replace(*args)))
         patch.setattr(Path, "unlink", removed)
         yield left
 
@@ -422,19 +422,19 @@ def test_where_no_document_is_held_out_it_is_said(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["pretrain_data.tfrecord-2-of-4", "tfrecord-0-of-4.json", "metadata"])
 def test_a_full_disk_is_one_line_and_the_build_goes_on_later(corpus, reference, tmp_path, name, monkeypatch):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    replacing = files.replacing
+    replacing = writing.replacing
 
     @contextlib.contextmanager
     def on_full_disk(path):
         if name in str(path) and str(path).endswith(".json") == (".json" in name or name == "metadata"):
-            with files.writing(path):
+            with writing.writing(path):
                 yield Path("/dev/full")
         else:
             with replacing(path) as temporary:
                 yield temporary
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "replacing", on_full_disk)
+        patch.setattr(writing, "replacing", on_full_disk)
         patch.setattr(builder, "replacing", on_full_disk)
         patch.setattr(shards, "replacing", on_full_disk)
         with pytest.raises(UserError, match=r"cannot write .*(No space left|the disk is full)"):

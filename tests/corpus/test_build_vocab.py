@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from electra_tf2.programs.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from tests.support.programs import run_program
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_the_program_writes_the_same_file_each_time(corpus, tmp_path):
     # Separate processes, because what must not matter is the order of a hash table that differs between them.
     for name in ("one", "two"):
         words = ["--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case"]
-        command = [sys.executable, "-m", "electra_tf2.build_vocab", *words]
+        command = [sys.executable, "-m", "electra_tf2.programs.build_vocab", *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "150 tokens" in done.stdout

@@ -10,8 +10,8 @@ import tensorflow as tf
 from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, unigram_entropy
 from electra_tf2.corpus.records import count_records
 from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
+from electra_tf2.files.reading import json_sha256
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import json_sha256
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from electra_tf2.build_sentence_pairs import chosen, cropped, pairs_of, paragraphs
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.programs.build_sentence_pairs import chosen, cropped, pairs_of, paragraphs
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_program

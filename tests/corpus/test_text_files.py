@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus import text_files
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.util.content import no_text
+from electra_tf2.files.content import no_text
 from electra_tf2.util.errors import UserError
 
 TEXT = "first line\nsecond line é\n\nother document 中国\n".encode()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.util.recipes import read_recipe
 from tests.support import finetuning
 
 # One recipe for each kind of network, and BERT's with a separate first projection of the embeddings.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.model import layer_multiplier, layer_of, number_of_steps
@@ -13,7 +14,6 @@ from electra_tf2.finetune.tasks.prompt import LabelWordHead
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.recipes import read_recipe
 from tests.support.finetuning import write_lines
 
 

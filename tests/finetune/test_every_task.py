@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from electra_tf2.convert import litert, network_file, onnx, saved_model
-from electra_tf2.convert.self_check import check_inputs
+from electra_tf2.exports import litert, network_file, onnx, saved_model
+from electra_tf2.exports.self_check import check_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.configured import embeds

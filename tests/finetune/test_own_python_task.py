@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.convert import litert, network_file, onnx, saved_model
-from electra_tf2.convert.self_check import check_inputs
+from electra_tf2.exports import litert, network_file, onnx, saved_model
+from electra_tf2.exports.self_check import check_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
 from tests.finetune.test_run_finetuning import run

@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.inference.predictor import read_rows
 from electra_tf2.settings.defaults import with_named
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.tables import Row, Table
 from tests.finetune.test_run_finetuning import run
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

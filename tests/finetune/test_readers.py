@@ -14,12 +14,12 @@ import pytest
 from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.files import tables
 from electra_tf2.finetune.results import complaint, trained_on, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.inference.predictor import open_rows, read_rows
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.hparams import layered
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.readers import find_model
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import layered
 from tests.support import golden
 
 CHECKPOINT = str(golden.CHECKPOINT)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.files.content import is_copy
+from electra_tf2.files.reading import read_json, read_text
+from electra_tf2.files.writing import delimiter_of_output, encoded_output
 from electra_tf2.formats.folders import what_lies_at
 from electra_tf2.formats.huggingface_config import casing_of, longest_in, pooling_in
 from electra_tf2.formats.readers import read_model
-from electra_tf2.util.content import is_copy
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.output import delimiter_of_output, encoded_output
-from electra_tf2.util.reading import read_json, read_text
 from tests.support.stored_models import write_crc_directory
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 54000000\n"

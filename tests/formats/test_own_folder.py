@@ -16,8 +16,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import convert, to_huggingface, write_huggingface
 from electra_tf2.convert.own_folder import write_folder
-from electra_tf2.convert.self_check import TOLERANCE, Options, read_back_difference
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exports.self_check import TOLERANCE, Options, read_back_difference
+from electra_tf2.files.writing import write_json
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
@@ -27,7 +28,6 @@ from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_json
 from tests.support import golden
 from tests.support import stored_models as support
 from tests.support.programs import run_program

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.tensor_file import read_tensors
-from electra_tf2.util.recipes import recipe_names
 
 NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())
 

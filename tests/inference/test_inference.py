@@ -18,10 +18,10 @@ import tensorflow as tf
 import tf_keras
 
 import electra_tf2 as electra
-from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports import self_check as check
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.stored_model import StoredModel

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.convert import self_check as check
+from electra_tf2.exports import self_check as check
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.configured import generator_architecture, make_network, with_own_layers, written_out

@@ -6,11 +6,11 @@ import math
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.papers import paper_names
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.inference.model import load
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.util.papers import paper_names
-from electra_tf2.util.recipes import read_recipe
 from tests.pretrain.test_combinations import train
 from tests.support import training as support
 from tests.support.recipes import config_of, recipes_of_papers, write_files

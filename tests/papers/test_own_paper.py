@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.papers import load_paper, paper_names
 from tests.support import training as support
 from tests.support.programs import run_program
 

@@ -14,9 +14,9 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from electra_tf2.corpus.vocabulary import vocab_sha256
+from electra_tf2.files.reading import json_sha256, sha256_of
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import json_sha256, sha256_of
 from tests.support import golden
 from tests.support.training import example
 

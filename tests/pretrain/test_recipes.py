@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.config.recipes import RECIPES, read_recipe, recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.recipes import RECIPES, read_recipe, recipe_names
 
 _ELECTRA_ABLATIONS = ("15", "replace_mlm", "all_tokens_mlm", "adversarial", "two_stage")
 _COCO_LM_TABLE_3 = (

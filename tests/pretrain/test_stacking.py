@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.hparams import layered
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import find_model
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.util.hparams import layered
 from tests.support import training as support
 
 

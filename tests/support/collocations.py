@@ -9,7 +9,7 @@ from electra_tf2.corpus.packing import Examples
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_sha256
-from electra_tf2.util.reading import json_sha256, sha256_of
+from electra_tf2.files.reading import json_sha256, sha256_of
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")

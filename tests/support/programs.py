@@ -17,13 +17,13 @@ from unittest import mock
 from absl import flags
 
 from electra_tf2 import __main__ as electra
+from electra_tf2.config import flags as util_flags
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "electra_tf2"
+PROGRAMS = ROOT / "electra_tf2" / "programs"
 worker_pool.PRELOADED = [__name__, "tests.support.training"]  # for programs that are forked, too
 
 
@@ -61,7 +61,8 @@ def configured(*words: str) -> PretrainingConfig:
 
 def file_of(script: str | Path) -> Path:
     """Where a program is: ours by its file's name, another's by its path from the root."""
-    return PACKAGE / script if (PACKAGE / script).exists() else ROOT / script
+    inside = PROGRAMS / script
+    return inside if inside.exists() else ROOT / script
 
 
 def run_program(script: str | Path, *words: str) -> Finished:
@@ -73,7 +74,7 @@ def run_command(*words: str, called: str = "electra") -> Finished:
     """`electra words`, called by another name if one is given."""
 
     def run_anew(module: str, name: str, rest: list[str]) -> None:  # some define their flags as they are imported
-        script = runpy.run_path(str(PACKAGE / f"{module}.py"), run_name=module)
+        script = runpy.run_path(str(PROGRAMS / f"{module}.py"), run_name=module)
         sys.argv = [name, *rest]
         script["command"]()
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf2.config.papers import paper_names
+from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.util.papers import paper_names
-from electra_tf2.util.recipes import read_recipe, recipe_names
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")

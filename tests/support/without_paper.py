@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from electra_tf2.util.papers import paper_names
-from electra_tf2.util.recipes import read_recipe
+from electra_tf2.config.papers import paper_names
+from electra_tf2.config.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
 OF_DOCUMENTS = ("tests/test_readme.py", "tests/test_readme_commands.py", "tests/test_names.py")

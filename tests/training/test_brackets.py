@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf2 import load
+from electra_tf2.files.reading import no_pattern
 from electra_tf2.model import kernels
-from electra_tf2.util.reading import no_pattern
 from tests.support import finetuning, golden
 from tests.support import training as support
 from tests.support.programs import run_program

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf2.files.writing import check_writable
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable
 from tests.support import golden
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import golden
-from tests.support.programs import PACKAGE, run_program
+from tests.support.programs import PROGRAMS as FOLDER
+from tests.support.programs import run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
-PROGRAMS = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())
+PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py") if "run(main, __doc__" in path.read_text())
 CONFIGURED = ["run_pretraining.py", "run_finetuning.py", "flops_computation.py"]
 # Content of a file that should hold a JSON object of hparams, and what is said about it.
 NO_HPARAMS = {

@@ -12,7 +12,7 @@ from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.original_config import WORDS, hparams_of
 from electra_tf2.formats.readers import best_or_newest
 from electra_tf2.inference.predictor import named_rows, open_rows
-from electra_tf2.run_analysis import Request, curves
+from electra_tf2.programs.run_analysis import Request, curves
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as tuning
 from tests.support.fuzzing import configurations, problem_of

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.config import recipes
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.util import flags as util_flags
-from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
-from tests.support.programs import PACKAGE, flags_of_its_own
+from tests.support.programs import PROGRAMS, flags_of_its_own
 from tests.support.programs import run_command as electra
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_spellings_of_a_switch(parse: Any, word: str, expected: bool) -> None:
 )
 def test_help_shows_what_a_first_run_needs_and_names_the_way_to_the_rest(command: str, script: str) -> None:
     with flags_of_its_own():
-        first = runpy.run_path(str(PACKAGE / f"{script}.py"))["FIRST"]
+        first = runpy.run_path(str(PROGRAMS / f"{script}.py"))["FIRST"]
     shown, every = (
         {name.replace("-", "_") for name in re.findall(r"^  --(?:\[no-\])?([\w-]+)", out, re.MULTILINE)}
         for _, out, _ in (electra(command, "--help"), electra(command, "--help", "all"))
@@ -171,7 +171,7 @@ def test_wrong_values_are_named(parse: Any, words: list[str], message: str) -> N
 def test_tensorflows_messages_are_hidden_unless_asked_for(words: list[str], level: str) -> None:
     program = """
 import os, sys
-from electra_tf2.util import flags
+from electra_tf2.config import flags
 sys.argv[0] = "program.py"
 flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
 """

@@ -20,7 +20,7 @@ def run(words: str, redirection: str, tmp_path: Path) -> subprocess.CompletedPro
     )
 
 
-BUILD = "-m electra_tf2.build_vocab --corpus-dir $F/corpus --vocab-file $F/vocab.txt --vocab-size 64"
+BUILD = "-m electra_tf2.programs.build_vocab --corpus-dir $F/corpus --vocab-file $F/vocab.txt --vocab-size 64"
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", ">&- 2>&-"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.util import tables
+from electra_tf2.files import tables
+from electra_tf2.files.reading import parse_json, read_json, read_json_lines, read_text
+from electra_tf2.files.writing import append_json_line, keep_steps, replacing, write_atomically, write_json
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_atomically, write_json
-from electra_tf2.util.reading import parse_json, read_json, read_json_lines, read_text
 from tests.support.finetuning import write_lines
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.files import tables
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

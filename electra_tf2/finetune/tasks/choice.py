@@ -17,6 +17,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.files.reading import read_json
+from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.choice_files import FORMS, Passage, items_of
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
@@ -28,8 +30,6 @@ from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import text_state
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
-from electra_tf2.util.reading import read_json
-from electra_tf2.util.tables import open_table
 
 _IDS = ("idx", "id", "example_id")  # names of an object's
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.files.reading import field
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import field
 
 
 class Item(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from seqeval.metrics.sequence_labeling import get_entities
 
 from electra_tf2.corpus.tokenization import Words, divided
+from electra_tf2.files.reading import read_text
+from electra_tf2.files.tables import cell, format_of, open_table
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_text
-from electra_tf2.util.tables import cell, format_of, open_table
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")

@@ -19,6 +19,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.files import tables
+from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text import TextTask
@@ -28,9 +30,7 @@ from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.settings.built_in import BUILT_IN, TextSettings
 from electra_tf2.settings.metrics import pearson, spearman
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.tables import open_table
 
 _IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.

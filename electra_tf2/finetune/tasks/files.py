@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.util import tables
+from electra_tf2.files import tables
+from electra_tf2.files.writing import write_atomically
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically
 
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
+from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks import qa_answers, qa_files
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
@@ -21,7 +22,6 @@ from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
 
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.tokenization import Located, Words, divided
+from electra_tf2.files import tables
+from electra_tf2.files.content import is_object, says_lines
+from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.task import EmptyText
-from electra_tf2.util import tables
-from electra_tf2.util.content import is_object, says_lines
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
-from electra_tf2.util.reading import field, parse_json
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _SHOWN = 5  # how many questions a warning lists

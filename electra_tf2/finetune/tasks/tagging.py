@@ -17,6 +17,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import check_same_names
@@ -24,7 +25,6 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Predicti
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import say
 
 

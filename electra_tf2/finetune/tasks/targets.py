@@ -19,8 +19,7 @@ import tensorflow as tf
 from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import say
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")

@@ -17,11 +17,11 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.files import tables
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 
 T = TypeVar("T")

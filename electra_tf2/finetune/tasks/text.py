@@ -19,6 +19,9 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
+from electra_tf2.files.reading import parse_json
+from electra_tf2.files.tables import names_of
+from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import targets
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
@@ -32,10 +35,7 @@ from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress
-from electra_tf2.util.reading import parse_json
-from electra_tf2.util.tables import names_of
 
 NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from electra_tf2.files import tables
+from electra_tf2.files.tables import Table, alternatives, names_of
 from electra_tf2.settings.built_in import TextSettings
-from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say
-from electra_tf2.util.tables import Table, alternatives, names_of
 
 TOLERATED = 0.002  # share of unusable lines in a file
 

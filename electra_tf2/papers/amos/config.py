@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterable
 
+from electra_tf2.config.hparams import hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.flops import Part, language_model_head
-from electra_tf2.util.hparams import hparam
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from electra_tf2.config.hparams import hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part, encoder, language_model_head
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import hparam
 
 
 @dataclasses.dataclass(frozen=True)

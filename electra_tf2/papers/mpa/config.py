@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from electra_tf2.config.hparams import free_hparam, hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.util.hparams import free_hparam, hparam
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from electra_tf2.config.hparams import free_hparam, hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import Part, contrast_head, encoder
-from electra_tf2.util.hparams import closest, free_hparam, hparam
+from electra_tf2.util.errors import closest
 
 # Their names in aux_tasks, in the order of their variables in checkpoints.
 TASKS = ("fs", "qt", "asp", "so", "tf", "tf_idf")

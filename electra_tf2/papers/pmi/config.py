@@ -4,8 +4,8 @@ import dataclasses
 import os
 from typing import Any
 
+from electra_tf2.config.hparams import free_hparam, hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.util.hparams import free_hparam, hparam
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import closest, with_home
-from electra_tf2.util.reading import is_file, read_json
+from electra_tf2.config.hparams import with_home
+from electra_tf2.files.reading import is_file, read_json
+from electra_tf2.util.errors import UserError, closest, shown
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _NOTES = ("description", "source")

@@ -20,21 +20,13 @@ from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
+from electra_tf2.config.hparams import all_hparams, entries_of_dicts, layered, value_problem, value_type, with_home
+from electra_tf2.config.papers import paper_of
+from electra_tf2.config.recipes import read_recipe, recipe_names
+from electra_tf2.files.reading import parse_json, read_json
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.errors import UserError, one_line, reason, shown
-from electra_tf2.util.hparams import (
-    all_hparams,
-    closest,
-    entries_of_dicts,
-    layered,
-    value_problem,
-    value_type,
-    with_home,
-)
+from electra_tf2.util.errors import UserError, closest, one_line, reason, shown
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
-from electra_tf2.util.papers import paper_of
-from electra_tf2.util.reading import parse_json, read_json
-from electra_tf2.util.recipes import read_recipe, recipe_names
 
 C = TypeVar("C")  # a dataclass of hparams: PretrainingConfig, FinetuningConfig
 HELP = {"--help", "-h", "-help", "--helpfull", "--helpshort"}
@@ -283,9 +275,12 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
         print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
     print("Flags")
-    by_module = sorted(flags.FLAGS.flags_by_module_dict().items())
-    ours = [flag for module, own in by_module if not module.startswith(("absl.", "tensorflow.")) for flag in own]
-    ours = [flag for flag in ours if not getattr(flag, "is_hidden", False)]
+    by_module = flags.FLAGS.flags_by_module_dict()
+    ours = []
+    # What the program itself defines comes before the hparams, which this module defines.
+    for module in sorted(by_module, key=lambda name: (name == __name__, name)):
+        if not module.startswith(("absl.", "tensorflow.")):
+            ours += [flag for flag in by_module[module] if not getattr(flag, "is_hidden", False)]
     heading = ""
     for flag in ours:
         heading = getattr(flag, "heading", "") or heading
@@ -359,7 +354,7 @@ def run(
     except BrokenPipeError:  # "... | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = int(not asks_for_help)
-    except OSError as error:  # which neither util.reading nor util.files met, but no bug of ours
+    except OSError as error:  # which neither files.reading nor files.writing met, but no bug of ours
         _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
 

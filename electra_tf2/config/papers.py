@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.errors import UserError, closest, shown
 
 _FOLDER = Path(__file__).resolve().parent.parent / "papers"
 _PACKAGE = __package__.rpartition(".")[0] + ".papers"

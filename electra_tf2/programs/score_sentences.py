@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.files.reading import field, read_json_lines, read_text
+from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.inference import ranking
 from electra_tf2.training.hparams import PRECISIONS
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.progress import Progress
-from electra_tf2.util.reading import field, read_json_lines, read_text
 
 if TYPE_CHECKING:
     import numpy as np

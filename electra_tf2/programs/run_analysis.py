@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.files.reading import is_file, read_json, read_json_lines
+from electra_tf2.files.writing import replacing, write_json
 from electra_tf2.formats.folders import VOCABULARY, models, released
 from electra_tf2.pretrain.flops import training_flops_per_example
-from electra_tf2.util import flags as util_flags
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import replacing, write_json
-from electra_tf2.util.hparams import closest
-from electra_tf2.util.reading import is_file, read_json, read_json_lines
+from electra_tf2.util.errors import UserError, closest, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from electra_tf2.util.content import (
+from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
     another_thing,
@@ -34,10 +34,9 @@ from electra_tf2.util.content import (
     plain_name,
     with_remedy,
 )
-from electra_tf2.util.errors import UserError, reason, shown
-from electra_tf2.util.hparams import closest
+from electra_tf2.files.reading import parse_json, read_text
+from electra_tf2.util.errors import UserError, closest, reason, shown
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import parse_json, read_text
 
 Format = Literal["delimited", "json", "columnar", "text"]
 Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from absl import flags
 
+from electra_tf2.config.flags import HELP, run
+from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.files.writing import check_new
 from electra_tf2.papers.counts import Table, record_inputs
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_new
-from electra_tf2.util.flags import HELP, run
-from electra_tf2.util.hparams import closest
-from electra_tf2.util.papers import load_paper, paper_names
+from electra_tf2.util.errors import UserError, closest
 
 
 def tables(paper: str | None = None) -> dict[str, Table]:

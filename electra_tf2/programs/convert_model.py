@@ -33,19 +33,26 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.util import flags as util_flags
+from electra_tf2.config import flags as util_flags
+from electra_tf2.files.writing import remove_left_over
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError, how_to_install
-from electra_tf2.util.files import remove_left_over
 from electra_tf2.util.progress import counted
 
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 _OTHER_RUNTIMES = ("onnx", "tflite")
 _WORDPIECE = ("tf1", "tf_models", "saved_model")
-# Formats and the modules of convert/ that write them.
-MODULES = {"electra": "own_folder", "huggingface": "huggingface", "tf1": "original", "tf_models": "tf_models",
-           "saved_model": "saved_model", "sentence_transformers": "sentence_transformers",
-           "onnx": "onnx", "tflite": "litert"}  # fmt: skip
+# Formats and the modules that write them.
+MODULES = {
+    "electra": "convert.own_folder",
+    "huggingface": "convert.huggingface",
+    "tf1": "convert.original",
+    "tf_models": "convert.tf_models",
+    "saved_model": "exports.saved_model",
+    "sentence_transformers": "exports.sentence_transformers",
+    "onnx": "exports.onnx",
+    "tflite": "exports.litert",
+}
 _OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages
 PARTS = dict.fromkeys(("huggingface", *_OTHER_RUNTIMES), ("main", "generator", "body")) | {"electra": ("main",)}
 
@@ -69,7 +76,7 @@ def main() -> int:
 
     quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
-    from electra_tf2.convert import self_check as check
+    from electra_tf2.exports import self_check as check
     from electra_tf2.formats.folders import located
     from electra_tf2.formats.readers import read_model
     from electra_tf2.formats.stored_model import Given
@@ -98,7 +105,8 @@ def main() -> int:
     missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
-    writer, made = importlib.import_module(f"electra_tf2.convert.{MODULES[values.format]}"), not target.exists()
+    writer = importlib.import_module(f"electra_tf2.{MODULES[values.format]}")
+    made = not target.exists()
     remove_unfinished(target)
     try:
         written = writer.convert(target, model, options)

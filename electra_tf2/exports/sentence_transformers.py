@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from electra_tf2.convert import self_check as check
-from electra_tf2.convert.cards import FOLDER, card, sizes_of
 from electra_tf2.convert.huggingface import Exported, to_huggingface, write_huggingface
-from electra_tf2.convert.network_file import INPUTS, SENTENCE, pretrained
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports import self_check as check
+from electra_tf2.exports.cards import FOLDER, card, sizes_of
+from electra_tf2.exports.network_file import INPUTS, SENTENCE, pretrained
+from electra_tf2.files.reading import read_json
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import load_tensors
 from electra_tf2.formats.readers import read_model
@@ -23,8 +25,6 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.inference.network import STATES
-from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.reading import read_json
 
 _MODULES = "sentence_transformers.models."  # the classes of all versions so far
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}

@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
 from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
@@ -25,7 +26,6 @@ from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say

@@ -1,4 +1,4 @@
-"""Writing models for ONNX Runtime, OpenVINO and others: a folder as that of LiteRT (convert.network_file).
+"""Writing models for ONNX Runtime, OpenVINO and others: a folder as that of LiteRT (exports.network_file).
 
     model.onnx   input_ids, attention_mask, token_type_ids: int64 [batch, length] -> last_hidden_state, logits, ...;
                  of a fine-tuned model, what its head predicts
@@ -19,12 +19,12 @@ import tf2onnx
 from onnx import checker
 from tf2onnx import optimizer
 
-from electra_tf2.convert import network_file as files
-from electra_tf2.convert.cards import onnx_usage
+from electra_tf2.exports import network_file as files
+from electra_tf2.exports.cards import onnx_usage
+from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing
 
 OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB

@@ -13,9 +13,9 @@ import os
 
 from absl import flags
 
-from electra_tf2.build_pretraining_dataset import define_common_flags, look, run_build
+from electra_tf2.config import flags as util_flags
 from electra_tf2.corpus.jobs import OPENWEBTEXT
-from electra_tf2.util import flags as util_flags
+from electra_tf2.programs.build_pretraining_dataset import define_common_flags, look, run_build
 from electra_tf2.util.errors import UserError
 
 

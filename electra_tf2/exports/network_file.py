@@ -3,8 +3,8 @@
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
 The part says which outputs there are: "main", the main network with its head (of fine-tuned models: what their heads
-predict); "body", states and a vector for the whole text; "generator", its masked language model. ONNX (convert.onnx),
-LiteRT (convert.litert) and TensorFlow's own format (convert.saved_model) lie beside a model.json and the tokenizer's
+predict); "body", states and a vector for the whole text; "generator", its masked language model. ONNX (exports.onnx),
+LiteRT (exports.litert) and TensorFlow's own format (exports.saved_model) lie beside a model.json and the tokenizer's
 files. B batch, L length.
 """
 
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.convert import self_check as check
-from electra_tf2.convert.cards import card, sizes_of
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports import self_check as check
+from electra_tf2.exports.cards import card, sizes_of
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
@@ -28,7 +29,6 @@ from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
 SENTENCE = "sentence_embedding"

@@ -1,7 +1,8 @@
-"""Writes files, whole or not at all; what prevents it is one UserError. util.reading reads them."""
+"""Writes files, whole or not at all; what prevents it is one UserError. files.reading reads them."""
 
 import contextlib
 import errno
+import gzip
 import json
 import os
 import re
@@ -11,8 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.files.content import is_compressed, plain_name
+from electra_tf2.files.reading import parse_json, read_bytes
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.reading import parse_json, read_bytes
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_LINES = (".jsonl", ".ndjson", ".json", "")
 
 
 @contextlib.contextmanager
@@ -173,3 +178,24 @@ def keep_steps(path: str | os.PathLike[str], last: int) -> None:
             if isinstance(step, int) and step <= last:
                 kept.append(line.decode() + "\n")
     write_atomically(path, "".join(kept))
+
+
+def delimiter_of_output(path: str) -> str:
+    """Delimiter between the cells of a file of rows that is written under this name; "" for JSON lines.
+
+    Raises:
+      UserError: a name of another format, which would hold something else than it says.
+    """
+    suffix = os.path.splitext(plain_name(path))[1]
+    if suffix not in _DELIMITERS and suffix not in _LINES:
+        kinds = ", ".join(filter(None, (*_LINES, *_DELIMITERS)))
+        raise UserError(f"{path}: {suffix} cannot be written: give a name that ends in one of {kinds}, also with .gz")
+    if is_compressed(path) and not path.lower().endswith(".gz"):
+        raise UserError(f"{path}: of compressed files only .gz is written")
+    return _DELIMITERS.get(suffix, "")
+
+
+def encoded_output(path: str, text: str) -> bytes:
+    """The bytes of a text under this name, compressed where it says so."""
+    data = text.encode()
+    return gzip.compress(data, mtime=0) if is_compressed(path) else data

@@ -20,24 +20,23 @@ from typing import Any
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.config.hparams import checked, free_on_resume, layered, shapes_model
+from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
+from electra_tf2.files.reading import read_bytes, read_json
+from electra_tf2.files.tables import SPLITS
+from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically, write_json
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.formats.folders import RELEASED, models, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.defaults import recipe_of, with_named
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import holds_work
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_writable, write_atomically, write_json
-from electra_tf2.util.hparams import checked, closest, free_on_resume, layered, shapes_model
-from electra_tf2.util.output import delimiter_of_output, encoded_output
+from electra_tf2.util.errors import UserError, closest
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import read_bytes, read_json
-from electra_tf2.util.recipes import recipe_names
-from electra_tf2.util.tables import SPLITS
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:

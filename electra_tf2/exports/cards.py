@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from electra_tf2.config.hparams import places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
-from electra_tf2.util.hparams import places
 from electra_tf2.util.progress import counted
 
 FOLDER = "path/of/this/folder"

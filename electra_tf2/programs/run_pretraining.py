@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.config.hparams import free_on_resume, places
 from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
-from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import check_writable, write_atomically, write_json
-from electra_tf2.util.hparams import free_on_resume, places
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, say
 

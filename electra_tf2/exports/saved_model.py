@@ -8,7 +8,7 @@ Of encoders, of vectors of texts and of classifications they take strings, with 
 
 Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
 tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its name. Models with other heads take ids,
-as ONNX and LiteRT files of them (convert.network_file). Batch and length are dynamic.
+as ONNX and LiteRT files of them (exports.network_file). Batch and length are dynamic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert import network_file as files
-from electra_tf2.convert import self_check as check
-from electra_tf2.convert.cards import saved_model_usage
-from electra_tf2.corpus.graph_tokenizer import GraphTokenizer
+from electra_tf2.exports import network_file as files
+from electra_tf2.exports import self_check as check
+from electra_tf2.exports.cards import saved_model_usage
+from electra_tf2.exports.graph_tokenizer import GraphTokenizer
+from electra_tf2.files.reading import no_pattern
 from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
@@ -31,7 +32,6 @@ from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
-from electra_tf2.util.reading import no_pattern
 
 _OF_STRINGS = ("classification", "regression")  # kinds of tasks whose SavedModel takes strings
 _PAIRS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.convert import network_file as files
-from electra_tf2.convert.cards import litert_usage
+from electra_tf2.exports import network_file as files
+from electra_tf2.exports.cards import litert_usage
+from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing
 
 
 def write(made: files.Exportable, path: Path) -> None:

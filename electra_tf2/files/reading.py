@@ -1,4 +1,4 @@
-"""Reads text and JSON: whatever is wrong with a file or a value is one UserError. util.files writes them.
+"""Reads text and JSON: whatever is wrong with a file or a value is one UserError. files.writing writes them.
 
 Every program reads its hparams, recipes, configurations, vocabularies and tasks through these functions, so none of
 them has to know what an operating system, a codec or a parser may raise.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from electra_tf2.util.content import DAMAGED, LOOK, another_thing, opened
+from electra_tf2.files.content import DAMAGED, LOOK, another_thing, opened
 from electra_tf2.util.errors import HALF_PAIR, UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20

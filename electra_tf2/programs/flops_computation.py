@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.config import recipes
+from electra_tf2.config.hparams import all_hparams
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import main_network_parameters
@@ -23,10 +26,7 @@ from electra_tf2.pretrain.flops import (
     training_flops_per_example,
     update_flops,
 )
-from electra_tf2.util import flags as util_flags
-from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import all_hparams
 
 
 class OriginalRule(NamedTuple):

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+from electra_tf2.config.flags import run
 from electra_tf2.corpus import text_files
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
+from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import check_new, write_atomically
-from electra_tf2.util.flags import run
 from electra_tf2.util.progress import Progress, say
 
 _CODE_POINTS = 0x110000

@@ -1,12 +1,11 @@
 """Typed, documented, range-checked hyperparameters, free of TensorFlow.
 
 A configuration is a frozen dataclass whose fields are made by `hparam`. From them follow the checks, the flags
-(util.flags) and the JSON beside every checkpoint. All problems are found in one pass, and an unknown name is answered
+(config.flags) and the JSON beside every checkpoint. All problems are found in one pass, and an unknown name is answered
 with the closest valid one.
 """
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import math
@@ -15,10 +14,10 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from electra_tf2.util.errors import HALF_PAIR, UserError, shown
+from electra_tf2.util.errors import HALF_PAIR, UserError, closest, shown
 
 _GREATEST = 2**63 - 1
 _HOME = re.compile(r"~[\w.-]*/")
@@ -135,15 +134,6 @@ def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool
 
 
 _type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred annotations takes milliseconds
-
-
-def closest(name: object, valid: Iterable[str]) -> str:
-    """ "; did you mean 'x'?" or an empty string."""
-    names = {
-        candidate.lstrip("-"): candidate for candidate in valid
-    }  # dashes that all flags have do not make two alike
-    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
-    return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
 
 def with_home(value: Any) -> Any:

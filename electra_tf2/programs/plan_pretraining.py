@@ -21,18 +21,18 @@ from typing import NamedTuple
 
 from absl import flags
 
+from electra_tf2.config import flags as util_flags
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.files.content import is_compressed
 from electra_tf2.formats.huggingface_config import export_problems, is_like_modernbert
 from electra_tf2.pretrain.flops import step_flops
-from electra_tf2.util import flags as util_flags
-from electra_tf2.util.content import is_compressed
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration
-from electra_tf2.util.recipes import read_recipe
 
 
 class Stage(NamedTuple):
