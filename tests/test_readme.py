@@ -124,7 +124,7 @@ def test_the_originals_commands_are_legal_as_they_were():
 
 
 def test_every_flag_that_is_named_exists():
-    scripts = [path.name for path in PACKAGE.glob("*.py") if "def main(" in path.read_text()]
+    scripts = [path.name for path in PACKAGE.glob("programs/*.py") if "def main(" in path.read_text()]
     others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/**/*.py")]
     parsers = re.compile(r"ArgumentParser\(|parser_of\(\s*__doc__")
     scripts += [str(path.relative_to(ROOT)) for path in others if parsers.search(path.read_text())]
@@ -153,7 +153,7 @@ def test_the_installed_command_runs_every_program():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     entries = dict(re.findall(r'^([\w-]+) = "electra_tf2\.(\w+):command"$', declared, re.MULTILINE))
     assert entries == {"electra": "__main__"}
-    programs = {path.stem for path in PACKAGE.glob("*.py") if "def main(" in path.read_text(encoding="utf-8")}
+    programs = {path.stem for path in PACKAGE.glob("programs/*.py") if "def main(" in path.read_text(encoding="utf-8")}
     assert programs == {command.module for command in COMMANDS.values() if command.module}
 
 
