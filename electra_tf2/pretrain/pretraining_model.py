@@ -20,7 +20,7 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives import choice, coco_lm
+from electra_tf2.pretrain.objectives import coco_lm, make
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
 from electra_tf2.util.errors import UserError
 
@@ -95,7 +95,7 @@ class PretrainingModel(Layer):
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""
-        return choice.make_objectives(self.config, networks)
+        return make.make_objectives(self.config, networks)
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""

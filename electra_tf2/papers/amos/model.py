@@ -18,7 +18,7 @@ from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import make_generator_encoder
 from electra_tf2.pretrain.noise import row_noise
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
-from electra_tf2.pretrain.objectives.choice import make_objectives
+from electra_tf2.pretrain.objectives.make import make_objectives
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 

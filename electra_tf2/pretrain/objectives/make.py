@@ -1,4 +1,4 @@
-"""The objectives of a run, chosen by its configuration."""
+"""Makes the objectives of a run from its configuration."""
 
 from collections.abc import Sequence
 
@@ -16,28 +16,32 @@ def make_objectives(
     networks: Networks,
     generator: Objective | None = None,
 ) -> list[Objective]:
-    """The run's loss terms: the generator's, the main network's, sequence contrast.
+    """Makes the run's loss terms: the generator's, the main network's, sequence contrast.
 
     Their order is that of their variables in checkpoints.
 
     Args:
-      generator: a paper's, in place of the one that the configuration chooses.
+      generator: a paper's term for the generator, in place of the one that the configuration asks for.
     """
-    main = _of_main_network(config, networks)
-    contrast = [SequenceContrast(config, networks)] if config.sequence_contrast_objective else []
-    return [generator or _of_generator(config, networks, main), *main, *contrast]
+    main = _main_objectives(config, networks)
+    if generator is None:
+        generator = _generator_objective(config, networks, main)
+    objectives = [generator, *main]
+    if config.sequence_contrast_objective:
+        objectives.append(SequenceContrast(config, networks))
+    return objectives
 
 
-def _of_generator(config: PretrainingConfig, networks: Networks, main: Sequence[Objective]) -> Objective:
-    """The loss term of the generator, or of BERT's only network."""
+def _generator_objective(config: PretrainingConfig, networks: Networks, main: Sequence[Objective]) -> Objective:
+    """Makes the loss term of the generator, or of BERT's only network."""
     if config.adversarial_generator:
         detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
         return AdversarialGenerator(config, networks, detection)
     return (ClozeLM if config.two_tower_generator else MaskedLM)(config, networks)
 
 
-def _of_main_network(config: PretrainingConfig, networks: Networks) -> list[Objective]:
-    """The loss terms of the main network; none for BERT."""
+def _main_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:
+    """Makes the loss terms of the main network; none for BERT."""
     if config.corrective_lm_objective:
         copy = CopyDetection(config, networks)
         return [copy, CorrectiveLM(config, networks, copy)]
