@@ -5,8 +5,9 @@ global row); replicas and micro-batches only slice it.
 B rows on this replica, L length, N = max_predictions_per_seq, V vocabulary.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -22,8 +23,9 @@ _MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels 
 _ONE = 0x3F800000  # the bits of 1.0
 
 
-class MaskedBatch(NamedTuple):
-    """A batch with its masked positions; everything has leading dimension B.
+@dataclasses.dataclass(frozen=True)
+class MaskedBatch:
+    """A batch with its masked positions; everything has leading dimension B. A paper may extend it by fields.
 
     input_ids, input_mask, segment_ids: int32 [B, L], as read.
     masked_input_ids: int32 [B, L], what a masked language model sees.
@@ -46,6 +48,16 @@ class MaskedBatch(NamedTuple):
     candidates: tf.Tensor
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
+
+    # By these two, tf.nest and tf.function treat it as a structure of its fields.
+
+    def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
+        return (), tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    @classmethod
+    def __tf_unflatten__(cls, metadata: tuple[()], components: tuple[Any, ...]) -> "MaskedBatch":
+        del metadata
+        return cls(*components)
 
 
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records

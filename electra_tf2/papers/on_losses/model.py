@@ -8,7 +8,7 @@ steps.
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import tensorflow as tf
 
@@ -97,7 +97,7 @@ class Model(PretrainingModel):
         masked = masking.mask(self.config, batch, draw, self.special, self.unit)
         nothing_asked = tf.fill([rows], -1)
         labels = {task.task: batch.get(_label_field(task), nothing_asked) for task in self.rearrangements}
-        with_labels = cast(MaskedBatch, TaskBatch(masked, labels))  # it has all fields of one
+        with_labels = TaskBatch(**vars(masked), labels=labels)
         return with_labels, self.normalizers(with_labels)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
