@@ -35,6 +35,7 @@ from electra_tf2.files.content import (
     is_json,
     is_markup,
     no_text,
+    opened_raw,
     plain_name,
 )
 from electra_tf2.files.reading import parse_json
@@ -264,7 +265,7 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
     try:
-        with open(path, "rb") as raw:
+        with opened_raw(path) as raw:
             yield raw
     except DAMAGED as error:
         if isinstance(error, OSError) and error.errno:

@@ -24,15 +24,14 @@ from typing import Any, Literal, NamedTuple
 from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
-    another_thing,
     is_copy,
     is_json,
     is_markup,
     is_object,
     no_text,
     opened,
+    opened_raw,
     plain_name,
-    with_remedy,
 )
 from electra_tf2.files.reading import parse_json, read_text
 from electra_tf2.util.errors import UserError, closest, reason, shown
@@ -106,12 +105,10 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
         if found := no_text(start):
-            raise UserError(f"{path} is not UTF-8 text: it holds {with_remedy(found)}")
+            raise UserError(f"{path} is not UTF-8 text: it holds {found}; unpack or convert it")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
-    if named is not None and another_thing(content[:LOOK].encode()):
-        raise UserError(f"{path} holds {another_thing(content[:LOOK].encode())}")
     if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
@@ -573,7 +570,7 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
     except ImportError:
         raise UserError(f"{path}: parquet and Arrow files need pyarrow: pip install pyarrow") from None
     try:
-        with open(path, "rb") as file:
+        with opened_raw(path) as file:
             is_parquet = file.read(4) == b"PAR1"
         if is_parquet or str(path).lower().endswith(".parquet"):
             with arrow.parquet.ParquetFile(path) as table:
