@@ -45,6 +45,8 @@ _MARKUP = re.compile(r"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE
 _JSON = re.compile(r"\[\s*\{\s*[\"}]|\{\s*\n\s*\"")  # a list of objects, an object over several lines
 _CUT_JSON = re.compile(r"\{\s*\"[^\"]*\"\s*:[^\n]*$")  # an object whose line is longer than what was read
 _COPIES = (".bak", ".orig", ".rej", ".swo", ".swp", ".tmp", ".part", ".crdownload")  # of editors and of half a download
+_NOTES = ("thumbs.db", "desktop.ini", "__macosx")  # of Windows and macOS; others of theirs are hidden
+_SPARK = re.compile(r"_(success|metadata|common_metadata|(started|committed)_\d+)")  # Spark, Dask, Databricks
 _TAR_MARK = b"ustar"
 _TAR_MARK_AT = 257
 _MANY_NULS = 0.01  # share of NULs beyond which bytes are no text
@@ -73,6 +75,15 @@ def is_named_lines(path: str | os.PathLike[str]) -> bool:
 def is_copy(name: str) -> bool:
     """Tells whether a file is what an editor or a half-done download leaves beside the file that is meant."""
     return name.endswith(("~", *_COPIES)) or (name.startswith("#") and name.endswith("#"))
+
+
+def is_no_data(name: str) -> bool:
+    """Tells whether a file or folder that lies in a folder of data is none of it, by its name.
+
+    That is: hidden, a copy, or a note of a program to itself. Whoever reads a folder of data asks this.
+    """
+    lower = name.lower()
+    return name.startswith(".") or is_copy(name) or lower in _NOTES or bool(_SPARK.fullmatch(lower))
 
 
 # Opening.

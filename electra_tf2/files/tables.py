@@ -24,9 +24,9 @@ from typing import Any, Literal, NamedTuple
 from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
-    is_copy,
     is_json,
     is_markup,
+    is_no_data,
     is_object,
     no_text,
     opened,
@@ -150,7 +150,7 @@ def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         return {}
     if listed := _listed(path):
         return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and not is_copy(entry.name))
+    inside = sorted(entry for entry in path.iterdir() if not is_no_data(entry.name))
     found: dict[str, list[Path]] = {}
     for file in inside:
         if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
