@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from electra_tf2.files import tables
+from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
@@ -180,7 +181,7 @@ class Corpus(NamedTuple):
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     """Reads a parquet or Arrow file. Only at its end its blocks tell how far it has been read on disk."""
-    numbered = enumerate(tables.read_columnar(path, [field]), start=1)
+    numbered = enumerate(read_columnar(path, [field]), start=1)
     rows = ((row, f"{str(path)!r}, row {number}") for number, row in numbered)
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         lines, dropped = _documents(block, field)
