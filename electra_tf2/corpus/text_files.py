@@ -113,6 +113,24 @@ class Corpus(NamedTuple):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
 
+    def refuse_inside(self, flag: str, path: str | os.PathLike[str], written: str = "") -> None:
+        """Raises UserError if a file that a flag names is one of the corpus, or would be once it is written.
+
+        Args:
+          written: name of a file, where the flag names its folder.
+        """
+        root = Path(self.directory).resolve()
+        file = Path(path, written)
+        folder = file.parent.resolve()
+        if self.archives or not folder.is_relative_to(root):
+            return
+        names = [*folder.relative_to(root).parts, file.name]
+        if (self.recursive or len(names) == 1) and not any(map(is_no_data, names)):
+            raise UserError(
+                f"{flag} {os.fspath(path)!r} lies in the corpus directory {self.directory!r}, whose files are read as "
+                "text: name another folder"
+            )
+
     def boundary(self, name: str) -> Boundary | None:
         """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
         if is_compressed(name) or tables.format_by_name(name) == "columnar":

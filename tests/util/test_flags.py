@@ -141,6 +141,14 @@ def test_what_follows_from_the_home_folder_is_in_it_and_is_read_again_as_it_was_
     assert config_class.from_dict(written) == config
 
 
+@pytest.mark.parametrize("given", ["~", "~/data"])
+def test_a_home_folder_that_nobody_knows_is_no_folder_called_so(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers that run as a user without a name (docker --user)."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(UserError, match=f"{given}: there is no home folder for ~"):
+        PretrainingConfig.from_dict({"data_dir": given, "model_name": "m"})
+
+
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
