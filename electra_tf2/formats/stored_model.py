@@ -47,6 +47,11 @@ def main_language_model(names: Container[str], has_generator: bool) -> str | Non
     return next((head for head in heads if f"{head}/output_bias" in names), None)
 
 
+def has_transform(names: Container[str], head: str) -> bool:
+    """True where a head over the vocabulary has BERT's dense layer and norm before the softmax; COCO-LM's has not."""
+    return f"{head}/dense/kernel" in names
+
+
 class Casing(NamedTuple):
     """Normalisation of text; strip_accents None: as do_lower_case."""
 
