@@ -11,22 +11,13 @@ from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Networks, Objective
 
 
-def make_objectives(
-    config: PretrainingConfig,
-    networks: Networks,
-    generator: Objective | None = None,
-) -> list[Objective]:
-    """Makes the run's loss terms: the generator's, the main network's, sequence contrast.
+def make_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:
+    """Makes the run's loss terms: first the generator's, then the main network's, then sequence contrast.
 
     Their order is that of their variables in checkpoints.
-
-    Args:
-      generator: a paper's term for the generator, in place of the one that the configuration asks for.
     """
     main = _main_objectives(config, networks)
-    if generator is None:
-        generator = _generator_objective(config, networks, main)
-    objectives = [generator, *main]
+    objectives = [_generator_objective(config, networks, main), *main]
     if config.sequence_contrast_objective:
         objectives.append(SequenceContrast(config, networks))
     return objectives
