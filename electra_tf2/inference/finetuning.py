@@ -159,7 +159,8 @@ def _configuration(
         else:
             given[f"{split}_file"] = table
     given = with_named(checked(FinetuningConfig, given))
-    return prepare(FinetuningConfig.from_dict(given), given)
+    advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
+    return prepare(FinetuningConfig.from_dict(given), given, advice)
 
 
 def _trained(config: FinetuningConfig) -> "Model":
@@ -285,11 +286,12 @@ def _plain(value: Any) -> Any:
 # Before training: what the program does, too.
 
 
-def prepare(config: FinetuningConfig, given: Mapping[str, Any]) -> FinetuningConfig:
+def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str = "") -> FinetuningConfig:
     """Checks a training before anything slow, and prints what it is.
 
     Args:
       given: the hparams that the user gave.
+      advice: what to do about a folder that holds another run; default: in the program's flags.
 
     Returns:
       The configuration in the precision that this machine is made for.
@@ -301,7 +303,7 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any]) -> FinetuningCon
     check_vocabulary(config)
     check_data(config)
     config = in_fitting_precision(config, given)
-    check_folders(config)
+    check_folders(config, advice)
     print_summary(config, given)
     return config
 
@@ -360,12 +362,12 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
     return config
 
 
-def check_folders(config: FinetuningConfig) -> None:
+def check_folders(config: FinetuningConfig, advice: str = "") -> None:
     """Raises UserError if a trial's folder holds a run with other hparams, which this one is not to overwrite.
 
     Only reads: the trials lock their folders and look again before they train.
     """
-    advice = (
+    advice = advice or (
         f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir "
         f"{shlex.quote(_free_model_dir(config.model_dir))}"
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
+from electra_tf2.inference import finetuning
 from tests.support import golden
 from tests.support.programs import run_program
 
@@ -75,12 +76,32 @@ def test_data_frames(learned: tuple[electra.Model, Path], capsys: pytest.Capture
     assert capsys.readouterr().out.count("done before") == 2
 
 
-def test_a_folder_that_holds_another_run_is_refused_before_training(learned: tuple[electra.Model, Path]) -> None:
+def test_other_examples_in_the_same_folder_are_refused(learned: tuple[electra.Model, Path]) -> None:
     _, folder = learned
-    with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*--overwrite"):
-        finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
     with pytest.raises(electra.UserError, match="other texts train"):
         finetune(TEXTS, LABELS[::-1], folder=folder)
+
+
+def test_what_is_refused_is_refused_before_tensorflow_is_imported(
+    learned: tuple[electra.Model, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = learned
+
+    def refuse() -> None:
+        raise AssertionError("TensorFlow is imported")
+
+    monkeypatch.setattr(finetuning, "import_tensorflow", refuse)
+    with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*another folder"):
+        finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
+    (table,) = folder.glob("data/*/texts.jsonl")
+    words = ["--train-file", str(table), "--model", str(golden.CHECKPOINT), "--model-dir", str(folder / "model")]
+    done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS | {"learning_rate": 0.1}))
+    (line,) = done.errors
+    assert done.returncode == 2 and line.endswith(f"--model-dir {folder / 'model-2'}")
+    words = ["--data-dir", str(tmp_path), "--task-names", "rte", "--model", str(golden.CHECKPOINT)]
+    done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS))
+    (line,) = done.errors
+    assert f"no file of split 'train': looked for {tmp_path}" in line
 
 
 def test_pairs_numbers_and_missing_labels_in_a_temporary_folder(capsys: pytest.CaptureFixture) -> None:
