@@ -27,6 +27,7 @@ REFERENCE = {
         ("electra_tf2", ""),
         ("electra_tf2.formats.folders", "models"),
         ("electra_tf2.inference.model", "load"),
+        ("electra_tf2.inference.finetuning", "finetune"),
         ("electra_tf2.inference.model", "Model"),
         ("electra_tf2.inference.model", "States"),
         ("electra_tf2.inference.model", "Replaced"),

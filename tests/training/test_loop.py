@@ -145,7 +145,7 @@ def test_a_longer_loop_changes_nothing_and_traces_a_step_once(tmp_path, capsys):
         toy.before(runner.task, "train_step", lambda *_: told.append("traced"))
         assert runner.train() == 0
         losses.append([line["loss"] for line in logged(tmp_path / str(length))])
-        told.append(float(capsys.readouterr().out.split("initial loss")[1].split()[0]))
+        told.append(float(capsys.readouterr().out.split("first loss")[1].split()[0]))
     assert told == ["traced", pytest.approx(losses[0][0], abs=0.01)] * 2
     assert losses[1] == pytest.approx(np.reshape(losses[0], [4, 5]).mean(1), rel=1e-5)
 
@@ -266,7 +266,7 @@ def test_of_losses_that_are_sums_the_mean_is_told(tmp_path, capsys):
         runner = toy.trainer(tmp_path / str(examples))
         runner.task.summed_examples = examples
         assert runner.train() == 0
-        first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
+        first = float(capsys.readouterr().out.split("first loss")[1].split()[0])
         told[examples] = [first, *(line["loss"] for line in logged(tmp_path / str(examples)))]
         norms[examples] = [line["gradient_norm"] for line in logged(tmp_path / str(examples))]
     assert told[1] == pytest.approx([4 * loss for loss in told[4]], abs=0.02)
