@@ -10,7 +10,7 @@ from pathlib import Path
 
 MINUTES = 6.0
 MOST_STEPS = 600
-FEWEST_STEPS = 200  # after fewer, a model knows no more than token frequencies
+FEWEST_STEPS = 300  # after fewer, a model hardly knows more than token frequencies
 STEP = 1 / 350  # of a fine-tuning: a step of pre-training
 REST = 1.6  # of a fine-tuning: everything but steps that comes after it, the second such fine-tuning first of all
 
