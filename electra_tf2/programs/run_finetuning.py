@@ -185,7 +185,8 @@ def problems_of_start(folder: str | None) -> list[str]:
 
 def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     """Writes and prints the table and the scores of all trials."""
-    from electra_tf2.finetune.results import shown_errors, summarise_trials, table
+    from electra_tf2.finetune.mistakes import shown_errors
+    from electra_tf2.finetune.results import summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)
