@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,39 +23,63 @@ from electra_tf2.util import machine
 
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
-_mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
+# Ways in which kernels run. "kernels": each is compiled by itself; "program": they are parts of one program;
+# "formulas": they are off. This is what the current thread is within, None where it is within nothing.
+_mode: contextvars.ContextVar[str | None] = contextvars.ContextVar("mode", default=None)
+# How many times `off` is entered at the moment, in all threads.
+_times_off = 0
+_times_off_lock = threading.Lock()
+
 _numbers = itertools.count()  # of gradients in graphs
 
 
 @contextlib.contextmanager
 def _within(mode: str) -> Iterator[None]:
-    before = _mode.set(mode)
+    token = _mode.set(mode)
     try:
         yield
     finally:
-        _mode.reset(before)
+        _mode.reset(token)
 
 
-def off() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def off() -> Iterator[None]:
     """Switches kernels off: within, formulas are traced as ordinary operations, with TensorFlow's gradients.
 
     For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
+    The switch is the process's, not the thread's, since MirroredStrategy traces each replica in a thread of its own,
+    which starts without the context of the thread that called `run`.
     """
-    return _within("formulas")
+    global _times_off
+    with _times_off_lock:
+        _times_off += 1
+    try:
+        with _within("formulas"):
+            yield
+    finally:
+        with _times_off_lock:
+            _times_off -= 1
+
+
+def _current_mode() -> str:
+    mode = _mode.get()
+    if mode is not None:
+        return mode
+    return "formulas" if _times_off else "kernels"
 
 
 def are_on() -> bool:
-    return _mode.get() != "formulas"
+    return _current_mode() != "formulas"
 
 
 def are_compiled_alone() -> bool:
     """Tells whether each kernel is compiled by itself, between operations of TensorFlow's own."""
-    return _mode.get() == "kernels"
+    return _current_mode() == "kernels"
 
 
 def are_one_program() -> bool:
     """Tells whether kernels are parts of one program of the whole step."""
-    return _mode.get() == "program"
+    return _current_mode() == "program"
 
 
 def with_kernel(
