@@ -1,7 +1,7 @@
 """Self-attention: on whole arrays, or in tiles where sequences are long (model.kernels.tiles).
 
-Where a token sees a window of neighbours alone, all others are masked (model.windows). B batch, L length, H hidden, A
-heads, D head size.
+Where a token sees a window of neighbours alone, all others are masked (model.local_attention).
+B batch, L length, H hidden, A heads, D head size.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from electra_tf2.model import windows
+from electra_tf2.model import local_attention
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
@@ -193,7 +193,7 @@ def make_context(
     bias_kind = positions.bias_kind
     by_distance = positions.bias(length)
     if window is not None:
-        by_distance = windows.within(by_distance, window, direction)
+        by_distance = local_attention.within(by_distance, window, direction)
         if bias_kind == "none":
             bias_kind = "fixed"  # the mask of the window, which nothing learns
 
