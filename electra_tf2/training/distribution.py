@@ -44,11 +44,29 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
         # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
         strategy.extended.experimental_enable_get_next_as_optional = False
         return strategy
+    if wanted:
+        _initialise_gpus()
     if name == "mirrored":
         # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
         devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
         return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
+
+
+def _initialise_gpus() -> None:
+    """Initialises GPUs here rather than at the first operation, whose error would be TensorFlow's own.
+
+    Raises:
+      UserError: TensorFlow sees a GPU and cannot use it.
+    """
+    try:
+        tf.config.list_logical_devices("GPU")
+    except (RuntimeError, tf.errors.OpError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"TensorFlow sees a GPU and cannot use it ({reason}): update NVIDIA's driver, end the program that holds "
+            "the GPU, or compute on the processor with --num-gpus 0"
+        ) from None
 
 
 def _has_tpu() -> bool:

@@ -10,6 +10,7 @@ import math
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import matmul, matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
@@ -105,7 +106,7 @@ def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Ten
     noise = row_noise(masked.sampling_noise[:, 0], logits.shape[1:].as_list())
     noisy = logits - tf.math.log(-tf.math.log(noise))
     soft_samples = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
-    soft_words = tf.cast(tf.tensordot(soft_samples, tf.stop_gradient(words), 1), tf.float32)  # [B, N, E]
+    soft_words = tf.cast(matrix_product(soft_samples, tf.stop_gradient(words)), tf.float32)  # [B, N, E]
     one_hot = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
-    scaled = config.mixture_gradient * tf.matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
+    scaled = config.mixture_gradient * matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
     return tf.argmax(noisy, -1, tf.int32), scaled - tf.stop_gradient(scaled)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.other_heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.ablations import MainLanguageModel, copy_log_prob, copy_metrics, is_original
@@ -207,7 +208,7 @@ def contrastive_losses(
     """
     rows = tf.shape(first)[0]
     views = tf.concat([first, second], 0)
-    similarity = tf.matmul(views, views, transpose_b=True) / temperature
+    similarity = matmul(views, views, transpose_b=True) / temperature
     similarity = tf.linalg.set_diag(similarity, tf.fill([2 * rows], similarity.dtype.min / 2))
     if real is not None:
         similarity = without_padding(similarity, tf.concat([real, real], 0))
@@ -218,7 +219,7 @@ def contrastive_losses(
 
 def view_metrics(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
     """Mean cosine of partners and of others (COCO-LM, Figure 7), retrieval, alignment and uniformity (Wang & Isola)."""
-    similarity = tf.stop_gradient(tf.matmul(first, second, transpose_b=True))
+    similarity = tf.stop_gradient(matmul(first, second, transpose_b=True))
     rows = tf.shape(first)[0]
     weights = tf.cast(real, tf.float32)
     count = tf.reduce_sum(weights)
