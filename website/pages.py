@@ -31,6 +31,7 @@ REFERENCE = {
         ("electra_tf2.inference.model", "States"),
         ("electra_tf2.inference.model", "Replaced"),
         ("electra_tf2.inference.model", "Suggestion"),
+        ("electra_tf2.inference.model", "Answer"),
         ("electra_tf2.util.errors", "UserError"),
     ),
     "A task of your own": (
@@ -94,7 +95,8 @@ def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
             return code(f"{node.name}{returned}  # a property")
         returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
         return code(f"{node.name}({wrapped_arguments(node)}){returned}")
-    fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
+    annotated = [member for member in node.body if isinstance(member, ast.AnnAssign)]
+    fields = [ast.unparse(member) for member in annotated if not ast.unparse(member.target).startswith("_")]
     makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
     lines = [f"{node.name}({wrapped_arguments(maker)})" for maker in makers]
     return code("\n".join([*lines, *fields])) if lines or fields else ""
@@ -126,11 +128,11 @@ def code(text: str) -> str:
 
 
 def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    """A docstring as Markdown: its sections (Args, Returns, Raises) as lists, its examples as code."""
+    """A docstring as Markdown: its sections (Args, Returns, Raises, Warns) as lists, its examples as code."""
     parts = []
     for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
         first, _, rest = paragraph.partition("\n")
-        if re.fullmatch(r"(Args|Returns|Raises|Yields):", first):
+        if re.fullmatch(r"(Args|Returns|Raises|Warns|Yields):", first):
             parts.append(f"{first[:-1]}:\n\n{as_list(textwrap.dedent(rest))}")
         elif all(line.startswith(" ") for line in paragraph.splitlines()):
             parts.append(f"```text\n{textwrap.dedent(paragraph)}\n```")
