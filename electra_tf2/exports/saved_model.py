@@ -4,7 +4,7 @@ Of encoders, of vectors of texts and of classifications they take strings, with 
 
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load("exported/1")
-    model.signatures["states"](text=tf.constant(["A sentence."]))
+    model.signatures["states"](text=tf.constant(["A sentence."], tf.string))
 
 Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
 tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its name. Models with other heads take ids,

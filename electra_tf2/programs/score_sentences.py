@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
+from electra_tf2.files.content import is_no_data
 from electra_tf2.files.reading import field, read_json_lines, read_text
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.inference import ranking
@@ -53,7 +54,9 @@ def score_pairs() -> None:
     """Prints the accuracy of each phenomenon."""
     values = flags.FLAGS
     folder = Path(values.pairs)
-    paths = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
+    paths = [folder]
+    if folder.is_dir():
+        paths = sorted(path for path in folder.glob("*.jsonl") if not is_no_data(path.name))
     good_texts: list[str] = []
     bad_texts: list[str] = []
     phenomena: list[str] = []

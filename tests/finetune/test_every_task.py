@@ -171,8 +171,8 @@ def test_a_killed_trial_ends_as_one_that_was_not(trained: Trained, tmp_path: Pat
     settings = trained.settings | {"num_trials": 1}
     save = Checkpoints.save
 
-    def save_and_die(self: Checkpoints, step: int, memory: Any) -> None:
-        save(self, step, memory)
+    def save_and_die(self: Checkpoints, step: int) -> None:
+        save(self, step)
         self.writer.wait()
         if step == 2:
             raise RuntimeError("killed")
