@@ -7,6 +7,7 @@ fraction of a second.
 """
 
 import dataclasses
+import enum
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,23 @@ _MAIN_OBJECTIVES = (
     "all_tokens_mlm_objective",
     "corrective_lm_objective",
 )
+
+
+class GeneratorKind(enum.Enum):
+    """Where the replacements of masked tokens come from. `PretrainingConfig.generator_kind` derives it from the
+    original's switches."""
+
+    NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
+    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
+    SHARED = "shared"  # the main network, with a language-model head
+    MASKED_LM = "masked_lm"  # ELECTRA's: a smaller masked language model
+    TWO_TOWERS = "two_towers"  # Electric's: two causal transformers that read the unmasked text
+
+    @property
+    def has_own_network(self) -> bool:
+        """True if the generator has layers that the main network does not have."""
+        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
+
 
 _DEBUG: dict[str, Any] = {
     "num_train_steps": 20,
@@ -366,9 +384,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
-    def trains_main_network(self) -> bool:
-        """True with a main network beside the generator; a run without one is BERT's."""
-        return bool(self.main_objectives)
+    def generator_kind(self) -> GeneratorKind:
+        """The generator that the original's switches describe together, in the original's order: uniform wins."""
+        if not self.main_objectives:
+            return GeneratorKind.NONE
+        if self.uniform_generator:
+            return GeneratorKind.UNIFORM
+        if not self.untied_generator:
+            return GeneratorKind.SHARED
+        if self.two_tower_generator:
+            return GeneratorKind.TWO_TOWERS
+        return GeneratorKind.MASKED_LM
 
     @property
     def default_predictions(self) -> int:
@@ -390,15 +416,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return max(1, int(self.crop_fraction * tokens + 1e-4))
 
     @property
-    def has_own_generator(self) -> bool:
-        return self.untied_generator and self.trains_main_network
-
-    @property
-    def has_masked_lm_generator(self) -> bool:
-        """True if the generator is a masked language model with a network of its own."""
-        return self.has_own_generator and not (self.uniform_generator or self.two_tower_generator)
-
-    @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network (the main network's if they share all weights).
 
@@ -406,7 +423,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         original fails there. One that is as wide as the main network has its heads and feed-forward width too.
         """
         main = self.architecture
-        if not self.has_own_generator:
+        if not self.generator_kind.has_own_network:
             return main
         if self.generator_sample_mode == "zero_dropout":
             main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -449,7 +466,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Why the trained model cannot score texts (inference.scoring), in one sentence; "" if it can."""
         if not (self.electra_objective or self.electric_objective):
             return ""
-        if self.uniform_generator:
+        if self.generator_kind is GeneratorKind.UNIFORM:
             return (
                 "a model of uniform_generator gives no probabilities by another one's generator: its detector alone "
                 "scores by method detector"
@@ -559,12 +576,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         generator = self.generator_architecture
         starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
         dropout = {name: getattr(main, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
-        copied = self.has_masked_lm_generator and self.init_encoder_from_generator
+        copied = self.generator_kind is GeneratorKind.MASKED_LM and self.init_encoder_from_generator
         reasons = {
             "mask_separators needs a masked language model as generator: the last token's right-to-left tower has read "
             "the token itself": self.mask_separators and self.two_tower_generator,
             "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language model "
-            "of its own as generator": starts and not self.has_masked_lm_generator,
+            "of its own as generator": starts and self.generator_kind is not GeneratorKind.MASKED_LM,
             "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network": (
                 self.freeze_generator and not self.untied_generator_embeddings
             ),
@@ -589,7 +606,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.generator_hparam_overrides:
             return
         # Entries that are hparams of their own, or would have no effect.
-        if self.uniform_generator or not self.has_own_generator:
+        if not self.generator_kind.has_own_network:
             yield "generator_hparam_overrides needs a generator network of its own"
         elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
         elsewhere["architecture"] = "its switches one by one"
@@ -649,17 +666,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
-        generator, mode = self.generator_architecture, self.generator_sample_mode
+        kind, generator, mode = self.generator_kind, self.generator_architecture, self.generator_sample_mode
         wanted = round(self.architecture.hidden_size * self.generator_hidden_size)
-        heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
+        heeded = {"train": True, "eval": kind is not GeneratorKind.NONE, "zero_dropout": kind.has_own_network}
         small_batch = self.train_batch_size <= 256  # batches of 2048 bear more
         remarks = {
             f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
             f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it": (
-                self.has_own_generator and generator.hidden_size != wanted
+                kind.has_own_network and generator.hidden_size != wanted
             ),
             "untied_generator_embeddings has no effect: the generator has no network of its own": (
-                self.untied_generator_embeddings and (self.uniform_generator or not self.has_own_generator)
+                self.untied_generator_embeddings and not kind.has_own_network
             ),
             f"generator_sample_mode {mode} has no effect: the generator has no network of its own": not heeded[mode],
             "freeze_generator without init_generator_checkpoint: replacements come from random weights": (

@@ -16,7 +16,7 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config import recipes
 from electra_tf2.config.hparams import all_hparams
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import main_network_parameters
 from electra_tf2.pretrain.flops import (
@@ -119,11 +119,12 @@ def original_training_flops(config: PretrainingConfig) -> float | None:
         return OriginalRule(a.hidden_size, a.num_hidden_layers, config.max_seq_length, *sizes)
 
     size = config.train_batch_size, config.num_train_steps
-    unknown = config.two_tower_generator or config.uniform_generator or config.sequence_contrast_objective
+    kind = config.generator_kind
+    unknown = kind in (GeneratorKind.TWO_TOWERS, GeneratorKind.UNIFORM) or config.sequence_contrast_objective
     unknown = unknown or bool(config.further_parts())
-    if unknown or (config.trains_main_network and not config.electra_objective):
+    if unknown or (kind is not GeneratorKind.NONE and not config.electra_objective):
         return None
-    if not config.electra_objective:
+    if kind is GeneratorKind.NONE:
         return by_rule(config.architecture).training(*size)
     return _original_electra(by_rule(config.architecture), by_rule(config.generator_architecture), *size)
 
