@@ -39,7 +39,8 @@ def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.convert.own_folder import write_folder
+    from electra_tf2.formats.own import write_folder
+    from electra_tf2.inference.configured import described
 
     source = model.source
     sizes = {name: source.hparams[name] for name in ("model_size", "model_hparam_overrides", "embedding_size")}
@@ -55,7 +56,7 @@ def classifier(model: Any, folder: Path) -> Any:
         weights |= {f"{scope}/head/dense/bias": np.zeros(width), f"{scope}/head/LayerNorm/gamma": np.ones(width)}
     state = {"cola": {"labels": ["0", "1"]}}
     tuned = source.changed(hparams=dataclasses.asdict(config), weights=weights, task_states=state, is_run=True)
-    write_folder(folder / "cola", tuned)
+    write_folder(folder / "cola", described(tuned))
     return electra_tf2.load(str(folder / "cola"))
 
 

@@ -1,7 +1,6 @@
 """The command `electra`, and `python -m electra_tf2`: every program of the project by the name of what it does.
 
-A subcommand takes the flags of its script. Nothing but the script that is asked for is imported, so help answers at
-once.
+A subcommand takes the flags of its program. No other program is imported, so help answers at once.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from electra_tf2.util.output import open_standard_streams
 class Command(NamedTuple):
     """A subcommand.
 
-    module: the script that runs it; "" for those of this module.
+    module: the file of programs/ that it runs; "" for those of this module.
     text: what it does, for help.
     """
 
@@ -64,27 +63,30 @@ All other flags are those of `electra finetune`."""
 def help_text(name: str) -> str:
     """The subcommands on one screen of 80 columns."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {command:{width}}  {of.text}" for command, of in COMMANDS.items()]
-    return "\n".join(
-        [
-            "Pre-trains text encoders by replaced-token detection and its relatives, and",
-            "fine-tunes them.",
-            "",
-            f"  {name} COMMAND [--flag value ...]",
-            "",
-            *lines,
-            "",
-            "COMMAND --help lists the flags of a command, --version names the release.",
-        ]
-    )
+    lines = [
+        "Pre-trains text encoders by replaced-token detection and its relatives, and",
+        "fine-tunes them.",
+        "",
+        f"  {name} COMMAND [--flag value ...]",
+        "",
+    ]
+    for word, subcommand in COMMANDS.items():
+        lines.append(f"  {word:{width}}  {subcommand.text}")
+    lines += ["", "COMMAND --help lists the flags of a command, --version names the release."]
+    return "\n".join(lines)
 
 
 def command() -> None:
     """Runs the subcommand that the command line names."""
     open_standard_streams()
-    called = Path(sys.argv[0]).name
-    name = "python -m electra_tf2" if called == "__main__.py" else called
-    word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    name = Path(sys.argv[0]).name
+    if name == "__main__.py":
+        name = "python -m electra_tf2"
+    word = "--help"
+    rest: list[str] = []
+    if len(sys.argv) > 1:
+        word, *rest = sys.argv[1:]
+
     if word in ("--help", "-h", "help"):
         _print(help_text(name))
     elif word in ("--version", "version"):
@@ -95,29 +97,18 @@ def command() -> None:
         from electra_tf2.util.errors import closest
 
         _fail(f"there is no command {word!r}{closest(word, COMMANDS)} (one of {', '.join(COMMANDS)}); see --help")
-    elif COMMANDS[word].module:
-        _run(COMMANDS[word].module, f"{name} {word}", rest)
     elif word == "predict":
-        if not rest or {"--help", "-h"} & {*rest}:
-            _print(PREDICT_HELP.format(name=f"{name} {word}"))
-        else:
-            _run("run_finetuning", f"{name} {word}", predict_words(rest))
+        _predict(f"{name} predict", rest)
+    elif word == "models":
+        _list_models(f"{name} models", rest)
+    elif word == "recipes":
+        _list_recipes(f"{name} recipes", rest)
     else:
-        parser = argparse.ArgumentParser(f"{name} {word}", description=COMMANDS[word].text, allow_abbrev=False)
-        if word == "models":
-            parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
-        data_dir = vars(parser.parse_args(rest)).get("data_dir")
-        _print("\n".join(_recipes() if data_dir is None else _models(data_dir)))
-
-
-def predict_words(rest: list[str]) -> list[str]:
-    """The flags of `finetune` for those of `predict`."""
-    spelled = {"--output": "--predict-output", "--model": "--model-dir"}
-    words = [spelled.get(name, name) + equals + value for name, equals, value in (word.partition("=") for word in rest)]
-    return words if words[0].startswith("--") else ["--predict", *words]
+        _run(COMMANDS[word].module, f"{name} {word}", rest)
 
 
 def _run(module: str, name: str, rest: list[str]) -> None:
+    """Runs a program as if it had been called by that name with these words."""
     sys.argv = [name, *rest]
     try:
         program = importlib.import_module(f"electra_tf2.programs.{module}")
@@ -126,36 +117,73 @@ def _run(module: str, name: str, rest: list[str]) -> None:
     program.command()
 
 
-def _recipes() -> list[str]:
+def _predict(name: str, rest: list[str]) -> None:
+    """Runs run_finetuning, which predicts as well."""
+    if not rest or "--help" in rest or "-h" in rest:
+        _print(PREDICT_HELP.format(name=name))
+        return
+    _run("run_finetuning", name, predict_words(rest))
+
+
+def predict_words(rest: list[str]) -> list[str]:
+    """The flags of `finetune` for those of `predict`."""
+    names_of_finetune = {"--output": "--predict-output", "--model": "--model-dir"}
+    words = []
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        words.append(names_of_finetune.get(flag, flag) + equals + value)
+    if not words[0].startswith("--"):
+        words.insert(0, "--predict")  # FILE stands first
+    return words
+
+
+def _parser(word: str, name: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(name, description=COMMANDS[word].text, allow_abbrev=False)
+
+
+def _list_recipes(name: str, rest: list[str]) -> None:
     from electra_tf2.config.recipes import RECIPES, recipe_names
 
+    _parser("recipes", name).parse_args(rest)
     lines = []
-    for name in recipe_names():
-        described = json.loads((RECIPES / f"{name}.json").read_text(encoding="utf-8")).get("description", "")
-        lines += [name, *textwrap.wrap(described, 80, initial_indent="    ", subsequent_indent="    ")]
-    return lines
+    for recipe in recipe_names():
+        content = json.loads((RECIPES / f"{recipe}.json").read_text(encoding="utf-8"))
+        described = content.get("description", "")
+        lines += [recipe, *textwrap.wrap(described, 80, initial_indent="    ", subsequent_indent="    ")]
+    _print("\n".join(lines))
 
 
-def _models(data_dir: str) -> list[str]:
-    """The shipped models, then the runs of a data folder."""
+def _list_models(name: str, rest: list[str]) -> None:
+    """Prints the shipped models, then the runs of a data folder."""
     from electra_tf2.formats.folders import RELEASED, models
 
+    parser = _parser("models", name)
+    parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
+    folder = Path(parser.parse_args(rest).data_dir, "models")
+
     lines = ["with the package:"]
-    for name, what in models().items():
-        size = (RELEASED / name / "model.safetensors").stat().st_size / 1e6
-        lines += textwrap.wrap(f"{name} ({size:.0f} MB): {what}", 80, initial_indent="  ", subsequent_indent="      ")
-    folder = Path(data_dir, "models")
-    runs = sorted(path.parent for path in folder.glob("*/config.json"))
-    tuned = sorted(path.parent for path in folder.glob("*/finetuning_models/*/config.json"))
-    for title, found in (("pre-trained", runs), ("fine-tuned", tuned)):
-        lines += [f"{title}, in {folder}:", *(f"  {path}" for path in found)] if found else []
-    return lines
+    for model, description in models().items():
+        size = (RELEASED / model / "model.safetensors").stat().st_size / 1e6
+        line = f"{model} ({size:.0f} MB): {description}"
+        lines += textwrap.wrap(line, 80, initial_indent="  ", subsequent_indent="      ")
+    runs = {
+        "pre-trained": folder.glob("*/config.json"),
+        "fine-tuned": folder.glob("*/finetuning_models/*/config.json"),
+    }
+    for title, configurations in runs.items():
+        paths = sorted(path.parent for path in configurations)
+        if paths:
+            lines.append(f"{title}, in {folder}:")
+            lines += [f"  {path}" for path in paths]
+    _print("\n".join(lines))
 
 
 def _print(text: str) -> None:
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # "electra --help | head -1"
+    except BrokenPipeError:
+        # The reader has left, as in "electra --help | head -1". Python would complain once more when it closes the
+        # stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

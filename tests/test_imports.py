@@ -71,14 +71,14 @@ def imported(module: str, everywhere: bool, types: bool = True) -> frozenset[str
 
 def folder_of(module: str) -> str:
     """The folder that a module is of, "configuration", or "" of what stands in the root."""
-    folder = module.partition(".")[0].replace("convert", "exports")  # two rooms of one floor that need each other
+    folder = module.partition(".")[0]
     return "configuration" if module in CONFIGURATION else folder if (PACKAGE / folder).is_dir() else ""
 
 
 def test_every_folder_stands_on_one_floor() -> None:
     listed = [folder for floor in FLOORS for folder in floor if folder != "configuration"]
     assert len(listed) == len(set(listed))
-    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} <= {*listed, "convert"}
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} <= {*listed}
 
 
 def test_arrows_point_down() -> None:

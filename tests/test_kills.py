@@ -56,7 +56,8 @@ Words = Callable[[Path], list[str]]  # the command line of a run in a folder
 
 def pretraining(data: Path, *flags: str, **overrides: Any) -> Words:
     training.write_records(data / "pretrain_tfrecords")
-    steps = {"num_train_steps": 15, "iterations_per_loop": 5, "save_checkpoints_steps": 3, "keep_checkpoint_max": 1}
+    # Every step is reported, so a signal cannot end an interval of the report early.
+    steps = {"num_train_steps": 15, "iterations_per_loop": 1, "save_checkpoints_steps": 3, "keep_checkpoint_max": 1}
     evaluation = {"eval_tfrecords": str(data / "pretrain_tfrecords" / "*"), "eval_every_steps": 4, "num_eval_steps": 2}
     hparams = training.hparams(data, do_eval=True, **steps, **evaluation, **overrides)
 

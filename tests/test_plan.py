@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from electra_tf2.pretrain.flops import training_flops
-from electra_tf2.programs.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, leaves_for, make_plan
+from electra_tf2.programs.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, export_formats, make_plan
 from tests.support.programs import ROOT, configured, run_program
 
 
@@ -71,8 +71,8 @@ def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
     assert f"{flops / 0.2e12 / 3600:.1f}" == f"{float(hours):.1f}"
 
 
-def test_a_plan_says_whether_its_model_leaves_for_hugging_face():
-    tiny, deep = (leaves_for(make_plan(300e6, budget)) for budget in (2e13, 6e15))
+def test_a_plan_says_whether_its_model_export_formats_hugging_face():
+    tiny, deep = (export_formats(make_plan(300e6, budget)) for budget in (2e13, 6e15))
     assert "but not Hugging Face" in tiny and "bert_mini and electra_mini, from about 1.5e+14 FLOP on" in tiny
     assert deep.startswith("Hugging Face, ")
 

@@ -142,12 +142,20 @@ def with_home(value: Any) -> Any:
     A shell does so for words of their own alone, not after "=", in JSON or in recipes.
     """
     if isinstance(value, str):
-        return os.path.expanduser(value) if _HOME.match(value) else value
+        return expanded(value) if _HOME.match(value) else value
     if isinstance(value, list):
         return [with_home(item) for item in value]
     if isinstance(value, dict):
         return {name: with_home(one) for name, one in value.items()}
     return value
+
+
+def expanded(path: str) -> str:
+    """A path with "~" at its start expanded. Raises UserError where no home folder is known, as in some containers."""
+    whole = os.path.expanduser(path)
+    if whole.startswith("~/") or whole == "~":
+        raise UserError(f"{path}: there is no home folder for ~ (HOME is not set): give the whole path")
+    return whole
 
 
 def value_problem(name: str, value: Any) -> str | None:
@@ -200,7 +208,7 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     layers = with_home(layered(config_class, values))
     for name in places(config_class) & layers.keys():
         if isinstance(layers[name], str):
-            layers[name] = os.path.expanduser(layers[name])  # "~" alone, too, before anything is derived from it
+            layers[name] = expanded(layers[name])  # "~" alone, too, before anything is derived from it
     result, problems = _check(config_class, layers)
     if problems:
         raise UserError("hparams: " + "; ".join(problems))

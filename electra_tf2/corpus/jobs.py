@@ -151,6 +151,8 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         output_dir=os.path.abspath(settings.output_dir),
     )
     corpus = settings.corpus
+    corpus.refuse_inside("--vocab-file", settings.vocab_file)
+    corpus.refuse_inside("--output-dir", settings.output_dir, TRAIN_PREFIX)
     files = corpus.files()
     if not corpus.archives:
         for file in files:

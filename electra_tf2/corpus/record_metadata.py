@@ -19,6 +19,7 @@ import numpy as np
 
 from electra_tf2.corpus.records import FIELDS, RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
+from electra_tf2.files.content import is_no_data
 from electra_tf2.files.reading import is_file, json_sha256, read_json, sha256_of
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
@@ -108,7 +109,11 @@ def record_files(pattern: str) -> list[str]:
     if os.path.isdir(folder):  # its name may hold brackets
         pattern = os.path.join(glob.escape(folder), name)
     files: list[str] = []
-    paths = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    paths = sorted(
+        path
+        for path in glob.glob(pattern)
+        if not path.endswith((".tmp", ".json")) and not is_no_data(os.path.basename(path))
+    )
     for folder, found in itertools.groupby(paths, os.path.dirname):
         metadata = read_metadata(folder or ".")
         names = metadata.listed(pattern) if metadata else []

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.packing import Examples
+from electra_tf2.files.content import opened_raw, refuse_substitute
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError
 
@@ -96,6 +97,7 @@ def read_batches(
     """
     import tensorflow as tf
 
+    refuse_substitute(file)
     done = skip
     serialized = None
     try:
@@ -122,7 +124,7 @@ def count_records(file: str | os.PathLike[str]) -> int:
     """
     size = os.path.getsize(file)
     position = count = 0
-    with open(file, "rb") as stream:
+    with opened_raw(file) as stream:
         while position < size:
             stream.seek(position)
             header = stream.read(_HEADER.size)

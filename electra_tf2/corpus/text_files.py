@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from electra_tf2.files import tables
+from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
@@ -34,7 +35,9 @@ from electra_tf2.files.content import (
     is_copy,
     is_json,
     is_markup,
+    is_no_data,
     no_text,
+    opened_raw,
     plain_name,
 )
 from electra_tf2.files.reading import parse_json
@@ -99,7 +102,7 @@ class Corpus(NamedTuple):
         if not root.is_dir():
             problem = "is a file; give the directory that holds it" if root.exists() else "does not exist"
             raise UserError(f"{named} {problem}")
-        paths = list(root.glob(_ARCHIVES) if self.archives else _text_files(root, self.recursive))
+        paths = list(root.glob(_ARCHIVES)) if self.archives else _text_files(root, self.recursive)
         if not paths:
             below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
             texts = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
@@ -109,6 +112,24 @@ class Corpus(NamedTuple):
         if not any(file.size for file in files):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
+
+    def refuse_inside(self, flag: str, path: str | os.PathLike[str], written: str = "") -> None:
+        """Raises UserError if a file that a flag names is one of the corpus, or would be once it is written.
+
+        Args:
+          written: name of a file, where the flag names its folder.
+        """
+        root = Path(self.directory).resolve()
+        file = Path(path, written)
+        folder = file.parent.resolve()
+        if self.archives or not folder.is_relative_to(root):
+            return
+        names = [*folder.relative_to(root).parts, file.name]
+        if (self.recursive or len(names) == 1) and not any(map(is_no_data, names)):
+            raise UserError(
+                f"{flag} {os.fspath(path)!r} lies in the corpus directory {self.directory!r}, whose files are read as "
+                "text: name another folder"
+            )
 
     def boundary(self, name: str) -> Boundary | None:
         """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
@@ -137,71 +158,81 @@ class Corpus(NamedTuple):
             return _read_archive(path)
         if tables.format_by_name(path) == "columnar":
             return _read_table(path, self.text_field)
-        whole = is_compressed(name)
-        return self._read_lines(path, 0 if whole else start, sys.maxsize if whole else end, block_bytes)
+        if is_compressed(name):  # which is one chunk: its end is that of the file on disk
+            return self._read_lines(path, 0, sys.maxsize, block_bytes)
+        return self._read_lines(path, start, end, block_bytes)
 
     def _read_lines(self, path: Path, start: int, end: int, block_bytes: int) -> Iterator[TextBlock]:
-        json_lines = holds_lines(path)
-        position, line_number = start, 1
+        has_json_lines = holds_lines(path)
+        longest_line = sys.maxsize if has_json_lines else MAX_LINE_BYTES
+        position = start  # in the file as it is on disk
+        line_number = 1  # of the next line, counted from `start`
         with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
             head = stream.read(min(max(block_bytes, LOOK), end - start))
-            if not start:
-                _refuse_other_content(head, path, json_lines)
             rest = _chunks(stream, block_bytes, end - start - len(head))
-            chunks = itertools.chain([head if start else head.removeprefix(_BYTE_ORDER_MARK)], rest)
-            for data in _whole_lines(chunks, sys.maxsize if json_lines else MAX_LINE_BYTES):
+            if start == 0:
+                _refuse_other_content(head, path, has_json_lines)
+                head = head.removeprefix(_BYTE_ORDER_MARK)
+            for data in _whole_lines(itertools.chain([head], rest), longest_line):
                 text = valid_utf8(data)
                 undecodable = len(data) - len(text)
-                # What precedes the last line end; a last line without one is complete too.
-                rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
-                if json_lines:
+                rows = text.removesuffix(b"\n").split(b"\n")
+                if has_json_lines:
                     try:
                         lines, dropped = _documents(_json_rows(rows, path, line_number), self.text_field)
                     except UserError:
-                        before = _line_ends(path, start)  # too slow to be counted where nothing is wrong
-                        lines, dropped = _documents(_json_rows(rows, path, line_number + before), self.text_field)
+                        # The message names the line of the whole file. To count those before `start` takes too long
+                        # to be done where nothing is wrong.
+                        line_number += _line_ends(path, start)
+                        lines, dropped = _documents(_json_rows(rows, path, line_number), self.text_field)
                     line_number += len(rows)
                     undecodable += dropped
                 else:
                     lines = strip_lines(rows)
                     if not self.blanks_separate_docs:
                         lines = [line for line in lines if line]
-                before, position = position, raw.tell()
-                yield TextBlock(lines, undecodable, len(data), position - before)
+                file_bytes = raw.tell() - position
+                position += file_bytes
+                yield TextBlock(lines, undecodable, len(data), file_bytes)
 
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
-    """A parquet or Arrow file; how far it is read on disk is told at its end alone."""
-    numbered = enumerate(tables.read_columnar(path, [field]), start=1)
+    """Reads a parquet or Arrow file. Only at its end its blocks tell how far it has been read on disk."""
+    numbered = enumerate(read_columnar(path, [field]), start=1)
     rows = ((row, f"{str(path)!r}, row {number}") for number, row in numbered)
-    while some := list(itertools.islice(rows, _BLOCK_ROWS)):
-        lines, dropped = _documents(some, field)
+    while block := list(itertools.islice(rows, _BLOCK_ROWS)):
+        lines, dropped = _documents(block, field)
         yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
     yield TextBlock([], 0, 0, path.stat().st_size)
 
 
 def _read_archive(path: Path) -> Iterator[TextBlock]:
-    """A compressed tar of text files, one document each, read as a stream: nothing is unpacked to disk."""
+    """Reads a compressed tar of text files, one document each, as a stream: nothing is unpacked to disk."""
     lines: list[bytes] = []
-    text_bytes = undecodable = position = 0
+    text_bytes = 0
+    undecodable = 0
+    position = 0  # in the file as it is on disk
     # tarfile itself would unpack whole blocks of xz at once, however large.
     with _opened(path) as raw, tarfile.open(fileobj=lzma.LZMAFile(raw), mode="r|") as archive:
         for member in archive:
             file = archive.extractfile(member) if member.isfile() else None
             if file is None:
                 continue
-            for data in itertools.chain(_whole_lines(_chunks(file, _BLOCK_BYTES, member.size), MAX_LINE_BYTES), [b""]):
+            for data in _whole_lines(_chunks(file, _BLOCK_BYTES, member.size), MAX_LINE_BYTES):
                 text = valid_utf8(data)
                 undecodable += len(data) - len(text)
                 text_bytes += len(data)
                 lines += [line for line in strip_lines(text.split(b"\n")) if line]
-                if not data:  # the document's end
-                    lines.append(b"")
+                # Within a document, too: it may be longer than memory.
                 if text_bytes >= _BLOCK_BYTES:
-                    before, position = position, raw.tell()
-                    yield TextBlock(lines, undecodable, text_bytes, position - before)
-                    lines, text_bytes, undecodable = [], 0, 0
+                    file_bytes = raw.tell() - position
+                    position += file_bytes
+                    yield TextBlock(lines, undecodable, text_bytes, file_bytes)
+                    lines = []
+                    text_bytes = 0
+                    undecodable = 0
+            lines.append(b"")
         yield TextBlock(lines, undecodable, text_bytes, os.path.getsize(path) - position)
 
 
@@ -226,45 +257,72 @@ def valid_utf8(data: bytes) -> bytes:
 def left_out(undecodable: int, of: int) -> str:
     """Says how many of so many bytes were left out because they are not UTF-8."""
     share = undecodable / max(of, 1)
-    hint = f", {100 * share:.1f} % of the text: it may be of another encoding" if share > _MANY_UNDECODABLE else ""
+    hint = ""
+    if share > _MANY_UNDECODABLE:
+        hint = f", {100 * share:.1f} % of the text: it may be of another encoding"
     return f"left out {undecodable:,} bytes that are not UTF-8{hint}"
 
 
-def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
+def _text_files(root: Path, recursive: bool) -> list[Path]:
+    """The files that a corpus is made of. Raises UserError for those that are no text, and what cannot be read."""
+
     def fail(error: OSError) -> None:
         raise UserError(f"corpus directory {error.filename!r} cannot be read: {reason(error)}")
 
+    files: list[Path] = []
     copies: list[str] = []
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        folders[:] = [name for name in folders if recursive and not name.startswith(".")]
-        for link in (path for name in folders if (path := Path(folder, name)).is_symlink()):
-            if any(above.resolve().is_relative_to(link.resolve()) for above in link.parents if above >= root):
-                raise UserError(f"corpus directory {str(link)!r} is a link to a folder that it lies in; remove it")
-        for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in tables.NOT_DATA):
-            if not path.exists():
-                raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
-            if is_copy(path.name):
-                copies.append(path.name)
-            elif path.is_file() and not tables.is_left_over(path):
-                if plain_name(path).endswith(_NOT_TEXT):
-                    raise UserError(
-                        f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
-                        "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
-                    )
-                if plain_name(path).endswith(".json") and not holds_lines(path):
-                    raise UserError(
-                        f"corpus file {str(path)!r} holds no JSON lines: give each document a line, its text in a field"
-                    )
-                yield path
+        # os.walk goes on into the folders that stay in this list.
+        folders[:] = [name for name in folders if recursive and not is_no_data(name)]
+        for name in folders:
+            _refuse_loop(Path(folder, name), root)
+        for name in names:
+            if is_copy(name):
+                copies.append(name)
+            elif _is_text_file(Path(folder, name)):
+                files.append(Path(folder, name))
     if copies:
         say(f"note: corpus directory {str(root)!r}: {len(copies)} copies of files are passed over: {shown(copies)}")
+    return files
+
+
+def _refuse_loop(folder: Path, root: Path) -> None:
+    """Raises UserError if a folder of the corpus is a link to one that it lies in, which would never end."""
+    if not folder.is_symlink():
+        return
+    target = folder.resolve()
+    for above in folder.parents:
+        if above.resolve().is_relative_to(target):
+            raise UserError(f"corpus directory {str(folder)!r} is a link to a folder that it lies in; remove it")
+        if above == root:
+            return
+
+
+def _is_text_file(path: Path) -> bool:
+    """Tells whether a file is one of the corpus. Raises UserError if it is plainly neither text nor to be ignored."""
+    if is_no_data(path.name) or path.name in tables.NOT_DATA:
+        return False
+    if not path.exists():
+        raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
+    if not path.is_file() or tables.is_left_over(path):
+        return False
+    if plain_name(path).endswith(_NOT_TEXT):
+        raise UserError(
+            f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
+            "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
+        )
+    if plain_name(path).endswith(".json") and not holds_lines(path):
+        raise UserError(
+            f"corpus file {str(path)!r} holds no JSON lines: give each document a line, its text in a field"
+        )
+    return True
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
     try:
-        with open(path, "rb") as raw:
+        with opened_raw(path) as raw:
             yield raw
     except DAMAGED as error:
         if isinstance(error, OSError) and error.errno:
@@ -274,18 +332,20 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
         ) from None
 
 
-def _refuse_other_content(start: bytes, path: Path, json_lines: bool) -> None:
+def _refuse_other_content(start: bytes, path: Path, has_json_lines: bool) -> None:
     """Raises UserError if a file that begins so is plainly no text."""
-    found, text = no_text(start[:LOOK]), start[:LOOK].decode("utf-8", "ignore")
-    if not found and not json_lines:
+    start = start[:LOOK]
+    text = start.decode("utf-8", "ignore")
+    problem = no_text(start)
+    if not problem and not has_json_lines:
         if is_json(text):
-            found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
+            problem = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
         elif is_markup(text):
-            found = "markup"
+            problem = "markup"
         elif "\r" in text.strip() and "\n" not in text:
-            found = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
-    if found:
-        raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")
+            problem = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
+    if problem:
+        raise UserError(f"corpus file {str(path)!r} holds {problem}: unpack, convert or rename it, or move it away")
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
@@ -345,6 +405,8 @@ def _documents(rows: Iterable[tuple[dict[str, Any], str]], field: str) -> tuple[
             fields = ", ".join(sorted(document))
             raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
         encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
-        dropped += 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(encoded)
-        lines += [*(line for line in strip_lines(encoded.split(b"\n")) if line), b""]
+        if not text.isascii():
+            dropped += len(text.encode("utf-8", "surrogatepass")) - len(encoded)
+        lines += [line for line in strip_lines(encoded.split(b"\n")) if line]
+        lines.append(b"")  # ends the document
     return lines, dropped

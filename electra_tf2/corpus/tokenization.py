@@ -212,14 +212,15 @@ class WordpieceTokenizer:
         return sorted(unknown, key=lambda one: (-one[1], one[0]))
 
     def unknown_report(self, ids: Iterable[np.ndarray], texts: Iterable[str]) -> str:
-        """Says how many of the tokens of some texts are [UNK], and what to do; "" if they are few."""
-        together = np.concatenate([np.zeros(0, np.int32), *ids])
-        share = float(np.mean(together == self.special.unk)) if len(together) else 0.0
+        """Reports how many of the tokens of a task's texts are [UNK] (`unread_report`); "" if they are few."""
+        all_ids = np.concatenate([np.zeros(0, np.int32), *ids])
+        unknown = np.count_nonzero(all_ids == self.special.unk)
+        share = unknown / max(len(all_ids), 1)
         if share < MANY_UNKNOWN or not self.is_wordpiece:
             return ""
         lines = [text.encode("utf-8", "ignore") for text in itertools.islice(texts, _TEXTS_LOOKED_AT)]
         characters = self.without_token(Counter(self.normalize.joined(lines).decode()))
-        return unknown_report(share, [character for character, _ in characters])
+        return unread_report(share, [character for character, _ in characters])
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""
@@ -321,13 +322,34 @@ def tokenizer_for(
 
 
 def unknown_report(share: float, characters: Sequence[str]) -> str:
-    """Says how many of the tokens are [UNK], and what to do; "" if they are few."""
+    """Reports to whoever builds records how many of their tokens are [UNK], and what to do; "" if they are few.
+
+    Args:
+      share: of the tokens.
+      characters: without a token, the commonest first.
+    """
     if share < MANY_UNKNOWN:
         return ""
     return (
-        f"{100 * share:.1f} % of the tokens are [UNK], which teach nothing. The commonest characters without a token: "
-        f"{' '.join(characters[:10]) or 'none, words are too long or their pieces missing'}. Use a vocabulary of this "
-        "language and casing, or make one with a larger --limit-alphabet (electra build-vocab)"
+        f"{_unknown(share, characters, 'which teach nothing')}. Use a vocabulary of this language and casing, or make "
+        "one with a larger --limit-alphabet (electra build-vocab)"
+    )
+
+
+def unread_report(share: float, characters: Sequence[str]) -> str:
+    """Reports to whoever trains a task or predicts, whose vocabulary is the model's. Arguments as `unknown_report`."""
+    if share < MANY_UNKNOWN:
+        return ""
+    return (
+        f"{_unknown(share, characters, 'words that look all alike to the model')}. Use a model of this language and "
+        "casing"
+    )
+
+
+def _unknown(share: float, characters: Sequence[str], meaning: str) -> str:
+    commonest = " ".join(characters[:10]) or "none, words are too long or their pieces missing"
+    return (
+        f"{100 * share:.1f} % of the tokens are [UNK], {meaning}. The commonest characters without a token: {commonest}"
     )
 
 

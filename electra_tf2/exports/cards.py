@@ -12,6 +12,7 @@ from typing import Any
 
 from electra_tf2.config.hparams import places
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.util.progress import counted
@@ -48,6 +49,22 @@ def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage:
     paragraphs += _scores(model)
     paragraphs += ["## Training", training(model)]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def huggingface_card(model: StoredModel, exported: Exported) -> str:
+    """The card of a directory for transformers."""
+    class_name = exported.class_name
+    header = ["library_name: transformers", "tags:", "- electra"]
+    pipeline = pipeline_of(class_name)
+    if pipeline:
+        header.append(f"pipeline_tag: {pipeline}")
+    about = [f"Class: `{class_name}`. Converted from {model.origin}.", sizes_of(model)]
+    if exported.left_out:
+        left_out = "\n".join(f"- {what}" for what in exported.left_out)
+        about.append(f"Not in this directory, as the class has no such part:\n\n{left_out}")
+    if exported.config.get("problem_type") == "regression":
+        about.append("The number that it gives is on the scale from 0 to 1 that was learned.")
+    return card(model, header, about, transformers_usage(class_name))
 
 
 def title(model: StoredModel) -> str:
@@ -150,7 +167,10 @@ def training(model: StoredModel) -> str:
 
 def pipeline_of(class_name: str) -> str:
     """Hugging Face's name of the task that a class does; "" for one that no pipeline runs."""
-    return next((task for ending, task in _PIPELINES.items() if class_name.endswith(ending)), "")
+    for ending, task in _PIPELINES.items():
+        if class_name.endswith(ending):
+            return task
+    return ""
 
 
 def transformers_usage(class_name: str) -> str:

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.exports import network_file as files
 from electra_tf2.exports.cards import litert_usage
+from electra_tf2.exports.exportable import Exportable, Run, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
 
 
-def write(made: files.Exportable, path: Path) -> None:
+def write(made: Exportable, path: Path) -> None:
     """Writes a file. Raises UserError: LiteRT cannot hold the network."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
     module = tf.Module()
@@ -42,7 +42,7 @@ def write(made: files.Exportable, path: Path) -> None:
         temporary.write_bytes(content)
 
 
-def load(path: Path) -> tuple[files.Run, list[str]]:
+def load(path: Path) -> tuple[Run, list[str]]:
     """The function in a file, by the interpreter on the processor, and the names of its outputs."""
     try:
         from ai_edge_litert.interpreter import Interpreter
@@ -58,5 +58,5 @@ def load(path: Path) -> tuple[files.Run, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = files.Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), write, load)
+RUNTIME = Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), write, load)
 convert = RUNTIME.convert

@@ -1,4 +1,4 @@
-"""Writing models for ONNX Runtime, OpenVINO and others: a folder as that of LiteRT (exports.network_file).
+"""Writing models for ONNX Runtime, OpenVINO and others: a folder as that of LiteRT (exports.exportable).
 
     model.onnx   input_ids, attention_mask, token_type_ids: int64 [batch, length] -> last_hidden_state, logits, ...;
                  of a fine-tuned model, what its head predicts
@@ -19,8 +19,8 @@ import tf2onnx
 from onnx import checker
 from tf2onnx import optimizer
 
-from electra_tf2.exports import network_file as files
 from electra_tf2.exports.cards import onnx_usage
+from electra_tf2.exports.exportable import Exportable, Run, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
@@ -30,7 +30,7 @@ OPSET = 18
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
 
 
-def write(made: files.Exportable, path: Path) -> None:
+def write(made: Exportable, path: Path) -> None:
     """Writes a file. Raises UserError: ONNX cannot hold the network."""
     size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
     if size > _MOST_BYTES:
@@ -56,7 +56,7 @@ def write(made: files.Exportable, path: Path) -> None:
         temporary.write_bytes(proto.SerializeToString())
 
 
-def load(path: Path) -> tuple[files.Run, list[str]]:
+def load(path: Path) -> tuple[Run, list[str]]:
     """The function in a file, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -71,5 +71,5 @@ def load(path: Path) -> tuple[files.Run, list[str]]:
     return run, outputs
 
 
-RUNTIME = files.Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), write, load)
+RUNTIME = Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), write, load)
 convert = RUNTIME.convert

@@ -4,11 +4,11 @@ Of encoders, of vectors of texts and of classifications they take strings, with 
 
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load("exported/1")
-    model.signatures["states"](text=tf.constant(["A sentence."]))
+    model.signatures["states"](text=tf.constant(["A sentence."], tf.string))
 
 Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
 tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its name. Models with other heads take ids,
-as ONNX and LiteRT files of them (exports.network_file). Batch and length are dynamic.
+as ONNX and LiteRT files of them (exports.exportable). Batch and length are dynamic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,20 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exports import network_file as files
-from electra_tf2.exports import self_check as check
 from electra_tf2.exports.cards import saved_model_usage
+from electra_tf2.exports.exportable import (
+    SENTENCES,
+    Exportable,
+    Options,
+    Run,
+    Runtime,
+    Written,
+    distance,
+    exportable,
+    largest,
+    write_network,
+    zero_labels,
+)
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
@@ -44,7 +55,7 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, tf.Tensor]]
 
 
-def convert(folder: Path, model: StoredModel, options: check.Options) -> check.Written:
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a SavedModel, of strings where the model's heads allow it."""
     del options
     if not model.is_fine_tuned or embeds(model):
@@ -53,28 +64,28 @@ def convert(folder: Path, model: StoredModel, options: check.Options) -> check.W
     assert isinstance(config, FinetuningConfig)
     if not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names):
         return convert_classifier(folder, model)
-    return files.write_network(folder, model, files.exportable(model, "main"), RUNTIME)
+    return write_network(folder, model, exportable(model, "main"), RUNTIME)
 
 
 # Of strings.
 
 
-def convert_encoder(folder: Path, model: StoredModel) -> check.Written:
+def convert_encoder(folder: Path, model: StoredModel) -> Written:
     tokenizer = tokenizer_of(model)
     network = make_network(model)
     signatures = encoder_signatures(network, tokenizer, pooling_of(model) if embeds(model) else "cls")
     written = write_signatures(folder, signatures, network.trainable_variables, tokenizer)
     difference = difference_of_states(model, load_saved(written))
-    return check.Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
+    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
 
 
-def convert_classifier(folder: Path, model: StoredModel) -> check.Written:
+def convert_classifier(folder: Path, model: StoredModel) -> Written:
     tokenizer = tokenizer_of(model, model.hparams["max_seq_length"])
     predictor = Predictor(model, model.tokenizer())
     signatures = task_signatures(predictor, tokenizer)
     written = write_signatures(folder, signatures, predictor.model.trainable_variables, tokenizer)
     difference = difference_of_answers(predictor, load_saved(written), _PAIRS)
-    return check.Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
+    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
 
 
 _COMPARED = "the SavedModel, from strings"
@@ -124,7 +135,7 @@ def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer
 
     def answer(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = tokenizer.rows(*(given[name] for name in names))
-        labels = files.zero_labels(task, inputs["input_ids"])
+        labels = zero_labels(task, inputs["input_ids"])
         batch = inputs | {f"{task.name}/{name}": value for name, value in labels.items()}
         return served(task.target, predictor.model.predict(batch, number).predictions)
 
@@ -173,12 +184,12 @@ def write_signatures(
 def difference_of_states(model: StoredModel, loaded: Any) -> float:
     """The largest difference between our states and those of a loaded SavedModel, from strings."""
     differences = []
-    for sentence, ours in zip(check.SENTENCES, Model(model).states(check.SENTENCES), strict=True):
+    for sentence, ours in zip(SENTENCES, Model(model).states(SENTENCES), strict=True):
         name, texts = ("states", [sentence]) if isinstance(sentence, str) else ("pair_states", [*sentence])
         given = zip(("text", "text_pair"), texts, strict=False)
         theirs = loaded.signatures[name](**{column: tf.constant([text]) for column, text in given})
-        differences.append(check.distance(ours.vectors, theirs["states"][0].numpy()))
-    return check.largest(differences)
+        differences.append(distance(ours.vectors, theirs["states"][0].numpy()))
+    return largest(differences)
 
 
 def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tuple[str, str]]) -> float:
@@ -196,7 +207,7 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
             ours = list(answer.get("probabilities", {"": answer["label"]}).values())
             value = theirs.get("probabilities", theirs.get("value"))[row].numpy()
             differences.append(float(np.abs(np.atleast_1d(value) - ours).max()))
-    return check.largest(differences)
+    return largest(differences)
 
 
 def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
@@ -207,7 +218,7 @@ def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
 # Of ids.
 
 
-def write(made: files.Exportable, path: Path) -> None:
+def write(made: Exportable, path: Path) -> None:
     """Writes a SavedModel whose only signature is the function."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
 
@@ -219,7 +230,7 @@ def write(made: files.Exportable, path: Path) -> None:
     tf.saved_model.save(_module(made.variables), str(path), signatures={"serving_default": concrete})
 
 
-def load(path: Path) -> tuple[files.Run, list[str]]:
+def load(path: Path) -> tuple[Run, list[str]]:
     """The function of a SavedModel of ids, and the names of its outputs."""
     loaded = load_saved(path)
     signature = loaded.signatures["serving_default"]
@@ -232,7 +243,7 @@ def load(path: Path) -> tuple[files.Run, list[str]]:
     return run, [*signature.structured_outputs]
 
 
-RUNTIME = files.Runtime("TensorFlow", "1", "tensorflow", saved_model_usage("1"), write, load)
+RUNTIME = Runtime("TensorFlow", "1", "tensorflow", saved_model_usage("1"), write, load)
 
 
 def load_saved(path: Path) -> Any:

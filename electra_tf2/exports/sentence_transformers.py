@@ -5,36 +5,50 @@ modules.json               the modules in order: encoder, pooling, projection if
 1_Pooling/config.json      mean or [CLS]
 2_Dense/                   config.json, model.safetensors of the projection
 sentence_bert_config.json  the longest input
+
+formats.sentence_modules reads pooling and length of such folders.
 """
 
 from pathlib import Path
 
 import numpy as np
 
-from electra_tf2.convert.huggingface import Exported, to_huggingface, write_huggingface
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports import self_check as check
 from electra_tf2.exports.cards import FOLDER, card, sizes_of
-from electra_tf2.exports.network_file import INPUTS, SENTENCE, pretrained
+from electra_tf2.exports.conversions import outputs
+from electra_tf2.exports.exportable import (
+    INPUTS,
+    SENTENCE,
+    Options,
+    Written,
+    check_inputs,
+    largest_at_tokens,
+    pretrained,
+)
 from electra_tf2.files.reading import read_json
-from electra_tf2.files.writing import write_atomically, write_json
+from electra_tf2.files.writing import write_json
 from electra_tf2.formats.folders import read_config
-from electra_tf2.formats.huggingface import load_tensors
+from electra_tf2.formats.huggingface import Exported, to_huggingface, write_directory
+from electra_tf2.formats.huggingface_names import load_tensors
 from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.sentence_modules import LENGTH_FILE, MODULES_FILE
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import make_network, pooling_of
+from electra_tf2.inference.configured import described, make_network, pooling_of
 from electra_tf2.inference.network import STATES
+from electra_tf2.model.layers import Dense
 
-_MODULES = "sentence_transformers.models."  # the classes of all versions so far
+_CLASSES = "sentence_transformers.models."  # of the modules, in all versions so far
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+_POOLING_FOLDER = "1_Pooling"
+_DENSE_FOLDER = "2_Dense"
 
 
-def convert(folder: Path, model: StoredModel, options: check.Options) -> check.Written:
+def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a folder as `write_sentence_transformer`."""
     exported = write_sentence_transformer(folder, model, options.dtype)
     what = f"{folder}: {exported.class_name}, pooling and normalisation"
-    return check.Written(what, difference(model, folder), "the folder's, vectors included")
+    return Written(what, difference(model, folder), "the folder's, vectors included")
 
 
 def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "float32") -> Exported:
@@ -43,53 +57,72 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     Raises:
       UserError: transformers has no class for the encoder.
     """
-    exported, pooling, network = to_huggingface(model, "body"), pooling_of(model), make_network(model)
-    write_huggingface(folder, model, exported, dtype)
+    model = described(model)
+    exported = to_huggingface(model, "body")
+    pooling = pooling_of(model)
+    network = make_network(model)
+    write_directory(folder, model, exported, dtype, _card(model, network.width, pooling))
     longest = min(512, model.architecture.max_position_embeddings)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-    hidden, width = model.architecture.hidden_size, network.width
-    said = {name: mode == pooling for mode, name in _MODES.items()}
-    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | said)
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    write_json(folder / LENGTH_FILE, {"max_seq_length": longest, "do_lower_case": False})
+    modes = {name: mode == pooling for mode, name in _MODES.items()}
+    config = {"word_embedding_dimension": model.architecture.hidden_size} | modes
+    write_json(folder / _POOLING_FOLDER / "config.json", config)
+    modules = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
     if network.projection is not None:
-        modules.append(("2_Dense", "Dense"))
-        identity = "torch.nn.modules.linear.Identity"
-        sizes = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
-        write_json(folder / "2_Dense" / "config.json", sizes)
-        kernel, bias = network.projection.kernel.numpy(), network.projection.bias.numpy()
-        write_tensors(folder / "2_Dense" / FILE_NAME, {"linear.weight": kernel.T, "linear.bias": bias}, dtype)
-    modules.append((f"{len(modules)}_Normalize", "Normalize"))
-    (folder / modules[-1][0]).mkdir(exist_ok=True)
-    write_atomically(folder / "README.md", _card(model, width, pooling))
-    listed = [{"idx": number, "name": str(number), "path": path, "type": f"{_MODULES}{kind}"}
-              for number, (path, kind) in enumerate(modules)]  # fmt: skip
-    write_json(folder / "modules.json", listed)
+        _write_projection(folder / _DENSE_FOLDER, network.projection, dtype)
+        modules.append((_DENSE_FOLDER, "Dense"))
+    normalisation = f"{len(modules)}_Normalize"
+    (folder / normalisation).mkdir(exist_ok=True)
+    modules.append((normalisation, "Normalize"))
+    entries = []
+    for number, (path, kind) in enumerate(modules):
+        entries.append({"idx": number, "name": str(number), "path": path, "type": f"{_CLASSES}{kind}"})
+    write_json(folder / MODULES_FILE, entries)
     return exported
 
 
+def _write_projection(folder: Path, projection: Dense, dtype: str) -> None:
+    kernel = projection.kernel.numpy()
+    inputs, outputs = kernel.shape
+    config = {
+        "in_features": inputs,
+        "out_features": outputs,
+        "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    write_json(folder / "config.json", config)
+    tensors = {"linear.weight": kernel.T, "linear.bias": projection.bias.numpy()}
+    write_tensors(folder / FILE_NAME, tensors, dtype)
+
+
 def difference(model: StoredModel, folder: Path) -> float:
-    """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
-    rows, theirs = check.check_inputs(model), check.outputs(read_model(folder), "body")
+    """The largest difference of our states and vectors of the fixed sentences from those by the folder's files."""
+    rows = check_inputs(model)
+    theirs = outputs(read_model(folder), "body")
     theirs[SENTENCE] = _vectors(folder, theirs[STATES], rows)
     ours = pretrained(model, "body").run(dict(zip(INPUTS, rows, strict=True)))
-    return check.largest_at_tokens(ours, theirs, rows)
+    return largest_at_tokens(ours, theirs, rows)
 
 
 def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
-    """Result of the modules after the encoder, of its states [B, L, H]."""
-    found = states
-    for module in read_json(folder / "modules.json", "modules", list)[1:]:
-        path, kind = folder / module["path"], module["type"].removeprefix(_MODULES)
+    """Vectors [B, width] that the modules after the encoder make of its states [B, L, H]."""
+    values = states
+    for module in read_json(folder / MODULES_FILE, "modules", list)[1:]:
+        path = folder / module["path"]
+        kind = module["type"].removeprefix(_CLASSES)
         if kind == "Pooling":
-            averages = (read_config(path) or {})[_MODES["mean"]]
-            marks = rows.input_mask[:, :, np.newaxis]
-            found = (states * marks).sum(1) / marks.sum(1) if averages else states[:, 0]
+            config = read_config(path) or {}
+            if config[_MODES["mean"]]:
+                marks = rows.input_mask[:, :, np.newaxis]
+                values = (states * marks).sum(1) / marks.sum(1)
+            else:
+                values = states[:, 0]
         elif kind == "Dense":
             tensors = load_tensors(path)
-            found = found @ tensors["linear.weight"].T + tensors["linear.bias"]
+            values = values @ tensors["linear.weight"].T + tensors["linear.bias"]
         else:
-            found = found / np.linalg.norm(found, axis=-1, keepdims=True)
-    return found
+            values = values / np.linalg.norm(values, axis=-1, keepdims=True)
+    return values
 
 
 def _card(model: StoredModel, width: int, mode: str) -> str:

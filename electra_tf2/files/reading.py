@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from electra_tf2.files.content import DAMAGED, LOOK, another_thing, opened
+from electra_tf2.files.content import DAMAGED, opened, refuse_substitute
 from electra_tf2.util.errors import HALF_PAIR, UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20
@@ -36,9 +36,6 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
       UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
     """
     data = read_bytes(path, what)
-    another = another_thing(data[:LOOK])
-    if another.startswith(("a pointer", "a web page")):  # of other things the codec or the parser says enough
-        raise UserError(f"{what}: {path} holds {another}")
     try:
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -69,6 +66,8 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         raise UserError(f"{what}: there is no file {path}") from None
+    except UserError:
+        raise
     except (*DAMAGED, ValueError) as error:  # ValueError: a NUL in the path
         raise UserError(f"{what}: cannot read {shown(str(path))}: {reason(error)}") from None
 
@@ -79,19 +78,34 @@ def no_pattern(path: str | Path) -> Iterator[str]:
 
     Its reading operations take a path for a pattern and find nothing in a folder called "run [1]", so such paths are
     read through links. All reading of checkpoints and SavedModels goes through here.
+
+    Raises:
+      UserError: something else lies in the place of one of its files (`files.content.refuse_substitute`).
     """
-    if not re.search(r"[][*?\\]", str(path)) or "://" in str(path):  # of other file systems than the local one
+    if "://" in str(path):  # of another file system than the local one
         yield str(path)
         return
     path = Path(path)
+    files = _files_of_checkpoint(path)
+    for file in [*files, path / "saved_model.pb"]:
+        refuse_substitute(file)
+    if not re.search(r"[][*?\\]", str(path)):
+        yield str(path)
+        return
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder).resolve() / "link"
         if path.is_dir():
             link.symlink_to(path.absolute())
-        for file in path.parent.iterdir() if path.parent.is_dir() else ():
-            if file.name.startswith(f"{path.name}."):
-                link.with_name(f"link{file.name.removeprefix(path.name)}").symlink_to(file.absolute())
+        for file in files:
+            link.with_name(f"link{file.name.removeprefix(path.name)}").symlink_to(file.absolute())
         yield str(link)
+
+
+def _files_of_checkpoint(prefix: Path) -> list[Path]:
+    """The files whose names are a checkpoint's prefix and an ending (.index, .data-00000-of-00001)."""
+    if not prefix.parent.is_dir():
+        return []
+    return [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.")]
 
 
 def sha256_of(path: str | os.PathLike[str], start: int = 0, end: int | None = None) -> str:

@@ -11,36 +11,31 @@ prediction and corpora read their tables here.
 """
 
 import ast
-import csv
-import io
 import itertools
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import (
     DAMAGED,
     LOOK,
-    another_thing,
-    is_copy,
     is_json,
     is_markup,
+    is_no_data,
     is_object,
     no_text,
     opened,
     plain_name,
-    with_remedy,
 )
+from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, rows_of_cells
 from electra_tf2.files.reading import parse_json, read_text
 from electra_tf2.util.errors import UserError, closest, reason, shown
-from electra_tf2.util.progress import say
 
 Format = Literal["delimited", "json", "columnar", "text"]
 Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there
-_Cells = tuple[int, list[str]]  # 1-based number of the first line of a row, and its cells
 SPLITS = ("train", "dev", "test")
 
 _FORMATS: dict[Format, tuple[str, ...]] = {
@@ -55,12 +50,6 @@ _NAMES_OF_SPLITS = {
     "dev": ("dev", "validation", "valid", "val", "development"),
     "test": ("test", "testing"),
 }
-_LONGEST_CELL = 2**31 - 1
-_DELIMITERS = (",", ";", "\t", "|")
-_SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
-_QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)*"')  # quotes in it are doubled
-_BACKSLASHED_CELL = re.compile(r'"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"', re.DOTALL)  # or have a backslash before them
-_BATCH = 1000  # rows of columnar files that are Python objects at a time
 
 
 # Files.
@@ -102,16 +91,15 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
             with opened(path) as file:
                 start = file.read(LOOK)
         except (*DAMAGED, ValueError):
-            return named or "text"  # who reads it says what is wrong
+            return named or "text"  # who reads it tells what is wrong
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
-        if found := no_text(start):
-            raise UserError(f"{path} is not UTF-8 text: it holds {with_remedy(found)}")
+        problem = no_text(start)
+        if problem:
+            raise UserError(f"{path} is not UTF-8 text: it holds {problem}; unpack or convert it")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
-    if named is not None and another_thing(content[:LOOK].encode()):
-        raise UserError(f"{path} holds {another_thing(content[:LOOK].encode())}")
     if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
@@ -121,9 +109,12 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
 
 
 def split_of_name(name: str) -> str:
-    """The split that a file's name says, "" if it says none: train-00000-of-00001.parquet, imdb_test.csv."""
+    """The split that a file's name has as a word, "" without one: train-00000-of-00001.parquet, imdb_test.csv."""
     words = re.findall(r"[a-z]+", name.lower())
-    return next((split for split, names in _NAMES_OF_SPLITS.items() if {*names} & {*words}), "")
+    for split, names in _NAMES_OF_SPLITS.items():
+        if any(word in names for word in words):
+            return split
+    return ""
 
 
 def _listed(folder: Path) -> list[str] | None:
@@ -140,30 +131,37 @@ def is_left_over(path: Path) -> bool:
     if path.suffix.lower() != ".arrow":
         return False
     listed = _listed(path.parent)
-    return path.name.startswith("cache-") if listed is None else path.name not in listed
+    if listed is None:
+        return path.name.startswith("cache-")
+    return path.name not in listed
 
 
 def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
-    """The files of tables in a folder, by the split that their names or folders say; {} for anything else.
+    """The files of tables in a folder, by the split that they or their folders are named after; {} without any.
 
-    "" has those that say none. Files come first; without any, folders named by splits or "data" count.
+    Files whose names have no split are those of "". Where a folder has no such files, those in folders that are named
+    after splits count, and without any those in a folder "data".
     """
     path = Path(folder)
     if not os.path.isdir(path):
         return {}
-    if listed := _listed(path):
+    listed = _listed(path)
+    if listed:
         return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith(".") and not is_copy(entry.name))
-    found: dict[str, list[Path]] = {}
+    inside = sorted(entry for entry in path.iterdir() if not is_no_data(entry.name))
+    files: dict[str, list[Path]] = {}
     for file in inside:
         if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
-            found.setdefault(split_of_name(file.name), []).append(file)
-    if found:
-        return found
-    for below in inside:
-        if below.is_dir() and (split := split_of_name(below.name)):
-            found.setdefault(split, []).extend(itertools.chain(*splits_of(below).values()))
-    return {split: files for split, files in found.items() if files} or splits_of(path / "data")
+            files.setdefault(split_of_name(file.name), []).append(file)
+    if files:
+        return files
+    for inner in inside:
+        split = split_of_name(inner.name)
+        if not split or not inner.is_dir():
+            continue
+        for files_of_split in splits_of(inner).values():
+            files.setdefault(split, []).extend(files_of_split)
+    return files or splits_of(path / "data")
 
 
 def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
@@ -177,14 +175,14 @@ def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Pat
     """
     if not os.path.isdir(path):
         return [Path(path)]
-    found = splits_of(path)
-    if not found:
+    splits = splits_of(path)
+    if not splits:
         raise UserError(f"{path} is a folder without tables: give one of {', '.join(ENDINGS)}, or a folder of those")
-    if len(found) == 1 and ("" in found or split is None):
-        return next(iter(found.values()))
-    if split in found:
-        return found[split]
-    listed = ", ".join(files[0].name for files in found.values())
+    if len(splits) == 1 and ("" in splits or split is None):
+        return next(iter(splits.values()))
+    if split in splits:
+        return splits[split]
+    listed = ", ".join(files[0].name for files in splits.values())
     raise UserError(f"{path} holds tables of several splits ({listed}, ...): name the file of the one that is meant")
 
 
@@ -254,7 +252,8 @@ def open_table(
     """
     if content is None and format_by_name(path) != "columnar" and not os.path.isfile(path):
         content = read_text(path, what)
-    name, format = str(path), format_of(path, content)
+    name = str(path)
+    format = format_of(path, content)
     if format == "columnar":
         return Table(name, "row", (Row(number, row) for number, row in enumerate(read_columnar(path), start=1)))
     text = read_text(path, what) if content is None else content
@@ -264,33 +263,9 @@ def open_table(
         return Table(name, "line", _json_rows(text, name))
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
-        return Table(name, "line", (Row(number, of_line(line)) for number, line in _lines(text) if line.strip()))
-    return _delimited(_rows_of_cells(text, name, delimiter, quoted), name, header)
-
-
-def _rows_of_cells(text: str, name: str, delimiter: str, quoted: bool | None) -> Iterator[_Cells]:
-    """The rows of a delimited file; the arguments are those of `open_table`."""
-    is_csv = Path(plain_name(name)).suffix == ".csv"
-    if not delimiter:
-        delimiter = "\t"
-        if is_csv:
-            delimiter = "," if quoted is False else _delimiter_of(text)
-    if quoted is None and is_csv:
-        quoted = True
-    if quoted is None:
-        quoted = _is_quoted(text, delimiter)
-        if quoted:
-            say(f'note: {name}: cells in quotes are read without them; "quoted": false keeps them as text')
-        elif quoted is None:
-            say(f'WARNING: {name}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
-    if quoted:
-        return _quoted_rows(text, delimiter, name)
-    return ((number, line.split(delimiter)) for number, line in _lines(text) if line)
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(1-based number, line) of a text."""
-    return ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
+        lines = ((number, line) for number, line in numbered_lines(text) if line.strip())
+        return Table(name, "line", (Row(number, of_line(line)) for number, line in lines))
+    return _delimited(rows_of_cells(text, name, delimiter, quoted), name, header)
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
@@ -302,7 +277,7 @@ def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
 
 
 def _json_rows(text: str, name: str) -> Iterator[Row]:
-    for number, line in _lines(text):
+    for number, line in numbered_lines(text):
         if not line.strip():
             continue
         try:
@@ -315,137 +290,55 @@ def _json_rows(text: str, name: str) -> Iterator[Row]:
 
 def _refuse_table(text: str, name: str) -> None:
     """Raises UserError for lines of plain text that all have the same number of tabs, at least two."""
-    lines = [line for line in text[:_SAMPLE].split("\n")[:_SAMPLE_ROWS] if line.strip()]
+    lines = [line for line in text[:SAMPLE].split("\n")[:SAMPLE_ROWS] if line.strip()]
     tabs = {line.count("\t") for line in lines}
     if len(lines) > 1 and len(tabs) == 1 and min(tabs) > 1:
         raise UserError(f"{name} is a table by its tabs, not text: call it .tsv")
 
 
-def _delimited(lines: Iterator[_Cells], name: str, header: bool | Callable[[list[str]], bool]) -> Table:
-    """The table of numbered lines of cells."""
+def _delimited(lines: Iterator[Cells], name: str, header: bool | Callable[[list[str]], bool]) -> Table:
+    """The table of numbered lines of cells. Arguments as `open_table`."""
     first = next(lines, None)
     if first is None:
         return Table(name, "line", iter(()))
-    named = header if isinstance(header, bool) else header(first[1])
-    columns = _unlike(first[1]) if named else list(map(str, range(len(first[1]))))
-    doubled = frozenset(column for column in first[1] if named and first[1].count(column) > 1)
+    first_cells = first[1]
+    has_header = header if isinstance(header, bool) else header(first_cells)
+    if has_header:
+        columns = _different(first_cells)
+        doubled = frozenset(column for column in first_cells if first_cells.count(column) > 1)
+    else:
+        columns = [str(number) for number in range(len(first_cells))]
+        doubled = frozenset()
+        lines = itertools.chain([first], lines)
 
     def rows() -> Iterator[Row]:
-        for number, cells in lines if named else itertools.chain([first], lines):
+        for number, cells in lines:
             if len(cells) == len(columns):
                 yield Row(number, dict(zip(columns, cells, strict=True)))
+            elif len(cells) == 1 and not cells[0].strip():
+                continue  # a line of blanks alone
             else:
                 counts = f"{len(cells)} columns, but {len(columns)} are expected"
                 yield Row(number, {}, f"{name}, line {number}: {counts}: {shown(cells[:4])}")
 
-    return Table(name, "line", rows(), columns, named, doubled)
+    return Table(name, "line", rows(), columns, has_header, doubled)
 
 
-def _unlike(names: Sequence[str]) -> list[str]:
-    """The names of columns, made different."""
-    found: list[str] = []
+def _different(names: Sequence[str]) -> list[str]:
+    """The names of columns; of equal ones the later get a number, with which no other column is called."""
+    different: list[str] = []
     for name in names:
-        candidates = itertools.chain([name], (new for n in itertools.count(2) if (new := f"{name}_{n}") not in names))
-        found.append(next(new for new in candidates if new not in found))
-    return found
-
-
-def _quoted_rows(text: str, delimiter: str, where: str) -> Iterator[_Cells]:
-    """Rows of a text whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses."""
-    csv.field_size_limit(_LONGEST_CELL)
-    if '\\"' in text and not _cells_in_quotes(text, delimiter, _QUOTED_CELL):
-        escaped = _cells_in_quotes(text, delimiter, _BACKSLASHED_CELL)
-        if escaped:  # as Spark, Hive and MySQL write quotes
-            text = _BACKSLASHED_CELL.sub(_with_doubled_quotes, text)
-    ended = False
-
-    def lines() -> Iterator[str]:
-        nonlocal ended
-        yield from io.StringIO(text, newline="")
-        ended = True
-
-    # Strict, or a cell that goes on behind its closing quote would be mended in silence.
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    number = 1
-    not_closed = f"{where}, line {{}}: a cell in quotes does not end: double the quote"
-    try:
-        for cells in reader:
-            if ended:  # while the row went on
-                raise UserError(not_closed.format(number))
-            if cells:
-                yield number, cells
-            number = reader.line_num + 1
-    except csv.Error as error:
-        if ended:
-            raise UserError(not_closed.format(number)) from None
-        if "expected after" in str(error):
-            raise UserError(
-                f"{where}, line {number}: a cell goes on behind the quote that closes it: double the quotes in cells, "
-                'or "quoted": false in the task\'s description takes all quotes for text'
-            ) from None
-        raise UserError(f"{where}, line {number}: {error}") from None
-
-
-def _cells_in_quotes(text: str, delimiter: str, pattern: re.Pattern[str]) -> list[str]:
-    """The quoted cells of a text, with their quotes; [] where a single quote stands in any other place than those."""
-    cells = []
-    end = 0
-    for match in pattern.finditer(text):
-        before = text[match.start() - 1] if match.start() else "\n"
-        behind = text[match.end()] if match.end() < len(text) else "\n"
-        if before not in ("\n", "\r", delimiter) or behind not in ("\n", "\r", delimiter):
-            return []
-        cells.append(match.group())
-        end = match.end()
-    if '"' in text[end:]:
-        return []
-    return cells
-
-
-def _with_doubled_quotes(match: re.Match[str]) -> str:
-    """A quoted cell whose quotes have backslashes before them, as csv spells it."""
-    inside = re.sub(r'\\(["\\])', r"\1", match.group()[1:-1])
-    return '"' + inside.replace('"', '""') + '"'
-
-
-def _is_quoted(text: str, delimiter: str) -> bool | None:
-    """Tells whether the cells of a table with tabs may stand in quotes, as pandas and spreadsheets write them.
-
-    GLUE's own files have quotes that are text, and pandas quotes only the cells that need it: not the number of quoted
-    cells tells, but what stands in them. None where either may be: all quoted cells could as well be texts in quotes.
-    """
-    if '"' not in text:
-        return False
-    cells = _cells_in_quotes(text, delimiter, _QUOTED_CELL)
-    if not cells:
-        return False
-    if any('""' in cell[1:-1] for cell in cells):
-        return True  # nobody doubles quotes in text
-    if any("\n" in cell or delimiter in cell for cell in cells):
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        widths = {len(row) for row in rows if row}
-        widths_of_lines = {line.count(delimiter) for _, line in _lines(text) if line}
-        return len(widths) == 1 < len(widths_of_lines)  # else two texts with one quote each look like one cell
-    if all(line.startswith('"') and line.endswith('"') for line in text.splitlines()[:_SAMPLE_ROWS]):
-        return True  # every cell, those of the header and of labels as well
-    return None
-
-
-def _delimiter_of(text: str) -> str:
-    """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
-    of which the first line has most."""
-    for delimiter in _DELIMITERS:
-        try:
-            reader = csv.reader(io.StringIO(text[:_SAMPLE], newline=""), delimiter=delimiter)
-            widths = {len(cells) for cells in itertools.islice(reader, _SAMPLE_ROWS) if cells}
-        except csv.Error:
-            continue
-        if len(widths) == 1 and widths != {1}:
-            return delimiter
-    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+        new = name
+        number = 1
+        while new in different or (number > 1 and new in names):
+            number += 1
+            new = f"{name}_{number}"
+        different.append(new)
+    return different
 
 
 # Cells.
+
 
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -522,24 +415,28 @@ def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = 
     if table.columns is None:
         return None
     header = table.columns if table.header else []
-    by_name = any(name in header for column in columns for name in alternatives(column))
-    found = [_place(table, table.columns, column, by_name) for column in columns]
+    by_name = False
+    for column in columns:
+        if any(name in header for name in alternatives(column)):
+            by_name = True
+    names = [_place(table, table.columns, column, by_name) for column in columns]
     for column in optional:
         try:
-            found.append(_place(table, table.columns, column, by_name))
+            names.append(_place(table, table.columns, column, by_name))
         except UserError:
-            found.append("")
-    return found
+            names.append("")
+    return names
 
 
 def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> str:
     names = [name for name in alternatives(column) if isinstance(name, str)]
     numbers = [number for number in alternatives(column) if isinstance(number, int)]
-    name = next((name for name in names if table.header and name in columns), None)
-    if name in table.doubled:
-        raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
-    if name is not None:
-        return name
+    for name in names:
+        if name in table.doubled:
+            raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
+        if table.header and name in columns:
+            return name
+    # Where other columns were found by their names, one that has names as well is missing.
     if numbers and not (by_name and names):
         if not -len(columns) <= numbers[0] < len(columns):
             raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {numbers[0]} is needed")
@@ -552,73 +449,3 @@ def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> s
         "the column, or name yours by --text-column or --label-column when training. If that line is no header, add "
         'one, or describe the task with the numbers of its columns and "header": false'
     )
-
-
-# Columnar files.
-
-
-def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet or Arrow file; numbers of `datasets`' classes as their names, -1 as None.
-
-    Args:
-      columns: those that are read; None: all. One that is not there is missing in the rows.
-
-    Raises:
-      UserError: no pyarrow; a file that cannot be read.
-    """
-    try:
-        import pyarrow as arrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(f"{path}: parquet and Arrow files need pyarrow: pip install pyarrow") from None
-    try:
-        with open(path, "rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
-        if is_parquet or str(path).lower().endswith(".parquet"):
-            with arrow.parquet.ParquetFile(path) as table:
-                schema = table.schema_arrow
-                kept = None if columns is None else [name for name in schema.names if name in columns]
-                for batch in table.iter_batches(_BATCH, columns=kept):
-                    yield from _named(batch.to_pylist(), schema)
-            return
-        with arrow.memory_map(str(path)) as source:
-            is_stream = source.read(6) != b"ARROW1"  # `datasets` writes streams, others may write files
-            source.seek(0)
-            reader = arrow.ipc.open_stream(source) if is_stream else arrow.ipc.open_file(source)
-            batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
-            for batch in batches:
-                kept = [name for name in reader.schema.names if columns is None or name in columns]
-                for start in range(0, batch.num_rows, _BATCH):
-                    yield from _named(batch.select(kept).slice(start, _BATCH).to_pylist(), reader.schema)
-    except (arrow.ArrowException, OSError) as error:
-        why = reason(error) if isinstance(error, OSError) and error.errno else error
-        raise UserError(f"{path} cannot be read: {why}") from None
-
-
-def _named(rows: list[dict[str, Any]], schema: Any) -> list[dict[str, Any]]:
-    """The rows with the names of classes for their numbers, those in lists, too."""
-    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = described.get("info", {}).get("features", {}) if isinstance(described, dict) else {}
-    for name, feature in features.items():
-        names = _class_names(feature)
-        for row in rows if names else ():
-            if isinstance(row.get(name), list):
-                row[name] = [_class_name(value, names) for value in row[name]]
-            elif name in row:
-                row[name] = _class_name(row[name], names)
-    return rows
-
-
-def _class_names(feature: Any) -> list[str]:
-    if isinstance(feature, list) and feature:
-        return _class_names(feature[0])
-    if not isinstance(feature, dict):
-        return []
-    return feature.get("names") or [] if feature.get("_type") == "ClassLabel" else _class_names(feature.get("feature"))
-
-
-def _class_name(value: Any, names: list[str]) -> Any:
-    if type(value) is not int:
-        return value
-    return names[value] if 0 <= value < len(names) else None

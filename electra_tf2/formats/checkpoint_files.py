@@ -1,12 +1,11 @@
 """Files of a run's checkpoints: which are whole, which is the newest, how they come and go. Without TensorFlow.
 
   <folder>/model.ckpt-1000.{index,data-00000-of-00001}   as TensorFlow writes them
-  <folder>/model.ckpt-1000.json                          their checksums, and what the loop has to remember
+  <folder>/model.ckpt-1000.json                          their checksums
   <folder>/checkpoint                                    TensorFlow's name for the newest; written, never needed
-  <folder>/.saving/                                      a checkpoint on its way; what a killed save leaves behind
+  <folder>/.saving/                                      a checkpoint that is being written, or a killed save's rest
 
-The index gets its name last, when all is on the disk (fsync), so a checkpoint that has one is complete. Those of older
-versions lack the .json.
+The index gets its name last, when all is on the disk (fsync), so a checkpoint that has one is complete.
 """
 
 import errno
@@ -14,10 +13,9 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
-from electra_tf2.files.reading import parse_json, read_json, sha256_of
-from electra_tf2.files.writing import write_atomically, write_json, writing
+from electra_tf2.files.reading import parse_json, sha256_of
+from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.util.errors import UserError, reason
 
 PREFIX = "model.ckpt-"
@@ -32,40 +30,52 @@ def prefix(folder: Path, step: int) -> Path:
 
 def steps(folder: Path) -> list[int]:
     """Lists the steps of which there is any file of a checkpoint, newest first."""
-    found = (re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name) for path in folder.glob(f"{PREFIX}*"))
-    return sorted({int(match[1]) for match in found if match}, reverse=True)
+    numbers = set()
+    for path in folder.glob(f"{PREFIX}*"):
+        step = _step_of(path)
+        if step is not None:
+            numbers.add(step)
+    return sorted(numbers, reverse=True)
+
+
+def _step_of(path: Path) -> int | None:
+    """Step of the checkpoint that a file belongs to; None if it belongs to none."""
+    match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
+    if match is None:
+        return None
+    return int(match[1])
 
 
 def has_checksums(folder: Path, step: int) -> bool:
+    """True for a checkpoint that this program saved; the original's have none."""
     return Path(f"{prefix(folder, step)}.json").exists()
 
 
 def problem(folder: Path, step: int) -> str | None:
-    """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any.
-    Raises UserError: they cannot be read now, which says nothing about them."""
+    """Finds what is wrong with the files of a checkpoint; None if all are there and match their checksums.
+
+    Raises:
+      UserError: they cannot be read now, which need not mean that they are damaged.
+    """
     base = prefix(folder, step)
-    if not Path(f"{base}.index").exists():
-        return "its .index is missing"
-    if not has_checksums(folder, step):
-        return None
+    for suffix in (".index", ".json"):
+        if not Path(f"{base}{suffix}").exists():
+            return f"its {suffix} is missing"
     try:
-        about = parse_json(Path(f"{base}.json").read_bytes(), f"{base.name}.json")
-        sums = about.get("sha256")
-        if not (isinstance(sums, dict) and sums and isinstance(about.get("memory", {}), dict)):
-            return f"{base.name}.json is not as it was written"
-        wrong = [name for name, expected in sums.items() if sha256_of(folder / name) != expected]
+        checksums = parse_json(Path(f"{base}.json").read_bytes(), f"{base.name}.json").get("sha256")
+        if not isinstance(checksums, dict) or not checksums:
+            return f"{base.name}.json has no checksums"
+        differing = []
+        for name, expected in checksums.items():
+            if sha256_of(folder / name) != expected:
+                differing.append(name)
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     except OSError as error:
         raise UserError(f"cannot read the checkpoint {base} now: {reason(error)}. It was left as it is") from None
-    return f"{' and '.join(wrong)} differs from its checksum" if wrong else None
-
-
-def memory(folder: Path, step: int) -> dict[str, Any]:
-    """Reads what the loop wanted remembered with a good checkpoint."""
-    if not has_checksums(folder, step):
-        return {}
-    return read_json(f"{prefix(folder, step)}.json", "checkpoint").get("memory", {})
+    if differing:
+        return f"{' and '.join(differing)} differs from its checksum"
+    return None
 
 
 def staging(folder: Path, step: int) -> Path:
@@ -73,19 +83,23 @@ def staging(folder: Path, step: int) -> Path:
     return prefix(folder / _STAGING, step)
 
 
-def publish(folder: Path, step: int, remember: dict[str, Any]) -> None:
+def publish(folder: Path, step: int) -> None:
     """Gives the files of a checkpoint that was written to `staging` their names, with their checksums."""
-    names = sorted(path.name for path in (folder / _STAGING).glob(f"{PREFIX}{step}.*"))
+    written = folder / _STAGING
+    names = sorted(path.name for path in written.glob(f"{PREFIX}{step}.*"))
     if not names:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging(folder, step)))
-    sums = {name: sha256_of(folder / _STAGING / name) for name in names}
-    write_json(folder / _STAGING / f"{PREFIX}{step}.json", {"step": step, "sha256": sums, "memory": remember})
-    for name in (f"{PREFIX}{step}.json", *names):
-        _sync(folder / _STAGING / name)
-    for name in (f"{PREFIX}{step}.json", *names):  # .data before .index
+    checksums = {name: sha256_of(written / name) for name in names}
+    about = f"{PREFIX}{step}.json"
+    write_json(written / about, {"step": step, "sha256": checksums})
+    names.insert(0, about)
+    for name in names:
+        _sync(written / name)
+    for name in names:
+        # In alphabetical order the index is the last: all other names must be on the disk before its own.
         if name == names[-1]:
             _sync(folder)
-        os.replace(folder / _STAGING / name, folder / name)
+        os.replace(written / name, folder / name)
     _sync(folder)
     clear_staging(folder)
 
@@ -97,29 +111,22 @@ def clear_staging(folder: Path) -> None:
 def keep(folder: Path, step: int, count: int) -> list[int]:
     """Deletes all checkpoints but the newest `count` up to a step. Returns the steps of those, oldest first.
 
-    Later ones are damaged, or this run would not be at this step.
+    Later ones are damaged, or the run would have gone on from them.
     """
-    kept = [one for one in steps(folder) if one <= step][:count]
-    # The index first: without it what is left is no checkpoint.
+    kept = [number for number in steps(folder) if number <= step][:count]
+    # The index first: what a kill leaves without an index is no checkpoint.
     for path in sorted(folder.glob(f"{PREFIX}*"), key=lambda path: path.suffix != ".index"):
-        match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
-        if match and int(match[1]) not in kept:
+        number = _step_of(path)
+        if number is not None and number not in kept:
             path.unlink()
     return kept[::-1]
 
 
-def pass_over(folder: Path, step: int) -> None:
-    """Gives the files of a checkpoint names by which it is none."""
-    with writing(prefix(folder, step)):
-        for path in sorted(folder.glob(f"{PREFIX}{step}.*"), key=lambda path: path.suffix != ".index"):
-            path.rename(folder / f"ruined-{path.name}")
-    write_state(folder, steps(folder)[::-1])
-
-
 def write_state(folder: Path, kept: list[int]) -> None:
     """Writes `checkpoint`, by which TensorFlow knows the newest of these steps and the others."""
-    names = [f'"{PREFIX}{step}"' for step in kept]
-    lines = [f"model_checkpoint_path: {names[-1]}", *(f"all_model_checkpoint_paths: {name}" for name in names)]
+    lines = [f'model_checkpoint_path: "{PREFIX}{kept[-1]}"']
+    for step in kept:
+        lines.append(f'all_model_checkpoint_paths: "{PREFIX}{step}"')
     write_atomically(folder / "checkpoint", "\n".join(lines) + "\n")
 
 

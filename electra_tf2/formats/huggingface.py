@@ -1,343 +1,389 @@
-"""Weights of Hugging Face directories: which of their tensors are which of our variables, both ways, and reading them.
+"""Hugging Face directories, for `transformers`: reading and writing.
 
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
-Needs neither PyTorch nor transformers. Read are the networks of the classes of ELECTRA, BERT and ModernBERT, with the
-heads of pre-training and those for labels, tags and answers. Poolers without such a head and next-sentence classifiers
-are left out, and reported.
+Needs neither PyTorch nor transformers. formats.huggingface_config translates configurations,
+formats.huggingface_tokenizer tokenizers, formats.huggingface_names tensors.
 
-PyTorch keeps a dense layer's kernel transposed. ELECTRA and BERT have query, key and value apart; the two ends of an
-answer are columns of one layer. ModernBERT has no factorised embeddings: ours are multiplied out, since our network
-normalises the product, as theirs does its word table. Its detector of replaced tokens is a token classifier of two
-labels whose logits are 0 and ours.
+Which class a model becomes follows from its parts: ELECTRA's main network is an ElectraForPreTraining, its generator an
+ElectraForMaskedLM, a BERT run a BertForMaskedLM (an ElectraForMaskedLM where its embeddings are narrower than its
+layers), a fine-tuned model the class whose head computes the same function. Where there is none, the encoder alone is
+written, and what was left out is listed.
+
+numpy is imported when weights are asked for.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from electra_tf2.files.reading import is_file, read_json
-from electra_tf2.formats.folders import what_lies_at
-from electra_tf2.formats.huggingface_config import class_of, labels_of
-from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM
-from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, read_tensors
-from electra_tf2.model.architecture import Architecture, make_architecture
-from electra_tf2.util.errors import UserError, shown
-
-DETECTION_LABELS = ["original", "replaced"]
-_OF_BERT = ("ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM")  # of pre-training
-WORDS = "embeddings.tok_embeddings.weight"  # ModernBERT's word table
-# What may stand before the names of an encoder's tensors.
-_PREFIXES = {"embeddings.word_embeddings.weight": ("electra.", "bert.", ""), WORDS: ("model.", "")}
-# Copies that transformers ties again when it loads: name -> names that the original may have.
-_TABLES = ("electra.embeddings.word_embeddings.weight", "bert.embeddings.word_embeddings.weight", f"model.{WORDS}")
-_TIED: dict[str, tuple[str, ...]] = dict.fromkeys(
-    ("cls.predictions.decoder.weight", "generator_lm_head.weight", "decoder.weight"), _TABLES
+from electra_tf2.files.writing import write_atomically, write_json
+from electra_tf2.formats import ELSEWHERE, huggingface_config, huggingface_tokenizer
+from electra_tf2.formats.huggingface_config import config_json, is_like_modernbert
+from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
+from electra_tf2.formats.stored_model import (
+    DETECTOR,
+    MASKED_LM,
+    Casing,
+    Given,
+    StoredModel,
+    hparams_of_a_run,
+    weights_module,
 )
-_BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # in older files, and today
-_TIED[_BIASES[0]] = _BIASES[1:]
-_LAYER_NORM = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names
-_NETWORK = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")  # of `make_architecture`
-# Numbers that older versions stored beside the weights and that follow from the sizes.
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-_OF_VOCABULARY = ("/word_embeddings", "/output_bias", "/decoder")  # variables with a row for each token
-# Our task, by what follows a family's name in that of a class.
-_TASKS = {"SequenceClassification": "classes", "TokenClassification": "tags", "QuestionAnswering": "answers"}
-# Both dense layers of a class.
-_TWO_LAYERS = {
-    "ElectraForSequenceClassification": ("classifier.dense", "classifier.out_proj"),
-    "BertForSequenceClassification": ("bert.pooler.dense", "classifier"),
-}
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from electra_tf2.formats.huggingface_names import Tensors
+    from electra_tf2.formats.weights import Weights
+
+# Kinds of our tasks, by the names that `huggingface_names.task_of` gives heads of theirs.
+_KINDS = {"classes": "classification", "tags": "tagging", "answers": "qa"}
+_CLASSIFIERS = {"electra": "gelu", "bert": "tanh", "modernbert": "linear"}  # layer before the classes, by model_type
 
 
-class Pair(NamedTuple):
-    """A variable of ours and the tensors that hold it; several tensors make up its last axis.
+# Reading.
 
-    transposed: as PyTorch keeps a dense layer's kernel. column: the one of the tensor's last axis that is ours.
-    of_labels: ours is of one logit, theirs of two labels, the first one's 0: theirs are subtracted.
+
+class HuggingFaceDirectory(StoredModel):
+    """A Hugging Face directory, with its config.json."""
+
+    answered_by_files = ("num_attention_heads", "do_lower_case", "vocab_file")
+
+    def __init__(self, folder: Path, config: dict[str, Any], given: Given) -> None:
+        super().__init__(folder, given)
+        self._config = config
+
+    @cached_property
+    def origin(self) -> str:
+        return f"{self.class_name or self._config['model_type']} in {self.folder.name}"
+
+    @cached_property
+    def network(self) -> dict[str, Any]:
+        network = huggingface_config.network_of(self._config, self.folder)
+        return network | self.casing.hparams | {"vocab_file": self.vocab_file}
+
+    @cached_property
+    def hparams(self) -> dict[str, Any]:
+        if self._tensors.task is not None:
+            return self.network | self._task_hparams(self._tensors.task)
+        detects = f"{DETECTOR}/dense/kernel" in self.weights
+        no_generator = {"generator_hidden_size": 1.0, "generator_layers": 1.0}  # of any size
+        return hparams_of_a_run(self.network | {"electra_objective": detects} | no_generator, self.folder.name)
+
+    @cached_property
+    def task_states(self) -> dict[str, Any] | None:
+        task = self._tensors.task
+        return None if task is None else {task: self._task_state(task)}
+
+    @property
+    def _labels(self) -> list[str]:
+        return huggingface_config.labels_of(self._config)
+
+    @property
+    def _is_regression(self) -> bool:
+        return self._config.get("problem_type") == "regression" or len(self._labels) == 1
+
+    def _task_hparams(self, task: str) -> dict[str, Any]:
+        """Hparams of fine-tuning on the task that its head is of."""
+        settings: dict[str, Any] = {"type": _KINDS[task]}
+        if task == "classes":
+            settings["text_columns"] = ["text", "text_pair"] if self.given.pairs else ["text"]
+            if self._is_regression:
+                settings["type"] = "regression"
+            else:
+                settings["labels"] = self._labels
+        elif task == "tags":
+            settings["spans"] = False
+        longest = self.network["model_hparam_overrides"]["max_position_embeddings"]
+        return {
+            "task_names": [task],
+            "tasks": {task: settings},
+            "classifier": _CLASSIFIERS[self._config["model_type"]],
+            "classifier_pooling": self._config.get("classifier_pooling", "cls"),
+            "joint_prediction": False,
+            "answerable_classifier": False,
+            "max_seq_length": min(longest, 512),
+        }
+
+    def _task_state(self, task: str) -> dict[str, Any]:
+        """Meaning of the outputs of its head, as `StoredModel.task_states` has it."""
+        if task == "answers":
+            return {}
+        if task == "classes" and self._is_regression:
+            return {"range": [0.0, 1.0]}
+        return {"labels": self._labels}
+
+    @cached_property
+    def vocab_file(self) -> str:
+        return str(huggingface_tokenizer.tokenizer_in(self.folder))
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        return huggingface_tokenizer.tokens_in(self.folder)
+
+    @cached_property
+    def casing(self) -> Casing:
+        return huggingface_tokenizer.casing_of(self.folder)
+
+    @cached_property
+    def _tensors(self) -> "Tensors":
+        from electra_tf2.formats.huggingface_names import read_weights
+
+        return read_weights(self.folder, self._config, self.network)
+
+    @cached_property
+    def weights(self) -> "Weights":
+        return weights_module().Weights(self._tensors.weights, self.path)
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        return self._tensors.left_out
+
+    @cached_property
+    def class_name(self) -> str:
+        return huggingface_config.class_of(self._config)
+
+
+# Writing.
+
+
+class Exported(NamedTuple):
+    """A model in Hugging Face's terms.
+
+    config: content of config.json. tensors: arrays by their names. left_out: our variables or heads that have no place.
     """
 
-    ours: str
-    theirs: tuple[str, ...]
-    transposed: bool = False
-    column: int | None = None
-    of_labels: bool = False
-
-    def to_theirs(self, value: np.ndarray) -> dict[str, np.ndarray]:
-        value = np.concatenate([np.zeros_like(value), value], -1) if self.of_labels else value
-        parts = np.split(value, len(self.theirs), axis=-1)
-        return {name: part.T if self.transposed else part for name, part in zip(self.theirs, parts, strict=True)}
-
-    def to_ours(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        parts = [tensors[name].T if self.transposed else tensors[name] for name in self.theirs]
-        if self.of_labels:
-            original, replaced = np.split(parts[0], 2, axis=-1)
-            return replaced - original
-        if self.column is not None:
-            return parts[0][..., self.column : self.column + 1]
-        return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
-
-
-def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
-    """Prefix of the names of the encoder's tensors; None if there is no encoder."""
-    named = ((prefix, words) for words, prefixes in _PREFIXES.items() for prefix in prefixes)
-    return next((prefix for prefix, words in named if prefix + words in tensors), None)
-
-
-def to_theirs(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Their tensors of our variables, the columns of one put together. Raises KeyError if a variable is missing."""
-    tensors: dict[str, np.ndarray] = {}
-    for pair in pairs:
-        for name, value in pair.to_theirs(weights[pair.ours]).items():
-            tensors[name] = np.concatenate([tensors[name], value]) if name in tensors else value
-    return tensors
-
-
-def _dense(ours: str, *theirs: str, has_bias: bool = True) -> list[Pair]:
-    """Kernel and bias; several of theirs are side by side in ours."""
-    kernel = Pair(f"{ours}/kernel", tuple(f"{name}.weight" for name in theirs), transposed=True)
-    return [kernel, Pair(f"{ours}/bias", tuple(f"{name}.bias" for name in theirs))] if has_bias else [kernel]
-
-
-def _norm(a: Architecture, ours: str, theirs: str) -> list[Pair]:
-    gamma = Pair(f"{ours}/gamma", (f"{theirs}.weight",))
-    return [gamma, Pair(f"{ours}/beta", (f"{theirs}.bias",))] if a.norm_bias else [gamma]
-
-
-def encoder(a: Architecture, prefix: str, modern: bool, scope: str = "electra") -> list[Pair]:
-    """An encoder's variables, but for ModernBERT's word table where it is factorised.
-
-    Args:
-      prefix: of their names. modern: whether it is ModernBERT's. scope: of ours.
-    """
-    return list((_modernbert if modern else _bert)(a, prefix, scope))
-
-
-def _bert(a: Architecture, prefix: str, scope: str) -> Iterator[Pair]:
-    segments = ["token_type_embeddings"] if a.type_vocab_size else []
-    for table in ("word_embeddings", "position_embeddings", *segments):
-        yield Pair(f"{scope}/embeddings/{table}", (f"{prefix}embeddings.{table}.weight",))
-    yield from _norm(a, f"{scope}/embeddings/LayerNorm", f"{prefix}embeddings.LayerNorm")
-    if a.embedding_size != a.hidden_size:
-        yield from _dense(f"{scope}/embeddings_project", f"{prefix}embeddings_project")
-    for number in range(a.num_hidden_layers):
-        ours, theirs = f"{scope}/encoder/layer_{number}", f"{prefix}encoder.layer.{number}"
-        parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
-        yield from _dense(f"{ours}/attention/self/qkv", *parts)
-        yield from _dense(f"{ours}/intermediate/dense", f"{theirs}.intermediate.dense")
-        for block in ("attention/output", "output"):
-            there = f"{theirs}.{block.replace('/', '.')}"
-            yield from _dense(f"{ours}/{block}/dense", f"{there}.dense")
-            yield from _norm(a, f"{ours}/{block}/LayerNorm", f"{there}.LayerNorm")
-
-
-def _modernbert(a: Architecture, prefix: str, scope: str) -> Iterator[Pair]:
-    if a.embedding_size == a.hidden_size:
-        yield Pair(f"{scope}/embeddings/word_embeddings", (f"{prefix}{WORDS}",))
-    yield from _norm(a, f"{scope}/embeddings_LayerNorm", f"{prefix}embeddings.norm")
-    for number in range(a.num_hidden_layers):
-        ours, theirs = f"{scope}/encoder/layer_{number}", f"{prefix}layers.{number}"
-        if number:
-            yield from _norm(a, f"{ours}/attention/output/LayerNorm", f"{theirs}.attn_norm")
-        yield from _dense(f"{ours}/attention/self/qkv", f"{theirs}.attn.Wqkv", has_bias=a.attention_bias)
-        yield from _dense(f"{ours}/attention/output/dense", f"{theirs}.attn.Wo", has_bias=a.attention_bias)
-        yield from _norm(a, f"{ours}/output/LayerNorm", f"{theirs}.mlp_norm")
-        yield from _dense(f"{ours}/intermediate/gated", f"{theirs}.mlp.Wi", has_bias=a.mlp_bias)
-        yield from _dense(f"{ours}/output/dense", f"{theirs}.mlp.Wo", has_bias=a.mlp_bias)
-    yield from _norm(a, f"{scope}/encoder/LayerNorm", f"{prefix}final_norm")
-
-
-def shapes(a: Architecture, prefix: str, modern: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes that tensors of an encoder must have; the word table may be padded."""
-    hidden, inner = a.hidden_size, a.intermediate_size
-    if modern:
-        of_layer = {"attn.Wqkv": (3 * hidden, hidden), "attn.Wo": (hidden, hidden)}
-        of_layer |= {"mlp.Wi": (2 * inner, hidden), "mlp.Wo": (hidden, inner)}
-        numbers = range(a.num_hidden_layers)
-        return {f"{prefix}layers.{n}.{name}.weight": shape for n in numbers for name, shape in of_layer.items()}
-    return {
-        f"{prefix}embeddings.position_embeddings.weight": (a.max_position_embeddings, a.embedding_size),
-        f"{prefix}embeddings.token_type_embeddings.weight": (a.type_vocab_size, a.embedding_size),
-        f"{prefix}encoder.layer.0.intermediate.dense.weight": (inner, hidden),
-    }
-
-
-def head(class_name: str, a: Architecture, scope: str = "") -> list[Pair]:
-    """Variables of the head of a class.
-
-    Args:
-      scope: of ours; "": that of pre-training.
-    """
-    family, _, kind = class_name.partition("For")
-    modern = family == "ModernBert"
-    scope = scope or (MASKED_LM if kind == "MaskedLM" else DETECTOR)
-    first, last = (f"{scope}/head", f"{scope}/dense") if scope.startswith("task_") else (scope, f"{scope}/dense_1")
-    pairs: list[Pair] = []
-    if modern:  # has a dense layer and a norm before every last layer
-        pairs = [*_dense(f"{first}/dense", "head.dense"), *_norm(a, f"{first}/LayerNorm", "head.norm")]
-    if kind == "PreTraining":
-        return [*_dense(f"{scope}/dense", f"{scope}.dense"), *_dense(last, f"{scope}.dense_prediction")]
-    if kind == "MaskedLM" and modern:
-        tables = [] if a.tie_word_embeddings else [Pair(f"{scope}/decoder", ("decoder.weight",))]
-        return [*pairs, Pair(f"{scope}/output_bias", ("decoder.bias",)), *tables]
-    if kind == "MaskedLM":
-        there, bias = ("cls.predictions.transform", _BIASES[1])
-        if family == "Electra":
-            there, bias = scope, "generator_lm_head.bias"
-        pairs = [*_dense(f"{scope}/dense", f"{there}.dense"), *_norm(a, f"{scope}/LayerNorm", f"{there}.LayerNorm")]
-        return [*pairs, Pair(f"{scope}/output_bias", (bias,))]
-    if kind == "QuestionAnswering":
-        for column, end in enumerate(("start", "end")):
-            of_end = _dense(f"{scope}/{end}", "classifier" if modern else "qa_outputs")
-            pairs += [pair._replace(column=column) for pair in of_end]
-        return pairs
-    if class_name in _TWO_LAYERS:
-        inner, outer = _TWO_LAYERS[class_name]
-        return [*_dense(f"{scope}/inner", inner), *_dense(last, outer)]
-    return [*pairs, *(pair._replace(of_labels=scope == DETECTOR) for pair in _dense(last, "classifier"))]
-
-
-def task_of(class_name: str, labels: list[str]) -> str | None:
-    """Name of the task of ours that a fine-tuned class does; None for others and for the detector."""
-    known = re.fullmatch(r"(Electra|Bert|ModernBert)For(\w+)", class_name)
-    is_detector = class_name == "ModernBertForTokenClassification" and labels == DETECTION_LABELS
-    return _TASKS.get(known[2]) if known and not is_detector else None
-
-
-def heads_in(config: Mapping[str, Any], a: Architecture) -> Iterator[tuple[str | None, list[Pair]]]:
-    """The heads that a directory may have, each with its task of ours; older BERTs may have several."""
-    name, modern = class_of(config), config["model_type"] == "modernbert"
-    task = task_of(name, labels_of(config) if modern else [])
-    if not modern:
-        yield from ((None, head(known, a)) for known in _OF_BERT)
-    elif task is None and name.endswith(("MaskedLM", "TokenClassification")):
-        yield None, head(name, a)
-    if task is not None and config.get("problem_type") != "multi_label_classification":  # ours choose one of the labels
-        yield task, head(name, a, f"task_specific/{task}")
-
-
-class Read(NamedTuple):
-    """A directory by our names.
-
-    weights: float32 arrays, the encoder under "electra/", without the rows for tokens beyond the vocabulary that some
-    releases pad tables to. task: name of the task of ours whose head it has, or None. left_out: tensors that have no
-    place here.
-    """
-
-    weights: dict[str, np.ndarray]
-    task: str | None
+    config: dict[str, Any]
+    tensors: "dict[str, np.ndarray]"
     left_out: list[str]
 
+    @property
+    def class_name(self) -> str:
+        return self.config["architectures"][0]
 
-def read_weights(folder: Path, config: Mapping[str, Any], network: Mapping[str, Any]) -> Read:
-    """Reads the weights of a directory.
+    @property
+    def is_encoder_alone(self) -> bool:
+        return self.class_name.endswith("Model")
+
+
+def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
+    """Puts a part of a model in Hugging Face's terms.
 
     Args:
-      config: its config.json.
-      network: our hparams of its network (huggingface_config.network_of).
+      model: a described one (`inference.configured.described`).
+      part: "main", the main network with its head; "generator", ELECTRA's generator; or "body", the encoder alone.
 
     Raises:
-      UserError: a network with missing parts, or heads that are not ours.
+      UserError: Hugging Face's classes have no such network; names what they lack.
     """
-    modern = config["model_type"] == "modernbert"
-    if config.get("id2label") is not None:
-        labels_of(config)  # whatever the class, no labels that are none
-    a = make_architecture(*(network[name] for name in _NETWORK))
-    stored = load_tensors(folder)
-    tensors = stored | (_switched_off(config, a) if modern else {})
-    prefix = prefix_of(tensors)
-    if prefix is None:
-        raise UserError(f"{folder}: no encoder among its tensors: {', '.join(sorted(tensors)[:5])} ...")
-    pairs = encoder(a, prefix, modern)
-    missing = [pair.ours for pair in pairs if not tensors.keys() >= {*pair.theirs}]
-    if missing:
-        raise UserError(f"{folder}: tensors are missing for {', '.join(missing[:5])}")
-    for name, shape in shapes(a, prefix, modern).items():
-        if name in tensors and tensors[name].shape != shape:
-            raise UserError(f"{folder}: {name} is {tensors[name].shape}, but by config.json it is {shape}")
-    task, weights = None, dict[str, np.ndarray]()
-    for of_head, head_pairs in heads_in(config, a):
-        if all(tensors.keys() >= {*pair.theirs} for pair in head_pairs):
-            task = of_head
-            pairs += head_pairs
-    for pair in pairs:
-        try:
-            value = pair.to_ours(tensors)
-        except (ValueError, IndexError):
-            found = ", ".join(f"{name} {tensors[name].shape}" for name in pair.theirs)
-            raise UserError(f"{folder}: the shapes of {found} make no {pair.ours}") from None
-        weights[pair.ours] = value[: a.vocab_size] if pair.ours.endswith(_OF_VOCABULARY) else value
-    used = {name for pair in pairs for name in pair.theirs}
-    left_out = sorted(name for name in stored.keys() - used if not _is_copy(name, tensors))
-    if f"{MASKED_LM}/output_bias" in weights:
-        _check_language_model(folder, config, a, tensors, left_out)
-    return Read(weights, task, left_out)
+    from electra_tf2.formats import huggingface_names as names
+
+    if part == "generator":
+        model, a = _generator_of(model)
+        scope = "generator"
+    else:
+        a = model.architecture
+        scope = "electra"
+    modern = is_like_modernbert(a)
+    came_as_bert = part != "generator" and model.class_name.startswith("Bert") and a.embedding_size == a.hidden_size
+    family = "Electra"
+    if modern:
+        family = "ModernBert"
+    elif came_as_bert:
+        family = "Bert"
+    head = _head(model, part, a, family)
+    model_type = head.class_name.partition("Model" if head.is_encoder_alone else "For")[0].lower()
+    prefix = ""
+    if not head.is_encoder_alone:
+        prefix = "model." if modern else f"{model_type}."
+    config = config_json(a, model_type, head.class_name)
+    tensors = names.to_theirs(names.encoder(a, prefix, modern, scope), model.weights) | head.tensors
+    if modern:
+        special = model.tokenizer().special
+        config |= {"cls_token_id": special.cls, "bos_token_id": special.cls}
+        config |= {"sep_token_id": special.sep, "eos_token_id": special.sep}
+        tensors[f"{prefix}{names.WORDS}"] = names.multiplied_out(model.weights, scope)
+        bias = tensors.get("head.dense.bias")
+        if bias is not None:
+            config["classifier_bias"] = bool(bias.any())
+            if not bias.any():  # their default is a head without this bias
+                del tensors["head.dense.bias"]
+    elif not a.type_vocab_size:
+        tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = names.no_segments(a)
+    return Exported(config | head.config, tensors, head.left_out)
 
 
-def _switched_off(config: Mapping[str, Any], a: Architecture) -> dict[str, np.ndarray]:
-    """Zeros for the biases that ModernBERT's heads have not by their switches, and ours have."""
-    sizes = {"head.dense.bias": ("classifier_bias", False, a.hidden_size)}
-    sizes["decoder.bias"] = "decoder_bias", True, a.vocab_size
-    return {
-        name: np.zeros([size], np.float32)
-        for name, (switch, default, size) in sizes.items()
-        if not config.get(switch, default)
-    }
+def _generator_of(model: StoredModel) -> tuple[StoredModel, Architecture]:
+    """A model whose generator has all tables of its own, and the generator's sizes."""
+    if not model.has_generator:
+        raise UserError("this model has no generator of its own")
+    if any(name.startswith("generator_ltr/") for name in model.weights):
+        raise UserError("Hugging Face has no class for a generator of two towers")
+    assert model.generator_sizes is not None, "described"
+    weights = dict(model.weights)
+    for name, value in model.weights.items():
+        if name.startswith("electra/embeddings/"):  # which the generator shares where it has none of its own
+            weights.setdefault(name.replace("electra/", "generator/", 1), value)
+    return model.changed(weights=weights), model.generator_sizes
 
 
-def _check_language_model(
-    folder: Path, config: Mapping[str, Any], a: Architecture, tensors: Mapping[str, np.ndarray], left_out: list[str]
+def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Exported:
+    """A class with the head of a part of a model, or else of the encoder alone, and what is left out."""
+    kept = {"electra"}
+    if part == "generator":
+        kept |= {"generator", MASKED_LM}
+    left_out = sorted({name.split("/")[0] for name in model.weights} - kept)
+    alone = Exported({"architectures": [f"{family}Model"]}, {}, left_out)
+    if part == "body" or (family == "ModernBert" and a.head_style != "modernbert"):
+        return alone
+    if part == "main" and model.is_fine_tuned:
+        return _task_head(model, a, alone)
+    return _pretraining_head(model, part, a, alone)
+
+
+def _pretraining_head(model: StoredModel, part: str, a: Architecture, alone: Exported) -> Exported:
+    """The class of a detector of replaced tokens, or of a masked language model."""
+    from electra_tf2.formats import huggingface_names as names
+
+    weights = model.weights
+    detects = part == "main" and f"{DETECTOR}/dense/kernel" in weights
+    scope = DETECTOR if detects else MASKED_LM
+    if f"{scope}/dense/kernel" not in weights:
+        return alone
+    if part == "main":
+        is_coco_lm = "clm_predictions/output_bias" in weights or "copy_predictions/dense/kernel" in weights
+        is_of_generator = not detects and model.has_generator
+        if is_coco_lm or is_of_generator:
+            return alone
+    family = alone.class_name.removesuffix("Model")
+    modern = family == "ModernBert"
+    labels = {}
+    if detects and modern:
+        class_name = "ModernBertForTokenClassification"
+        labels = _labels(names.DETECTION_LABELS)
+    elif detects:
+        class_name = "ElectraForPreTraining"
+    elif modern:
+        class_name = "ModernBertForMaskedLM"
+    else:
+        class_name = _masked_lm_class(model, a, family)
+    tensors = names.to_theirs(names.head(class_name, a), weights)
+    left_out = [name for name in alone.left_out if name != scope]
+    return Exported({"architectures": [class_name]} | labels, tensors, left_out)
+
+
+def _masked_lm_class(model: StoredModel, a: Architecture, family: str) -> str:
+    """ELECTRA's or BERT's class of a masked language model."""
+    came_as_electra = model.class_name.startswith("Electra") and a.hidden_act == "gelu"
+    if a.embedding_size == a.hidden_size and not model.has_generator and not came_as_electra:
+        return "BertForMaskedLM"
+    if a.hidden_act != "gelu":  # the head of ElectraForMaskedLM has gelu whatever hidden_act is
+        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {a.hidden_act!r}: {ELSEWHERE}")
+    return f"{family}ForMaskedLM"
+
+
+def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported:
+    """The class that computes the same logits as the one task's head, or else the encoder alone."""
+    from electra_tf2.formats import huggingface_names as names
+
+    tasks = model.hparams["task_names"]
+    if len(tasks) != 1:
+        raise UserError(
+            f"a Hugging Face directory holds one task, this model has {', '.join(tasks)}: --format onnx and "
+            "saved_model hold all of them"
+        )
+    task = tasks[0]
+    scope = f"task_specific/{task}"
+    variables = {name for name in model.weights if name.startswith(f"{scope}/")}
+    if f"{scope}/end_hidden/kernel" in variables:
+        return alone._replace(left_out=[f"{scope}: the end of an answer given its start (joint_prediction)"])
+    family = alone.class_name.removesuffix("Model")
+    if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
+        return alone
+    kind = model.task_kinds[task]
+    if f"{scope}/start/kernel" in variables:
+        class_name = f"{family}ForQuestionAnswering"
+        left_out = sorted(name for name in variables if name.startswith(f"{scope}/answerable"))
+        tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
+        return Exported({"architectures": [class_name]}, tensors, left_out)
+    if kind == "choice" or f"{scope}/dense/kernel" not in variables:  # no class judges candidates
+        return alone
+    labels = (model.task_states or {}).get(task, {}).get("labels")
+    config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
+    config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
+    if kind == "tagging":
+        class_name = f"{family}ForTokenClassification"
+        tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
+        return Exported(config | {"architectures": [class_name]}, tensors, [])
+    if labels is None:
+        config |= {"problem_type": "regression", "num_labels": 1}
+    else:
+        config["problem_type"] = "single_label_classification"
+    return _classifier(model, a, scope, config, alone)
+
+
+def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[str, Any], alone: Exported) -> Exported:
+    """The class of a classifier or regression, or else the encoder alone.
+
+    Args:
+      scope: first part of the names of the head's variables.
+      config: fields of config.json.
+    """
+    from electra_tf2.formats import huggingface_names as names
+
+    hparams = model.resolved_hparams
+    weights = model.weights
+    if alone.class_name == "ModernBertModel":
+        family = "ModernBert"
+        config["classifier_pooling"] = hparams["classifier_pooling"]
+    elif hparams["classifier_pooling"] == "mean":
+        return alone._replace(left_out=[f"{scope}: classes from the mean of all states, not from [CLS]"])
+    elif hparams["classifier"] == "linear":
+        kernel = weights[f"{scope}/dense/kernel"]
+        tensors = names.linear_as_two_layers(kernel, weights[f"{scope}/dense/bias"])
+        if tensors is None:
+            hidden, classes = kernel.shape
+            what = f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"
+            return alone._replace(left_out=[what])
+        return Exported(config | {"architectures": ["ElectraForSequenceClassification"]}, tensors, [])
+    elif hparams["classifier"] == "tanh":
+        family = "Bert"  # whose pooler is this layer
+        if a.embedding_size != a.hidden_size:
+            what = f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"
+            return alone._replace(left_out=[what])
+    else:
+        family = "Electra"
+    class_name = f"{family}ForSequenceClassification"
+    tensors = names.to_theirs(names.head(class_name, a, scope), weights)
+    return Exported(config | {"architectures": [class_name]}, tensors, [])
+
+
+def _labels(labels: Sequence[str]) -> dict[str, Any]:
+    """Fields of config.json that name the classes."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    return {"id2label": {str(number): label for label, number in numbers.items()}, "label2id": numbers}
+
+
+def write_directory(
+    folder: str | Path, model: StoredModel, exported: Exported, dtype: str = "float32", card: str = ""
 ) -> None:
-    """Raises UserError for a masked language model whose head computes something else than ours."""
-    apart = [name for name in left_out if name in _TIED]
-    if apart and config.get("tie_word_embeddings", True) is False:
-        raise UserError(
-            f"{folder}: {apart[0]} is an output table of its own (tie_word_embeddings false), which our networks have "
-            "in ModernBERT's architecture only"
-        )
-    if "generator_lm_head.bias" in tensors and a.hidden_act != "gelu":
-        raise UserError(
-            f"{folder}: the head of ElectraForMaskedLM has the activation gelu, its layers {a.hidden_act} "
-            "(hidden_act): our networks have one for both"
-        )
+    """Writes the directory; config.json last, so that one which has it is complete.
 
+    Args:
+      card: content of README.md; "": none is written.
+    """
+    from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
 
-def _is_copy(name: str, tensors: Mapping[str, np.ndarray]) -> bool:
-    """True for what is the same as the tensor that transformers ties it to."""
-    tied = next((there for there in _TIED.get(name, ()) if there in tensors), None)
-    return tied is not None and np.array_equal(tensors[name], tensors[tied])
-
-
-def load_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a directory's file or files by today's names, without numbers of positions."""
-    index = folder / INDEX_NAME
-    paths = _listed_in(index) if is_file(index) else [folder / FILE_NAME]
-    lacking = next((path.name for path in paths if not is_file(path)), None)
-    if lacking is not None:
-        known = what_lies_at(folder)
-        raise UserError(f"{folder} has no {lacking}{'; ' * bool(known)}{known}")
-    tensors: dict[str, np.ndarray] = {}
-    for path in paths:
-        tensors |= {_todays_name(name): value for name, value in read_tensors(path, _BUFFERS).items()}
-    bias, todays = _BIASES
-    if bias in tensors:
-        tensors.setdefault(todays, tensors[bias])
-    return tensors
-
-
-def _listed_in(index: Path) -> list[Path]:
-    """The files that an index names. Raises UserError where it names none, or one outside of its folder."""
-    files = read_json(index, "weights").get("weight_map")
-    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
-        raise UserError(f"{index}: weight_map, an object of tensors and their files, is needed, got {shown(files)}")
-    outside = [name for name in files.values() if Path(name).name != name]
-    if outside:
-        raise UserError(f"{index} names {outside[0]!r}: only files in its own folder are read")
-    return sorted({index.parent / name for name in files.values()})
-
-
-def _todays_name(name: str) -> str:
-    return re.sub(r"\.LayerNorm\.(gamma|beta)$", lambda old: f".LayerNorm.{_LAYER_NORM[old[1]]}", name)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / FILE_NAME, exported.tensors, dtype)
+    (folder / INDEX_NAME).unlink(missing_ok=True)  # of several files that were here before
+    write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
+    if card:
+        write_atomically(folder / "README.md", card)
+    config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}
+    write_json(folder / "config.json", config)

@@ -1,7 +1,8 @@
 """A model in files as one thing, whatever wrote the files: sizes, tokenizer, weights by our names, heads.
 
-formats.readers finds it. Configurations ask it for sizes, casing and vocabulary, so nothing imports TensorFlow or numpy
-before weights are asked for, or sizes of a checkpoint that has no config.json.
+formats.readers finds the model at a path. Each format is a module of this folder: a subclass of StoredModel that reads
+it, and functions that write it. Configurations ask a stored model for sizes, casing and vocabulary, so nothing imports
+TensorFlow or numpy before weights are asked for, or the sizes of a checkpoint that has no config.json.
 """
 
 import copy
@@ -11,10 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from electra_tf2.config.recipes import read_recipe
 from electra_tf2.corpus.vocabulary import is_wordpiece, load_tokens
 from electra_tf2.files.reading import is_file
-from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
 
-CLASS_FILE = "huggingface.json"  # of a folder of ours that was made of a directory of transformers
 # Hparams that describe the network and its input.
 NETWORK_HPARAMS = (
     "model_size",
@@ -46,6 +47,23 @@ def main_language_model(names: Container[str], has_generator: bool) -> str | Non
     return next((head for head in heads if f"{head}/output_bias" in names), None)
 
 
+def has_transform(names: Container[str], head: str) -> bool:
+    """True where a head over the vocabulary has BERT's dense layer and norm before the softmax; COCO-LM's has not."""
+    return f"{head}/dense/kernel" in names
+
+
+class Casing(NamedTuple):
+    """Normalisation of text; strip_accents None: as do_lower_case."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Hparams of our configurations."""
+        return {"do_lower_case": self.do_lower_case, "do_strip_accents": self.strip_accents}
+
+
 class Given(NamedTuple):
     """Facts about a model that its files lack and a user gives.
 
@@ -63,7 +81,7 @@ NOTHING = Given()
 
 
 class StoredModel:
-    """A model in files; this class itself: none.
+    """A model in files. This class itself stands for "no model here"; each format has a subclass.
 
     Its properties are read when they are asked for, and raise UserError for files that are damaged or lack something.
 
@@ -71,9 +89,12 @@ class StoredModel:
       path: of its folder, of a checkpoint, or of a file of weights.
     """
 
-    is_run = False  # whether hparams are a run's, and so say how the model was trained
-    says: tuple[str, ...] = ()  # names in `Given` that its own files say
-    generator_sizes: Architecture | None = None  # of a generator that came from another model
+    is_run = False  # True: `hparams` are those of the run that trained it
+    answered_by_files: tuple[str, ...] = ()  # fields of `Given` that nobody may give, since its files hold them
+    # What its configuration adds, which writers need: `inference.configured.described` sets these three.
+    generator_sizes: Architecture | None = None  # set before, too, for a generator that came from another model
+    resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths
+    task_kinds: dict[str, str]  # kind of each task of a fine-tuned model, by its name
 
     def __init__(self, path: str | Path, given: Given = NOTHING) -> None:
         self.path, self.given = str(path), given
@@ -106,7 +127,7 @@ class StoredModel:
 
     @cached_property
     def network(self) -> dict[str, Any]:
-        """Those of `NETWORK_HPARAMS` and do_strip_accents that its files say; {} where there is no model."""
+        """Those of `NETWORK_HPARAMS` and do_strip_accents that its files hold; {} where there is no model."""
         return {}
 
     @cached_property
@@ -131,13 +152,14 @@ class StoredModel:
     @cached_property
     def tokens(self) -> list[str]:
         """The vocabulary, in the order of ids."""
-        found = load_tokens(self.vocab_file)
-        if len(found) != self.hparams["vocab_size"]:
+        tokens = load_tokens(self.vocab_file)
+        expected = self.hparams["vocab_size"]
+        if len(tokens) != expected:
             raise UserError(
-                f"{self.path} was trained with {self.hparams['vocab_size']} tokens, but {self.vocab_file} has "
-                f"{len(found)}: name its vocabulary with --vocab-file"
+                f"{self.path} was trained with {expected} tokens, but {self.vocab_file} has {len(tokens)}: name its "
+                "vocabulary with --vocab-file"
             )
-        return found
+        return tokens
 
     @cached_property
     def tokenizer_file(self) -> str:
@@ -198,8 +220,41 @@ class StoredModel:
 
     @cached_property
     def class_name(self) -> str:
-        """The class of transformers that it came as, and goes out as again where the class can be it; "": none."""
+        """The class of transformers that it came as, which it leaves as again where that class can hold it; "" for
+        models that did not come from there."""
         return ""
+
+
+def weights_module() -> Any:
+    """The module that reads weights. It imports TensorFlow, so it is imported when the first weights are asked for."""
+    import_tensorflow()
+    from electra_tf2.formats import weights
+
+    return weights
+
+
+def hparams_of_a_run(network: dict[str, Any], name: str) -> dict[str, Any]:
+    """Hparams of a pre-training run with this network, for a model whose files hold no run's.
+
+    Sequences are as long as its position embeddings allow, at most 128, and as many tokens are masked as the papers
+    mask at its size.
+
+    Args:
+      network: hparams of the network, electra_objective and model_size among them.
+      name: model_name.
+    """
+    longest = network["model_hparam_overrides"].get("max_position_embeddings", 512)
+    paper = "electra" if network["electra_objective"] else "bert"
+    recipe = read_recipe(f"{paper}_{network['model_size']}")
+    usual = {"model_name": name, "mask_prob": recipe["mask_prob"], "max_seq_length": min(longest, 128)}
+    return usual | network
+
+
+def size_of_width(hidden: int) -> str:
+    """The size of the papers' models that a network of this width is nearest to."""
+    if hidden >= 1024:
+        return "large"
+    return "base" if hidden >= 768 else "small"
 
 
 def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
@@ -210,24 +265,24 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
       theirs, ours: `StoredModel.network` of the model, and the same hparams of the run. Where one has no file of its
         vocabulary, only the number of tokens is compared.
     """
-    files = theirs.get("vocab_file", ""), ours["vocab_file"]
+    their_file = theirs.get("vocab_file", "")
+    our_file = ours["vocab_file"]
     if theirs["vocab_size"] != ours["vocab_size"]:
         raise UserError(
             f"{name} has a vocabulary of {theirs['vocab_size']}, this run one of {ours['vocab_size']}"
-            f" ({files[0] or 'no file'}; {files[1]})"
+            f" ({their_file or 'no file'}; {our_file})"
         )
-    if all(map(is_file, files)):
-        pairs = zip_longest(*map(load_tokens, files))
-        differing = next(((number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]), None)
-        if differing is not None:
-            number, (there, here) = differing
-            raise UserError(
-                f"{name} has another vocabulary, {files[0]}, than this run, {files[1]}: token {number} is {there!r} "
-                f"there and {here!r} here"
-            )
+    if is_file(their_file) and is_file(our_file):
+        pairs = zip_longest(load_tokens(their_file), load_tokens(our_file))
+        for number, (there, here) in enumerate(pairs):
+            if there != here:
+                raise UserError(
+                    f"{name} has another vocabulary, {their_file}, than this run, {our_file}: token {number} is "
+                    f"{there!r} there and {here!r} here"
+                )
     casing = theirs.get("do_lower_case", ours["do_lower_case"])
     if casing != ours["do_lower_case"]:
         raise UserError(
-            f"{name} has do_lower_case {casing} ({files[0] or 'no vocabulary'}), this run {ours['do_lower_case']} "
-            f"({files[1]}): both must read the same text"
+            f"{name} has do_lower_case {casing} ({their_file or 'no vocabulary'}), this run {ours['do_lower_case']} "
+            f"({our_file}): both must read the same text"
         )

@@ -4,7 +4,6 @@ The file of weights of every folder that is written, ours and Hugging Face's. Ne
 PyTorch; bfloat16 arrays are those of `ml_dtypes`.
 """
 
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from electra_tf2.files.content import LOOK, another_thing
+from electra_tf2.files.content import refuse_substitute
 from electra_tf2.files.writing import replacing
 from electra_tf2.util.errors import UserError
 
@@ -48,6 +47,7 @@ def read_tensors(path: str | os.PathLike[str], but: tuple[str, ...] = ()) -> dic
       UserError: the file cannot be read; a tensor holds integers, which may be quantised weights, or numbers that are
         not finite.
     """
+    refuse_substitute(path)
     found: dict[str, np.ndarray] = {}
     try:
         with safe_open(path, framework="np") as file:
@@ -59,10 +59,6 @@ def read_tensors(path: str | os.PathLike[str], but: tuple[str, ...] = ()) -> dic
                     raise UserError(f"{path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
                 found[name] = finite(np.asarray(file.get_tensor(name), np.float32), name, str(path))
     except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            another = another_thing(file.read(LOOK))
-            if another:
-                raise UserError(f"{path} holds {another}") from None
         raise UserError(f"{path} is no readable safetensors file: {error}") from None
     return found
 

@@ -1,15 +1,25 @@
-"""Checkpoints of tf-models-official's BERT encoder (`official.nlp.modeling.networks.BertEncoder`): which variables are
-which of ours.
+"""Checkpoints of tf-models-official's BERT encoder (`official.nlp.modeling.networks.BertEncoder`): reading and writing.
 
-Its layers compute what ours do, with query, key and value apart and per head. It has a pooler, which we have not: it is
-left out. Imports neither TensorFlow nor numpy.
+Its layers compute what ours do, with query, key and value apart and an axis for the heads. It has a pooler, which we
+have not: it is left out when one is read, and random in what is written. Its default activation is gelu's tanh form;
+ours is the exact one, so whoever builds their encoder for our weights passes that (`exact_gelu`).
+
+TensorFlow and numpy are imported by the functions that need them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from electra_tf2.files.reading import no_pattern
+from electra_tf2.formats import ELSEWHERE
+from electra_tf2.formats.huggingface_config import export_problems
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError, how_to_install
 
 if TYPE_CHECKING:
     import numpy as np
+    import tensorflow as tf
 
 # Theirs -> ours.
 _TABLES = {
@@ -26,34 +36,39 @@ _LAYER = {  # within transformer/layer_N and electra/encoder/layer_N
     "output_layer_norm": "output/LayerNorm",
 }
 _LAST = ("kernel", "bias", "gamma", "beta")
-_QKV = tuple(f"self_attention/{part}" for part in ("query", "key", "value"))
+_QKV = ("self_attention/query", "self_attention/key", "self_attention/value")
 _FIRST_QUERY = "transformer/layer_0/self_attention/query/kernel"
+_POOLER = "pooler_transform/"
+_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")  # hidden_act that their encoder can be given
+_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
-class Read(NamedTuple):
-    """An encoder: arrays by our names, number of heads, and names of the variables that ours have not."""
-
-    weights: "dict[str, np.ndarray]"
-    heads: int
-    left_out: list[str]
+# Names.
 
 
 def variables(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our variables, and theirs that make up the last axis of ours; not every encoder has each."""
-    yield from ((f"electra/embeddings/{ours}", (theirs,)) for theirs, ours in _TABLES.items())
-    blocks: list[tuple[str, tuple[str, ...]]]
-    blocks = [(f"electra/{ours}", (theirs,)) for theirs, ours in _BLOCKS.items()]
+    """Our variables, each with theirs that make up its last axis. Not every encoder has each of them."""
+    for theirs, ours in _TABLES.items():
+        yield f"electra/embeddings/{ours}", (theirs,)
+    for theirs, ours in _BLOCKS.items():
+        yield from _block(f"electra/{ours}", (theirs,))
     for number in range(layers):
-        here, there = f"electra/encoder/layer_{number}", f"transformer/layer_{number}"
-        blocks += [(f"{here}/{ours}", (f"{there}/{theirs}",)) for theirs, ours in _LAYER.items()]
-        blocks.append((f"{here}/attention/self/qkv", tuple(f"{there}/{theirs}" for theirs in _QKV)))
-    for ours, parts in blocks:
-        yield from ((f"{ours}/{last}", tuple(f"{theirs}/{last}" for theirs in parts)) for last in _LAST)
+        here = f"electra/encoder/layer_{number}"
+        there = f"transformer/layer_{number}"
+        for theirs, ours in _LAYER.items():
+            yield from _block(f"{here}/{ours}", (f"{there}/{theirs}",))
+        yield from _block(f"{here}/attention/self/qkv", tuple(f"{there}/{theirs}" for theirs in _QKV))
+
+
+def _block(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The variables of a dense layer or of a norm."""
+    for last in _LAST:
+        yield f"{ours}/{last}", tuple(f"{name}/{last}" for name in theirs)
 
 
 def short_name(name: str) -> str:
     """A variable's name without the scope that the second version of the encoder puts before it."""
-    for start in (*_TABLES, *_BLOCKS, "transformer/layer_", "pooler_transform/"):
+    for start in (*_TABLES, *_BLOCKS, "transformer/layer_", _POOLER):
         position = name.find(start)
         if position == 0 or (position > 0 and name[position - 1] == "/"):
             return name[position:]
@@ -65,19 +80,128 @@ def is_encoder(names: Iterable[str]) -> bool:
     return any(name.endswith(_FIRST_QUERY) for name in names)
 
 
-def read_encoder(theirs: "Mapping[str, np.ndarray]") -> Read:
+# Reading.
+
+
+class Encoder(NamedTuple):
+    """An encoder: arrays by our names, number of heads, and names of the variables that ours have not."""
+
+    weights: "dict[str, np.ndarray]"
+    heads: int
+    left_out: list[str]
+
+
+def read_encoder(theirs: "Mapping[str, np.ndarray]") -> Encoder:
     """Reads an encoder. Raises IndexError, KeyError or ValueError: its variables do not fit together."""
     import numpy as np
 
-    names, found = {short_name(name): name for name in theirs}, {}
-    for ours, of_parts in variables(sum(name.endswith("/intermediate/kernel") for name in names)):
-        if of_parts[0] not in names:
+    full_names = {short_name(name): name for name in theirs}
+    layers = sum(name.endswith("/intermediate/kernel") for name in full_names)
+    weights = {}
+    for ours, names in variables(layers):
+        if names[0] not in full_names:
             continue
-        parts = [theirs[names[part]] for part in of_parts]
-        if len(parts) > 1:  # query, key and value [..., heads, size]
-            parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
+        values = [theirs[full_names[name]] for name in names]
+        if len(values) > 1:  # query, key and value: [..., heads, size]
+            values = [value.reshape([*value.shape[:-2], -1]) for value in values]
         elif ours.endswith("/attention/output/dense/kernel"):  # [heads, size, hidden]
-            parts = [parts[0].reshape([-1, parts[0].shape[-1]])]
-        found[ours] = np.concatenate(parts, -1)
-    heads = theirs[names[_FIRST_QUERY]].shape[1]
-    return Read(found, heads, [name for name in theirs if "pooler_transform" in name])
+            values = [values[0].reshape([-1, values[0].shape[-1]])]
+        weights[ours] = np.concatenate(values, -1)
+    heads = theirs[full_names[_FIRST_QUERY]].shape[1]
+    return Encoder(weights, heads, [name for name in theirs if "pooler_transform" in name])
+
+
+# Writing.
+
+
+def exact_gelu(x: "tf.Tensor") -> "tf.Tensor":
+    """The erf form, as in BERT and ELECTRA; tf-models' own default is the tanh approximation."""
+    import tensorflow as tf
+
+    return tf.nn.gelu(x, approximate=False)
+
+
+def build_encoder(architecture: Architecture) -> Any:
+    """Builds tf-models' encoder of these sizes, with random weights.
+
+    Raises:
+      UserError: the network has parts that it has not, or their package is not installed.
+    """
+    import tensorflow as tf
+
+    problems = export_problems(architecture)
+    if architecture.hidden_act not in _ACTIVATIONS:
+        problems.append(f"activation {architecture.hidden_act}")
+    if problems:
+        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}: {ELSEWHERE}")
+    try:
+        from official.nlp.modeling import networks
+    except ImportError as error:
+        raise UserError(
+            f"the format tf_models needs the package tf-models-official: {how_to_install('tf-models')}"
+        ) from error
+
+    activation = exact_gelu if architecture.hidden_act == "gelu" else architecture.hidden_act
+    return networks.BertEncoder(
+        vocab_size=architecture.vocab_size,
+        hidden_size=architecture.hidden_size,
+        num_layers=architecture.num_hidden_layers,
+        num_attention_heads=architecture.num_attention_heads,
+        max_sequence_length=architecture.max_position_embeddings,
+        type_vocab_size=architecture.type_vocab_size or 2,
+        inner_dim=architecture.intermediate_size,
+        inner_activation=activation,
+        output_dropout=architecture.hidden_dropout_prob,
+        attention_dropout=architecture.attention_probs_dropout_prob,
+        initializer=tf.keras.initializers.TruncatedNormal(stddev=architecture.initializer_range),
+        embedding_width=architecture.embedding_size,
+        dict_outputs=True,
+        return_all_encoder_outputs=True,
+    )
+
+
+def assign(encoder: Any, weights: "Mapping[str, np.ndarray]", architecture: Architecture) -> None:
+    """Gives tf-models' encoder the weights of ours ("electra/..."); without token types theirs are zeros."""
+    import numpy as np
+
+    values = {"type_embeddings/embeddings": np.zeros([2, architecture.embedding_size], np.float32)}
+    for ours, theirs in variables(architecture.num_hidden_layers):
+        if ours in weights:
+            pieces = np.split(weights[ours], len(theirs), axis=-1)
+            values.update(zip(theirs, pieces, strict=True))
+    for variable in encoder.trainable_variables:
+        name = short_name(variable.name.split(":")[0])
+        if not name.startswith(_POOLER):
+            variable.assign(values.pop(name).reshape(variable.shape))  # theirs have an axis for the heads
+    assert not values, sorted(values)
+
+
+def write_checkpoint(folder: str | Path, weights: "Mapping[str, np.ndarray]", architecture: Architecture) -> str:
+    """Writes `encoder-1`, a tf.train.Checkpoint(encoder=...) as tf-models' `init_checkpoint` takes it.
+
+    Returns:
+      Its prefix.
+    """
+    import tensorflow as tf
+
+    encoder = build_encoder(architecture)
+    assign(encoder, weights, architecture)
+    checkpoint = tf.train.Checkpoint(encoder=encoder)
+    manager = tf.train.CheckpointManager(checkpoint, str(folder), max_to_keep=1, checkpoint_name="encoder")
+    return manager.save(1)
+
+
+def states_of(prefix: str, architecture: Architecture, rows: "Iterable[np.ndarray]") -> "np.ndarray":
+    """float32 [B, L, H], the last states that tf-models' own encoder computes with a checkpoint's weights.
+
+    Args:
+      rows: ids, mask and segments, int32 [B, L] each.
+    """
+    import tensorflow as tf
+
+    encoder = build_encoder(architecture)
+    with no_pattern(prefix) as readable:
+        status = tf.train.Checkpoint(encoder=encoder).read(readable)
+        status.assert_existing_objects_matched().expect_partial()
+    inputs = dict(zip(_INPUTS, rows, strict=True))
+    return encoder(inputs)["sequence_output"].numpy()

@@ -17,10 +17,11 @@ from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, r
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
-from electra_tf2.formats.huggingface_config import longest_in
+from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
+from electra_tf2.formats.sentence_modules import longest_in
 from electra_tf2.formats.stored_model import Given, StoredModel
-from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
+from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.scoring import Scorer
 from electra_tf2.training.hparams import PRECISIONS
@@ -147,8 +148,9 @@ def load(
     source = read_model(located(os.fspath(path)), given)
     if generator is not None:
         where = located(os.fspath(generator))
-        own = "vocab_file" in find_model(where).says  # its own files say which
-        source = with_generator(source, read_model(where, Given(None if own else vocab_file)))
+        has_vocabulary = "vocab_file" in find_model(where).answered_by_files
+        given_to_generator = Given() if has_vocabulary else Given(vocab_file)
+        source = with_generator(source, described(read_model(where, given_to_generator)))
     model = Model(source, precision)
     model._loaded = (
         os.path.abspath(source.path),

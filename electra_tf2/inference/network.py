@@ -1,19 +1,26 @@
 """Pre-trained networks after training, built from weights: `Network` with its heads, `EncoderModel` for Keras users.
 
 A network has the heads that there are weights of: detection of replaced tokens, a masked language model (a generator's
-or the encoder's own), the two towers of Electric. Conversions are checked with it; inference and SavedModels run it. B
-batch, L length, H hidden, V vocabulary.
+or the encoder's own), the two towers of Electric. Inference and exports run it, conversions are checked with it, and a
+teacher is one (papers/distilbert). B batch, L length, H hidden, V vocabulary.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from electra_tf2.formats.stored_model import CORRECTIVE_LM, DETECTOR, MASKED_LM, main_language_model
+from electra_tf2.formats.stored_model import (
+    CORRECTIVE_LM,
+    DETECTOR,
+    MASKED_LM,
+    StoredModel,
+    has_transform,
+    main_language_model,
+)
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Embeddings, Encoder
@@ -24,8 +31,11 @@ from electra_tf2.model.other_heads import TiedHead, vocabulary_head
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 
-STATES, LOGITS = "last_hidden_state", "logits"  # names of outputs
-_PROJECTION = "/projection/kernel"  # below a task's scope (finetune.tasks.embedding)
+STATES = "last_hidden_state"
+LOGITS = "logits"
+_PROJECTION = "/projection/kernel"  # end of the name of a variable (finetune.tasks.embedding)
+_GENERATOR_WORDS = "generator/embeddings/word_embeddings"
+_TOWER_WORDS = "generator_ltr/embeddings/word_embeddings"
 
 
 class Network(Layer):
@@ -58,39 +68,43 @@ class Network(Layer):
             self.detector = ReplacedTokenHead(DETECTOR, architecture)
         self.generator = None
         if any(name.startswith("generator/encoder/") for name in weights):
-            tables = self._shared(generator, weights)
+            tables = self._generator_tables(generator, weights)
             self.generator = Encoder("generator", generator, tables, compute_dtype=compute_dtype)
         self.towers = None
         if "cloze_predictions/dense/kernel" in weights:
-            own = "generator_ltr/embeddings/word_embeddings" in weights
-            shared = None if own else self._shared(generator, weights)
-            self.towers = TwoTowerClozeModel(generator, shared, compute_dtype)
-        self.language_model = self._language_model(weights)
-        kernel = next((name for name in weights if name.endswith(_PROJECTION)), None)
-        self.projection = None
-        if kernel is not None:
-            width, output_size = weights[kernel].shape
-            self.projection = Dense(kernel.removesuffix("/kernel"), width, output_size, orthogonal)
+            tables = None if _TOWER_WORDS in weights else self._generator_tables(generator, weights)
+            self.towers = TwoTowerClozeModel(generator, tables, compute_dtype)
+        self.filler = self.generator or self.encoder  # the network that reads [MASK]s
+        self.language_model = self._make_language_model(weights)
+        self.projection = self._make_projection(weights)
         assign(self.trainable_variables, weights)
 
-    def _shared(self, generator: Architecture, weights: Mapping[str, np.ndarray]) -> Embeddings:
-        """The tables that a generator reads: its own, the main network's, or its own beside the latter's words."""
+    def _generator_tables(self, generator: Architecture, weights: Mapping[str, np.ndarray]) -> Embeddings:
+        """The embeddings that a generator reads: those of the main network, all its own, or its own beside the main
+        network's words."""
         if not any(name.startswith("generator/embeddings/") for name in weights):
             return self.encoder.embeddings
-        own = "generator/embeddings/word_embeddings" in weights
-        return Embeddings("generator/embeddings", generator, words=None if own else self.encoder.embeddings)
+        words = None if _GENERATOR_WORDS in weights else self.encoder.embeddings
+        return Embeddings("generator/embeddings", generator, words=words)
 
-    def _language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
+    def _make_language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
         """Makes the head that `fill` uses: the generator's where there is one, else the main network's own.
 
         COCO-LM has both, and its main network has never read a [MASK]; nor has the head of corrected tokens where one
         network is both.
         """
-        self.filler = self.generator or self.encoder
         scope = MASKED_LM if self.generator else main_language_model(weights, has_generator=False)
         if scope is None or f"{scope}/output_bias" not in weights:
             return None
-        return vocabulary_head(scope, self.filler, f"{scope}/dense/kernel" in weights)
+        return vocabulary_head(scope, self.filler, has_transform(weights, scope))
+
+    def _make_projection(self, weights: Mapping[str, np.ndarray]) -> Dense | None:
+        """The layer after pooling of a model that was fine-tuned to make vectors of texts, where it has one."""
+        for name in weights:
+            if name.endswith(_PROJECTION):
+                hidden, width = weights[name].shape
+                return Dense(name.removesuffix("/kernel"), hidden, width, orthogonal)
+        return None
 
     @property
     def width(self) -> int:
@@ -105,17 +119,26 @@ class Network(Layer):
     def head_of(self, part: str) -> ReplacedTokenHead | LanguageModelHead | TiedHead | None:
         """Head of a part: of "main" the one that reads the main network; of "generator" its masked language model; of
         "body", the main network alone, none."""
-        if part == "main":
-            return self.detector or (None if self.generator or self.towers else self.language_model)
-        return self.language_model if part == "generator" else None
+        if part == "generator":
+            return self.language_model
+        if part == "body":
+            return None
+        if self.detector is not None:
+            return self.detector
+        has_generator = self.generator is not None or self.towers is not None
+        return None if has_generator else self.language_model
 
     def outputs(
         self, part: str, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """int32 [B, L] three times -> STATES of a part, float32 [B, L, H], and LOGITS of its head where it has one."""
-        encoder, head = self.filler if part == "generator" else self.encoder, self.head_of(part)
+        encoder = self.filler if part == "generator" else self.encoder
         states = tf.cast(encoder(input_ids, input_mask, segment_ids).sequence, tf.float32)
-        return {STATES: states} if head is None else {STATES: states, LOGITS: head(states)}
+        outputs = {STATES: states}
+        head = self.head_of(part)
+        if head is not None:
+            outputs[LOGITS] = head(states)
+        return outputs
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""
@@ -147,6 +170,26 @@ class Network(Layer):
         if self.language_model is None:
             raise UserError("this model has no masked language model: neither a generator nor a head of its own")
         return self.language_model(self.filler(input_ids, input_mask, segment_ids).sequence)
+
+
+def main_network(model: StoredModel, heads: Collection[str], compute_dtype: str = "float32") -> Network:
+    """The main network of a stored model with some of its heads, without its generator.
+
+    Args:
+      heads: scopes, such as `DETECTOR`.
+
+    Raises:
+      UserError: the model lacks a head.
+    """
+    weights = {}
+    for name in model.weights:  # each is read from the file when it is asked for
+        if name.split("/")[0] in ("electra", *heads):
+            weights[name] = model.weights[name]
+    scopes = {name.split("/")[0] for name in weights}
+    lacking = [head for head in heads if head not in scopes]
+    if lacking:
+        raise UserError(f"{model.path} lacks {', '.join(lacking)}")
+    return Network(model.architecture, model.architecture, weights, compute_dtype)
 
 
 def graph_of_any_shape(function: Callable[..., Any], signature: Sequence[Any] | None = None) -> Any:

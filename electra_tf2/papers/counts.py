@@ -22,6 +22,7 @@ from electra_tf2.corpus.record_metadata import read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import Advance, run_on_processes
+from electra_tf2.files.content import refuse_substitute
 from electra_tf2.files.writing import replacing, writing
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError, reason
@@ -202,6 +203,7 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.
     """
     hint = f"make it with electra build-table {kind}"
+    refuse_substitute(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

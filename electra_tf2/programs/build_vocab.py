@@ -155,7 +155,9 @@ def main() -> None:
     options = VocabularyOptions(**given | {"strip_accents": values.do_strip_accents})
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
-    vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)
+    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+    corpus.refuse_inside("--vocab-file", path)  # build-data would train on it
+    vocab = build_vocab(corpus, options)
     write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
     if len(vocab) < options.vocab_size:

@@ -26,10 +26,12 @@ Every conversion is checked: fixed sentences go through our network and through 
 disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
 """
 
+import importlib
 import importlib.util
 import re
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -39,31 +41,87 @@ from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.progress import counted
 
+if TYPE_CHECKING:
+    from electra_tf2.formats.stored_model import StoredModel
+
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 _OTHER_RUNTIMES = ("onnx", "tflite")
+_WITHOUT_SHARED_LAYERS = ("tf1", "tf_models", *_OF_TRANSFORMERS)
 _WORDPIECE = ("tf1", "tf_models", "saved_model")
-# Formats and the modules that write them.
-MODULES = {
-    "electra": "convert.own_folder",
-    "huggingface": "convert.huggingface",
-    "tf1": "convert.original",
-    "tf_models": "convert.tf_models",
-    "saved_model": "exports.saved_model",
-    "sentence_transformers": "exports.sentence_transformers",
-    "onnx": "exports.onnx",
-    "tflite": "exports.litert",
+# Formats, and the function that writes each: a module of exports/ and its name there.
+WRITERS = {
+    "electra": ("conversions", "to_electra"),
+    "huggingface": ("conversions", "to_huggingface"),
+    "tf1": ("conversions", "to_original"),
+    "tf_models": ("conversions", "to_tf_models"),
+    "saved_model": ("saved_model", "convert"),
+    "sentence_transformers": ("sentence_transformers", "convert"),
+    "onnx": ("onnx", "convert"),
+    "tflite": ("litert", "convert"),
 }
-_OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages
+_OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages that --format onnx needs
 PARTS = dict.fromkeys(("huggingface", *_OTHER_RUNTIMES), ("main", "generator", "body")) | {"electra": ("main",)}
 
 
 def main() -> int:
     values = flags.FLAGS
     source = values.model or values["from"].value
+    check_flags(source)
+    target = Path(values.to)
+
+    quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
+
+    from electra_tf2.formats.folders import located
+    from electra_tf2.formats.readers import read_model
+    from electra_tf2.formats.stored_model import Given
+
+    given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
+    model = read_model(located(source), given)
+    parameters = sum(value.size for value in model.weights.values())
+    sizes = model.architecture
+    print(
+        f"read {model.origin}: {counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
+        f"{counted(sizes.num_attention_heads, 'head')}, {parameters:,} parameters, {len(model.tokens):,} tokens"
+    )
+    for name in model.left_out:
+        print(f"  left out, as our networks have no such part: {name}")
+    if values.format in _WORDPIECE and model.tokenizer_file:
+        raise UserError(
+            f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
+            "--format huggingface, onnx and electra keep it as it is"
+        )
+    if values.format in _WITHOUT_SHARED_LAYERS and sizes.share_layers != "none":
+        from electra_tf2.formats.joining import with_own_layers
+        from electra_tf2.inference.configured import described
+
+        print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
+        model = with_own_layers(described(model))
+    missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
+    is_new = not target.exists()
+    remove_unfinished(target)
+    try:
+        write(model, target)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return 0
+
+
+def check_flags(source: str | None) -> None:
+    """Raises UserError for flags that are missing or do not go together.
+
+    Args:
+      source: the model to read.
+    """
+    values = flags.FLAGS
     if not source or not values.to:
         raise UserError("--model and --to are needed: the model to read and the folder to write")
     target = Path(values.to)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not values.overwrite:
+    is_empty = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    if not is_empty and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
     parts = PARTS.get(values.format, ())
     if values.part is not None and values.part not in parts:
@@ -74,49 +132,19 @@ def main() -> int:
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
 
-    quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
-    from electra_tf2.exports import self_check as check
-    from electra_tf2.formats.folders import located
-    from electra_tf2.formats.readers import read_model
-    from electra_tf2.formats.stored_model import Given
-    from electra_tf2.inference.configured import with_own_layers
+def write(model: "StoredModel", target: Path) -> None:
+    """Writes a model in the format of --format, and prints what was written and how far it is from our network."""
+    from electra_tf2.exports.exportable import Options, report
 
-    given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    model = read_model(located(source), given)
-    count = sum(value.size for value in model.weights.values())
-    sizes = model.architecture
-    print(
-        f"read {model.origin}: {counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
-        f"{counted(sizes.num_attention_heads, 'head')}, {count:,} parameters, {len(model.tokens):,} tokens"
-    )
-    for name in model.left_out:
-        print(f"  left out, as our networks have no such part: {name}")
-    if values.format in _WORDPIECE and model.tokenizer_file:
-        raise UserError(
-            f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
-            "--format huggingface, onnx and electra keep it as it is"
-        )
-    if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and sizes.share_layers != "none":
-        print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
-        model = with_own_layers(model)
-    part = values.part or ("" if values.format == "electra" else "main")
-    options = check.Options(part, values.dtype, values.step, values.adam_slots)
-    missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
-    writer = importlib.import_module(f"electra_tf2.{MODULES[values.format]}")
-    made = not target.exists()
-    remove_unfinished(target)
-    try:
-        written = writer.convert(target, model, options)
-        print(f"wrote {written.what}")
-        print(check.report(written.difference, values.dtype, f"our network and {written.compared}"))
-    except BaseException:
-        if made:
-            shutil.rmtree(target, ignore_errors=True)
-        raise
-    return 0
+    values = flags.FLAGS
+    default_part = "" if values.format == "electra" else "main"  # a folder of ours holds the generator, too
+    options = Options(values.part or default_part, values.dtype, values.step, values.adam_slots)
+    module, function = WRITERS[values.format]
+    convert = getattr(importlib.import_module(f"electra_tf2.exports.{module}"), function)
+    written = convert(target, model, options)
+    print(f"wrote {written.what}")
+    print(report(written.difference, values.dtype, f"our network and {written.compared}"))
 
 
 def remove_unfinished(target: Path) -> None:
@@ -131,7 +159,7 @@ flags.DEFINE_string("model", None, "model to read: a folder, a directory, a chec
 flags.DEFINE_string("from", None, "the same as --model")
 util_flags.hide("from")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum("format", "electra", [*MODULES], "format to write")
+flags.DEFINE_enum("format", "electra", [*WRITERS], "format to write")
 flags.DEFINE_enum(
     "part",
     None,

@@ -17,6 +17,7 @@ train_metrics.jsonl, eval/step-N.json and results/unsup_results.json of a run.
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,14 +36,22 @@ from electra_tf2.util.errors import UserError, closest, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NO_METRICS = ("step", "examples_per_second", "gradient_norm")
 _AXES = {"steps": "training steps", "examples": "training sequences", "flops": "training FLOPs"}
-_COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original"))
+_COPYING = (
+    "copy_accuracy_replaced",
+    "copy_accuracy_original",
+    "clm_accuracy_replaced",
+    "clm_accuracy_original",
+)
 _CONTRAST = ("positive_cosine", "negative_cosine")
-_USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
+# Endings of the metrics that are drawn if none are asked for.
+_USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")
+_NO_METRICS = ("step", "examples_per_second", "gradient_norm")
 _MASKED_LM_LOSSES = ("masked_lm_loss", "hidden_masked_lm_loss")
 _MOST_PAIRS = 1000
 _STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}]
+
+Curves = dict[str, dict[str, list[Any]]]  # metric -> {"steps": [...], "values": [...]}
 
 
 class Request(NamedTuple):
@@ -56,99 +65,230 @@ class Request(NamedTuple):
 
     def folder(self, name: str) -> Path:
         """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
-        own = Path(name) if "/" in name else self.data_dir / "models" / name
-        return own if own.is_dir() else Path(released(name) or own)
+        folder = Path(name) if "/" in name else self.data_dir / "models" / name
+        if folder.is_dir():
+            return folder
+        return Path(released(name) or folder)
+
+
+class LoggedRun(NamedTuple):
+    """Metrics that a run has logged while it trained, and on held-out records. scale: length of a step on the axis."""
+
+    scale: float
+    training: Curves
+    held_out: Curves
+
+    @property
+    def metrics(self) -> list[str]:
+        return list(self.training | self.held_out)
+
+    def last(self, metric: str) -> float:
+        """The newest value, of training where it is logged there, too."""
+        curve = self.training.get(metric) or self.held_out[metric]
+        return curve["values"][-1]
+
+
+# Learning curves.
 
 
 def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[str, Any]:
     """Draws losses and metrics of several runs over steps, examples or FLOPs, a panel for each.
 
     Args:
-      metrics: those of an analysis; () for those that are asked for, or the usual ones.
+      metrics: of an analysis; () for those that are asked for, or the usual ones.
 
     Returns:
       Name -> {"scale": length of a step on the axis, "training" and "held_out": metric -> {"steps", "values"}}, of the
       runs that have logged some of the metrics.
     """
-    runs: dict[str, dict[str, Any]] = {}
-    for name in request.names:
-        folder = request.folder(name)
-        training, held_out = map(_lines, _rows(folder))
-        if not training and not held_out:
-            raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
-        runs[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
-    logged = {name: run["held_out"] | run["training"] for name, run in runs.items()}
-    there = list(dict.fromkeys(metric for run in runs.values() for metric in (*run["training"], *run["held_out"])))
+    runs = {name: _read_run(request, name) for name in request.names}
+    logged: list[str] = []
+    for run in runs.values():
+        logged += run.metrics
+    logged = list(dict.fromkeys(logged))
+
     if not metrics:
-        for metric in {*request.metrics}.difference(there):
-            listed = f"{closest(metric, there)} (there: {', '.join(sorted(there))})"
-            raise UserError(f"--metrics: {', '.join(runs)} has logged no {metric!r}{listed}")
-        metrics = request.metrics or [one for one in there if one.endswith(_USUAL)] or sorted(there)
-    for name, run in logged.items():
-        last = ", ".join(f"{metric} {run[metric]['values'][-1]:.4g}" for metric in metrics if metric in run)
-        print(f"{name}: {last or 'left out, it has logged nothing of ' + ', '.join(metrics)}")
-    having = {name: run for name, run in runs.items() if {*metrics} & logged[name].keys()}
-    if not having:
+        metrics = _chosen_metrics(request, logged)
+    drawn = {}
+    for name, run in runs.items():
+        values = [f"{metric} {run.last(metric):.4g}" for metric in metrics if metric in run.metrics]
+        if values:
+            drawn[name] = run
+            print(f"{name}: {', '.join(values)}")
+        else:
+            print(f"{name}: left out, it has logged nothing of {', '.join(metrics)}")
+    if not drawn:
         raise UserError(f"none of {', '.join(runs)} has logged {', '.join(metrics)}, as its objective would")
-    metrics = [metric for metric in metrics if metric in there]
+
+    metrics = [metric for metric in metrics if metric in logged]
     with _panels(figure, metrics) as axes:
         for metric, axis in zip(metrics, axes, strict=True):
-            _draw_curves(axis, metric, having)
+            _draw_curves(axis, metric, drawn)
             axis.set_xlabel(_AXES[request.over])
-    return having
+    return {name: run._asdict() for name, run in drawn.items()}
 
 
-def _draw_curves(axis: "Axes", metric: str, runs: dict[str, dict[str, Any]]) -> None:
+def _chosen_metrics(request: Request, logged: list[str]) -> Sequence[str]:
+    """The metrics that are asked for, else the usual ones, else all. Raises UserError for one that nobody logged."""
+    for metric in request.metrics:
+        if metric not in logged:
+            listed = f"{closest(metric, logged)} (there: {', '.join(sorted(logged))})"
+            raise UserError(f"--metrics: {', '.join(request.names)} has logged no {metric!r}{listed}")
+    usual = [metric for metric in logged if metric.endswith(_USUAL)]
+    return request.metrics or usual or sorted(logged)
+
+
+def _read_run(request: Request, name: str) -> LoggedRun:
+    folder = request.folder(name)
+    training = _training_rows(folder)
+    held_out = _held_out_rows(folder)
+    if not training and not held_out:
+        raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
+    return LoggedRun(_scale(request.over, folder), _curves_of(training), _curves_of(held_out))
+
+
+def _training_rows(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of training, without their prefix."""
+    path = folder / "train_metrics.jsonl"
+    if not is_file(path):
+        return []
+    rows = []
+    for number, line in read_json_lines(path, "metrics", cut=True):
+        if type(line.get("step")) is not int:
+            raise UserError(f"metrics {path}, line {number}: no step")
+        rows.append({name.removeprefix("train_"): value for name, value in line.items()})
+    return rows
+
+
+def _held_out_rows(folder: Path) -> list[dict[str, Any]]:
+    """The evaluations on held-out records: those during training, and the final one."""
+    rows = []
+    for path in folder.glob("eval/step-*.json"):
+        step = path.stem.removeprefix("step-")
+        if not step.isdecimal():
+            raise UserError(f"{path} is no evaluation: its name holds no step")
+        rows.append({"step": int(step)} | read_json(path, "evaluation"))
+
+    path = folder / "results" / "unsup_results.json"
+    if is_file(path):
+        final = read_json(path, "evaluation")
+        if type(final.get("step")) is not int:
+            raise UserError(f"{path} is no evaluation: it holds no step")
+        if final["step"] not in [row["step"] for row in rows]:
+            rows.append(final)
+    return rows
+
+
+def _curves_of(rows: list[dict[str, Any]]) -> Curves:
+    """Every metric of the rows, in the order of the steps."""
+    metric_curves: Curves = {}
+    for row in sorted(rows, key=lambda row: row["step"]):
+        for metric, value in row.items():
+            if metric in _NO_METRICS or type(value) not in (int, float):
+                continue
+            curve = metric_curves.setdefault(metric, {"steps": [], "values": []})
+            curve["steps"].append(row["step"])
+            curve["values"].append(value)
+    return metric_curves
+
+
+def _scale(over: str, folder: Path) -> float:
+    """Length of a step on the axis."""
+    if over == "steps":
+        return 1
+    path = folder / "config.json"
+    hparams = read_json(path, "configuration")
+    phases = hparams.get("phases", [])
+    batch = hparams.get("train_batch_size", 0)
+    are_phases = isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases)
+    if not are_phases or not isinstance(batch, int):
+        raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
+    for phase in phases:
+        if "train_batch_size" in phase or "max_seq_length" in phase:
+            raise UserError(
+                f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps"
+            )
+
+    examples = batch or 1
+    if over == "examples":
+        return examples
+    if "task_names" in hparams:
+        raise UserError(f"--over flops: {folder} is fine-tuned, FLOPs are known of pre-training: use --over examples")
+    return examples * training_flops_per_example(PretrainingConfig.from_dict(hparams))
+
+
+def _draw_curves(axis: "Axes", metric: str, runs: dict[str, LoggedRun]) -> None:
     """Draws a metric of several runs: training as lines, held-out records as dots, and beside the loss of a masked
     language model a dashed line at that of a model of token frequencies."""
     late: list[float] = []
     for number, (name, run) in enumerate(runs.items()):
         color = f"C{number}"
-        for kind in ("training", "held_out"):
-            line = run[kind].get(metric)
-            if line is None:
-                continue
-            x = [step * run["scale"] for step in line["steps"]]
-            y = line["values"]
-            if kind == "training":
-                axis.plot(x, y, linewidth=1, label=name, color=color)
-            else:
-                axis.plot(x, y, linestyle="none", marker="o", markersize=3.5, label=f"{name}, held out", color=color)
-            late += y[len(y) // 20 :]
-        entropy = run["held_out"].get("unigram_entropy")
-        if metric in _MASKED_LM_LOSSES and entropy is not None:
-            value = entropy["values"][-1]
-            axis.axhline(value, linestyle="--", linewidth=0.8, label=f"{name}, token frequencies", color=color)
-            late.append(value)
-    low, high = min(late), max(late)
-    if metric.endswith("loss") and high > low:  # which starts far above where it stays
+        if metric in run.training:
+            curve = run.training[metric]
+            steps = [step * run.scale for step in curve["steps"]]
+            axis.plot(steps, curve["values"], linewidth=1, label=name, color=color)
+            late += _late(curve["values"])
+        if metric in run.held_out:
+            curve = run.held_out[metric]
+            steps = [step * run.scale for step in curve["steps"]]
+            label = f"{name}, held out"
+            axis.plot(steps, curve["values"], linestyle="none", marker="o", markersize=3.5, label=label, color=color)
+            late += _late(curve["values"])
+        if metric in _MASKED_LM_LOSSES and "unigram_entropy" in run.held_out:
+            entropy = run.held_out["unigram_entropy"]["values"][-1]
+            axis.axhline(entropy, linestyle="--", linewidth=0.8, label=f"{name}, token frequencies", color=color)
+            late.append(entropy)
+    # A loss starts far above where it stays, and that start would flatten the rest.
+    low = min(late)
+    high = max(late)
+    if metric.endswith("loss") and high > low:
         axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+
+
+def _late(values: list[float]) -> list[float]:
+    """The values after the first twentieth of a run."""
+    return values[len(values) // 20 :]
+
+
+# Vectors of sentences.
 
 
 def cosine(request: Request, figure: Path) -> dict[str, Any]:
     """Draws the cosines of similar and of random sentences (COCO-LM, Figures 1 and 5)."""
-    report, drawn = {}, {}
+    report = {}
+    histograms = {}
     for name in request.names:
         first, second = similar_vectors(request, name)
-        others = (np.arange(len(first)) + np.random.default_rng(request.seed).integers(1, len(first))) % len(first)
-        similar, random = np.sum(first * second, -1), np.sum(first * second[others], -1)
-        auc = float(np.mean(similar[:, None] > random))  # probability that a similar pair has the greater cosine
+        count = len(first)
+        similar = np.sum(first * second, -1)
+        # Shifted by at least one and less than all, no sentence meets its own partner.
+        shift = np.random.default_rng(request.seed).integers(1, count)
+        random = np.sum(first * second[(np.arange(count) + shift) % count], -1)
+        # The probability that a similar pair has the greater cosine.
+        auc = float(np.mean(similar[:, None] > random))
         report[name] = {
-            "pairs": len(first),
+            "pairs": count,
             "similar": float(similar.mean()),
             "random": float(random.mean()),
             "auc": auc,
         }
-        drawn[f"{name} (AUC {auc:.2f})"] = {"similar sentences": similar, "random sentences": random}
+        histograms[f"{name} (AUC {auc:.2f})"] = {"similar sentences": similar, "random sentences": random}
         print(f"{name}: similar {similar.mean():.3f}, random {random.mean():.3f}, AUC {auc:.3f}")
-    with _panels(figure, list(drawn)) as axes:
-        for values, axis in zip(drawn.values(), axes, strict=True):
-            edges = np.linspace(np.min([*values.values()]), np.max([*values.values()]) + 1e-3, 41).tolist()
-            for number, (label, numbers) in enumerate(values.items()):
-                axis.hist(numbers, edges, density=True, alpha=0.5, color=f"C{number}", label=label)
-                axis.axvline(float(numbers.mean()), color=f"C{number}", linestyle=":")
-            axis.set(xlabel="cosine of [CLS]", yticks=[])
+    with _panels(figure, list(histograms)) as axes:
+        for groups, axis in zip(histograms.values(), axes, strict=True):
+            _draw_histograms(axis, groups)
     return report
+
+
+def _draw_histograms(axis: "Axes", groups: dict[str, np.ndarray]) -> None:
+    """Draws a histogram for each group of cosines over the same bins, and a dotted line at its mean."""
+    values = np.concatenate(list(groups.values()))
+    edges = np.linspace(values.min(), values.max() + 1e-3, 41).tolist()
+    for number, (label, cosines) in enumerate(groups.items()):
+        color = f"C{number}"
+        axis.hist(cosines, edges, density=True, alpha=0.5, color=color, label=label)
+        axis.axvline(float(cosines.mean()), color=color, linestyle=":")
+    axis.set(xlabel="cosine of [CLS]", yticks=[])
 
 
 def tsne(request: Request, figure: Path) -> dict[str, Any]:
@@ -157,59 +297,33 @@ def tsne(request: Request, figure: Path) -> dict[str, Any]:
 
     report: dict[str, Any] = {}
     for name in request.names:
-        pair = similar_vectors(request, name)
-        both = np.concatenate(pair)
-        perplexity = min(30, (len(both) - 1) / 3)
-        flat = TSNE(perplexity=perplexity, init="pca", random_state=request.seed).fit_transform(both)
-        first, second = np.split(flat, 2)
-        mean = float(np.sum(pair[0] * pair[1], -1).mean())
-        report[name] = {"mean_cosine": mean, "first": first.tolist(), "second": second.tolist()}
+        first, second = similar_vectors(request, name)
+        vectors = np.concatenate([first, second])
+        # scikit-learn wants it to be less than the number of vectors.
+        perplexity = min(30, (len(vectors) - 1) / 3)
+        points = TSNE(perplexity=perplexity, init="pca", random_state=request.seed).fit_transform(vectors)
+        first_points, second_points = np.split(points, 2)
+        mean = float(np.sum(first * second, -1).mean())
+        report[name] = {"mean_cosine": mean, "first": first_points.tolist(), "second": second_points.tolist()}
         print(f"{name}: {len(first)} similar pairs, mean cosine {mean:.3f}")
-    titles = [f"{name} (mean cosine {found['mean_cosine']:.2f})" for name, found in report.items()]
+    titles = [f"{name} (mean cosine {numbers['mean_cosine']:.2f})" for name, numbers in report.items()]
     with _panels(figure, titles) as axes:
-        for found, axis in zip(report.values(), axes, strict=True):
-            places = {"a sentence": np.array(found["first"]), "its paraphrase": np.array(found["second"])}
-            axis.plot(*np.stack(list(places.values())).transpose(2, 0, 1), color="0.75", linewidth=0.6)
-            for label, points in places.items():
-                axis.scatter(points[:, 0], points[:, 1], s=7, label=label)
-            axis.set(xticks=[], yticks=[])
+        for numbers, axis in zip(report.values(), axes, strict=True):
+            _draw_pairs(axis, np.array(numbers["first"]), np.array(numbers["second"]))
     return report
 
 
-def _rows(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The metrics of training, without their prefix, and the evaluations on held-out records of a run."""
-    path, training, held_out = folder / "train_metrics.jsonl", [], []
-    for number, line in read_json_lines(path, "metrics", cut=True) if is_file(path) else ():
-        if type(line.get("step")) is not int:
-            raise UserError(f"metrics {path}, line {number}: no step")
-        training.append({name.removeprefix("train_"): value for name, value in line.items()})
-    for path in folder.glob("eval/step-*.json"):
-        if not path.stem[5:].isdecimal():
-            raise UserError(f"{path} is no evaluation: its name holds no step")
-        held_out.append({"step": int(path.stem[5:])} | read_json(path, "evaluation"))
-    path = folder / "results" / "unsup_results.json"
-    if is_file(path):
-        final = read_json(path, "evaluation")
-        if type(final.get("step")) is not int:
-            raise UserError(f"{path} is no evaluation: it holds no step")
-        if final["step"] not in [row["step"] for row in held_out]:
-            held_out.append(final)
-    return training, held_out
+def _draw_pairs(axis: "Axes", first: np.ndarray, second: np.ndarray) -> None:
+    """Draws points [N, 2] of two sentences each, and a line from one to the other."""
+    x = np.stack([first[:, 0], second[:, 0]])
+    y = np.stack([first[:, 1], second[:, 1]])
+    axis.plot(x, y, color="0.75", linewidth=0.6)
+    axis.scatter(first[:, 0], first[:, 1], s=7, label="a sentence")
+    axis.scatter(second[:, 0], second[:, 1], s=7, label="its paraphrase")
+    axis.set(xticks=[], yticks=[])
 
 
-def _lines(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
-    """Metric -> {"steps", "values"} of every number that the rows hold, in the order of the steps."""
-    found: dict[str, dict[str, list[Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["step"]):
-        for metric, value in row.items():
-            if metric not in _NO_METRICS and type(value) in (int, float):
-                line = found.setdefault(metric, {"steps": [], "values": []})
-                line["steps"].append(row["step"])
-                line["values"].append(value)
-    return found
-
-
-@functools.cache  # of what cosine and tsne both look at
+@functools.cache  # cosine and tsne look at the same vectors
 def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors [N, H] of [CLS] of the two sides of STS-B's pairs with the full score.
 
@@ -221,30 +335,23 @@ def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray
 
     config = FinetuningConfig.from_dict({"data_dir": str(request.data_dir), "task_names": ["sts"]})
     task: Any = make_task("sts", config, None)  # type: ignore[arg-type]  # nothing is tokenised
-    pairs = [example.texts for split in ("dev", "train") for example in task.read(split) if example.label == 5]
+    pairs = []
+    for split in ("dev", "train"):
+        pairs += [example.texts for example in task.read(split) if example.label == 5]
     if len(pairs) < 2:
         raise UserError(f"{config.data_dir}: sts has {len(pairs)} pair(s) with the score 5; at least 2 are needed")
-    folder, vocab = request.folder(name), request.data_dir / VOCABULARY
-    own = (folder / VOCABULARY).is_file() or not vocab.is_file()
-    model = load(folder, vocab_file=None if own else str(vocab))
     first, second = zip(*pairs[:_MOST_PAIRS], strict=True)
+
+    folder = request.folder(name)
+    vocab_file = None
+    shared_vocabulary = request.data_dir / VOCABULARY
+    if not (folder / VOCABULARY).is_file() and shared_vocabulary.is_file():
+        vocab_file = str(shared_vocabulary)
+    model = load(folder, vocab_file=vocab_file)
     return model.embed(first, pooling="cls"), model.embed(second, pooling="cls")
 
 
-def _scale(over: str, folder: Path) -> float:
-    """Length of a step on the axis."""
-    if over == "steps":
-        return 1
-    path = folder / "config.json"
-    hparams = read_json(path, "configuration")
-    phases, batch = hparams.get("phases", []), hparams.get("train_batch_size", 0)
-    if not (isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) and isinstance(batch, int)):
-        raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
-    if any({"train_batch_size", "max_seq_length"} & phase.keys() for phase in phases):
-        raise UserError(f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps")
-    if over == "flops" and "task_names" in hparams:
-        raise UserError(f"--over flops: {folder} is fine-tuned, FLOPs are known of pre-training: use --over examples")
-    return (batch or 1) * (training_flops_per_example(PretrainingConfig.from_dict(hparams)) if over == "flops" else 1)
+# Figures.
 
 
 @contextlib.contextmanager
@@ -256,7 +363,7 @@ def _panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
     from matplotlib import pyplot
 
     columns = min(len(titles), 3)
-    rows = -(-len(titles) // columns)
+    rows = math.ceil(len(titles) / columns)
     with pyplot.style.context(_STYLE):
         size = (max(3.4 * columns, 4.2), 2.6 * rows + 0.3)
         figure, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
@@ -266,9 +373,12 @@ def _panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
         for axis, title in zip(axes, titles, strict=True):
             axis.set_title(title.replace("_", " "))
         yield axes
+
+        # What several panels have in common stands in the legend once.
         labels: dict[str, Any] = {}
-        for handles, names in (axis.get_legend_handles_labels() for axis in axes):
-            labels |= zip(names, handles, strict=True)
+        for axis in axes:
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+                labels[label] = handle
         figure.legend(labels.values(), labels, loc="outside lower center", ncols=min(len(labels), 6))
         for suffix in ("png", "pdf"):
             with replacing(path.with_name(f"{path.name}.{suffix}")) as temporary:
@@ -293,13 +403,17 @@ def main() -> int:
     names = tuple(values.model or values.runs or values.model_names)
     request = Request(Path(values.data_dir), names, tuple(values.metrics), values.over, values.seed)
     for name in names:
-        if not request.folder(name).is_dir():
-            raise UserError(f"--model: there is no {request.folder(name)}{closest(name, models())}")
-    target = Path(values.output_dir or request.data_dir / "analysis")
+        folder = request.folder(name)
+        if not folder.is_dir():
+            raise UserError(f"--model: there is no {folder}{closest(name, models())}")
+
+    output_dir = Path(values.output_dir or request.data_dir / "analysis")
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
-        write_json(target / f"{analysis}.json", ANALYSES[analysis](request, target / analysis))
-        print(f"wrote {target / analysis}.json, and figures beside it (.png, .pdf)")
+        analyse = ANALYSES[analysis]
+        report = analyse(request, output_dir / analysis)
+        write_json(output_dir / f"{analysis}.json", report)
+        print(f"wrote {output_dir / analysis}.json, and figures beside it (.png, .pdf)")
     return 0
 
 

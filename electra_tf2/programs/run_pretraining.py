@@ -37,9 +37,66 @@ if TYPE_CHECKING:
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.loop import Trainer
 
+# Hparams that a resumed run may change beside those that say so themselves: none of them has a variable.
+_MAY_CHANGE = {"learning_rate", "num_warmup_steps", "precision"}
+_MOST_EPOCHS = 100  # beyond which a warning is due
+_MARGIN = 15  # columns in front of each line of the summary: the line's name
+
+
+class Run(NamedTuple):
+    """What all phases of a run share. config: of the whole run, as its folder records it."""
+
+    config: PretrainingConfig
+    folder: RunFolder
+    strategy: "tf.distribute.Strategy"
+    dry_run: bool
+
+
+class PhaseData(NamedTuple):
+    """Records that a phase trains on and is evaluated on; None where it does not need them."""
+
+    train: "Records | None"
+    held_out: "Records | None"
+
+
+def main() -> int:
+    dry_run = flags.FLAGS.dry_run
+    config = util_flags.config_from_flags(PretrainingConfig)
+    training = config.do_train and not dry_run
+
+    # Everything that can be wrong without TensorFlow, which takes seconds to import.
+    check_request(config, dry_run)
+    check_vocabulary(config)
+    if is_chief(config) and not dry_run:
+        check_files(config, training)
+    folder = make_folder(config, dry_run)
+    config = fit_to_machine(config, folder)
+
+    # The lock is for training alone: a run may be evaluated while it trains.
+    with folder if training else contextlib.nullcontext():
+        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE)
+        print_changed_hparams()
+        return run_phases(config, folder, dry_run)
+
+
+def is_chief(config: PretrainingConfig) -> bool:
+    """True for the process that writes: the first of a job on several hosts, or the only one."""
+    return this_host(config.strategy).number == 0
+
+
+def check_request(config: PretrainingConfig, dry_run: bool) -> None:
+    """Raises UserError if nothing is to be done, or something that it takes is not named."""
+    if not (config.do_train or config.do_eval or dry_run):
+        raise UserError("do_train and do_eval are both false: nothing to do")
+    if config.do_train and not dry_run and not config.num_train_steps:
+        raise UserError("num_train_steps is 0: there is less than one step to train")
+    lacking = list(config.lacking())
+    if lacking:
+        raise UserError("; ".join(lacking))
+
 
 def check_vocabulary(config: PretrainingConfig) -> None:
-    """Before anything slow: the vocabulary is there and has the configured size."""
+    """Raises UserError if the vocabulary is missing, or of another size than the configuration."""
     size = len(load_vocab(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
@@ -48,161 +105,185 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:
-    """Before anything slow: what will be written can be, and --overwrite renames nothing that is to be read."""
+    """Raises UserError if an output cannot be written, or if --overwrite would rename something that is to be read."""
     folder = Path(config.model_dir)
-    outputs = [folder / "config.json", folder / "events" / "events"] if training else []
-    outputs += [Path(config.results_txt), Path(config.results_json)] if config.do_eval else []
+    outputs = []
+    if training:
+        outputs += [folder / "config.json", folder / "events" / "events"]
+    if config.do_eval:
+        outputs += [Path(config.results_txt), Path(config.results_json)]
     for path in outputs:
         check_writable(path)
+
     if not (training and config.overwrite):
         return
-    # Of the generator's first weights a run that goes on wants to know the sizes again.
-    names = sorted({*places(type(config), "read"), "init_generator_checkpoint"})
-    read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
-    for name, path in ((name, Path(value).resolve()) for name, value in read if value):
-        if path.is_relative_to(folder.resolve()):
-            raise UserError(f"--overwrite would rename {name} {path} with the run in {folder}: move it elsewhere first")
+    # A resumed run reads the sizes in init_generator_checkpoint again, so that folder must survive --overwrite.
+    names = {*places(type(config), "read"), "init_generator_checkpoint"}
+    for phase in phases_of(config):
+        for name in sorted(names):
+            value = getattr(phase.config, name)
+            if not value:
+                continue
+            path = Path(value).resolve()
+            if path.is_relative_to(folder.resolve()):
+                raise UserError(
+                    f"--overwrite would rename {name} {path} with the run in {folder}: move it elsewhere first"
+                )
 
 
-def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
-    """Prints what is about to be trained, on what, for how long."""
-    from electra_tf2.pretrain.flops import training_flops
-
-    config, steps, strategy = phase.config, phase.end - phase.start, whole.strategy
-    parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
-    replicas, flops = strategy.num_replicas_in_sync, training_flops(whole.config)
-    devices = f"{replicas} x {strategy.extended.worker_devices[0].rpartition(':')[0].rpartition(':')[2]}"
-    if replicas > 1:
-        devices += f" ({type(strategy).__name__})"
-    parts = [f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"]
-    parts += [f"{config.train_batch_size // replicas} per device"] if replicas > 1 else []
-    if config.gradient_accumulation_steps > 1:
-        parts.append(f"in {config.gradient_accumulation_steps} micro-batches")
-    lines = [
-        f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
-        f"               {flops:.3g} FLOP in all",
-        f"devices        {devices}, {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
-    ]
-    if whole.dry_run:
-        lines.append(f"processor      {this_processor()}")
-    if task.train_records is not None:
-        lines.append(f"batch          {', '.join(parts)}")
-        epochs = steps * config.train_batch_size / task.train_records.total
-        lines.append(f"data           {task.train_records.total:,} records, seen {epochs:.3g} times in {steps:,} steps")
-        if epochs > 100:
-            lines.append("               WARNING: more than 100 epochs: a larger corpus or fewer steps serve better")
-    say("\n".join(lines), indent=15, broken=True)
-
-
-def main() -> int:
-    config = util_flags.config_from_flags(PretrainingConfig)
-    dry_run = flags.FLAGS.dry_run
-    if not (config.do_train or config.do_eval or dry_run):
-        raise UserError("do_train and do_eval are both false: nothing to do")
-    training = config.do_train and not dry_run
-    if training and not config.num_train_steps:
-        raise UserError("num_train_steps is 0: there is less than one step to train")
-    if lacking := list(config.lacking()):
-        raise UserError("; ".join(lacking))
-    check_vocabulary(config)
-    chief = not this_host(config.strategy).number
-    if chief and not dry_run:
-        check_files(config, training)
+def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:
+    """The run's folder; nothing is written yet."""
     advice = "Give another --model-name, or --overwrite to rename that run."
     if not (config.do_train or dry_run):
         advice = "Evaluate it with its own."
     # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
-    folder = RunFolder(Path(config.model_dir), chief, config.overwrite and config.do_train, advice)
-    saved = read_config(config.model_dir)
-    goes_on = saved is not None and not folder.overwrite and holds_work(folder.path)
-    began = saved if saved is not None and goes_on else {}
+    overwrite = config.overwrite and config.do_train
+    return RunFolder(Path(config.model_dir), is_chief(config), overwrite, advice)
+
+
+def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingConfig:
+    """The configuration in a precision that this machine is made for, or in the one that the run began with."""
+    began = {}
+    if not folder.overwrite and holds_work(folder.path):
+        began = read_config(config.model_dir) or {}
     config, notes = fitted_to_machine(config, util_flags.given_hparams(PretrainingConfig), began)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change | {"learning_rate", "num_warmup_steps", "precision"})
-        return run_phases(config, folder, dry_run)
+    return config
 
 
-class Run(NamedTuple):
-    """Everything that all phases of a run have in common; config is the one that its folder records."""
-
-    config: PretrainingConfig
-    folder: RunFolder
-    strategy: "tf.distribute.Strategy"
-    dry_run: bool
+def print_changed_hparams() -> None:
+    """Prints the hparams that are not the recipe's, of those that change what is trained."""
+    described = []
+    for name, value in util_flags.changed_hparams(PretrainingConfig).items():
+        # The others say where something lies, or how often it is saved.
+        if name not in free_on_resume(PretrainingConfig):
+            described.append(f"{name} {shown(value)}")
+    if described:
+        say(f"hparams        other than the recipe's: {', '.join(described)}", indent=_MARGIN, broken=True)
 
 
 def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
-    """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
-    checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
+    """Trains one phase after the other and evaluates after the last. Most runs have one phase.
+
+    Records and batches of every phase are checked before the first one begins.
+
+    Returns:
+      The exit code: 0, or that of the first phase that was stopped.
     """
-    changed = util_flags.changed_hparams(PretrainingConfig)  # of what is trained, not where or how often it is saved
-    changed = {name: value for name, value in changed.items() if name not in free_on_resume(PretrainingConfig)}
-    if changed:
-        described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
-        say(f"hparams        other than the recipe's: {described}", indent=15, broken=True)
     import_tensorflow()
-    from electra_tf2.training.checkpoints import newest_good
     from electra_tf2.training.distribution import make_strategy
 
-    phases = every = phases_of(config)
-    if len(every) > 1 and not dry_run:
-        done = None if folder.overwrite else newest_good(folder.path)[0]
-        if config.do_train:
-            phases = [phase for phase in every if phase.end > (done or 0)] or every[-1:]
-        else:
-            phases = [phase for phase in every if phase.start < (done or 1)][-1:]  # that it was trained in
-    whole = Run(config, folder, make_strategy(config), dry_run)
-    data = [find_data(phase.config, whole) for phase in phases]
-    for phase, of_phase in zip(phases, data, strict=True):
-        if len(every) > 1:
-            say(f"phase {every.index(phase) + 1} of {len(every)}: steps {phase.start:,} to {phase.end:,}")
-        code = run(phase, of_phase, whole, first=phase is phases[0])
+    run = Run(config, folder, make_strategy(config), dry_run)
+    all_phases = phases_of(config)
+    phases = phases_to_run(run, all_phases)
+    data = [find_data(phase.config, run) for phase in phases]
+    for phase, phase_data in zip(phases, data, strict=True):
+        if len(all_phases) > 1:
+            number = all_phases.index(phase) + 1
+            say(f"phase {number} of {len(all_phases)}: steps {phase.start:,} to {phase.end:,}")
+        code = run_phase(phase, phase_data, run, first=phase is phases[0])
         if code:
             return code
     return 0
 
 
-def find_data(config: PretrainingConfig, whole: Run) -> "tuple[Records | None, Records | None]":
-    """The records that a phase trains on and is evaluated on, None for those that it does not need. Raises UserError
-    for those that do not fit, and for batches that the devices do not share evenly."""
+def phases_to_run(run: Run, phases: list[Phase]) -> list[Phase]:
+    """Of a training run the phases that are not done; of an evaluation the one that the checkpoint was trained in; of
+    a dry run all."""
+    from electra_tf2.training.checkpoints import newest_good
+
+    if run.dry_run or len(phases) == 1:
+        return phases
+    step = 0
+    if not run.folder.overwrite:
+        step = newest_good(run.folder.path)[0] or 0
+    if run.config.do_train:
+        left = [phase for phase in phases if phase.end > step]
+        # A run that is done comes to its evaluation.
+        return left or phases[-1:]
+    begun = [phase for phase in phases if phase.start < max(step, 1)]
+    return begun[-1:]
+
+
+def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
+    """Finds the records of a phase and prints what they are.
+
+    Raises:
+      UserError: records that are missing or do not fit; batches that the devices cannot share evenly.
+    """
     from electra_tf2.pretrain.pretrain_data import dataset_summary, find_records, has_records
     from electra_tf2.training.distribution import check_batch
 
-    train_records = eval_records = None
-    if config.do_train or whole.dry_run:
-        check_batch("train_batch_size", config.train_batch_size, whole.strategy, config.gradient_accumulation_steps)
+    train_records = None
+    if config.do_train or run.dry_run:
+        check_batch("train_batch_size", config.train_batch_size, run.strategy, config.gradient_accumulation_steps)
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"training on {dataset_summary(train_records)}", indent=2)
+
+    eval_records = None
     if config.do_eval or config.eval_every_steps:
-        check_batch("eval_batch_size", config.eval_batch_size, whole.strategy)
-        pattern, flag = config.eval_tfrecords, "eval_tfrecords"
-        if not has_records(pattern):
-            say(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
-            pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
-        eval_records = find_records(pattern, config, flag)
+        check_batch("eval_batch_size", config.eval_batch_size, run.strategy)
+        if has_records(config.eval_tfrecords):
+            eval_records = find_records(config.eval_tfrecords, config, "eval_tfrecords")
+        else:
+            say(f"WARNING: no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
+            eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
-    return train_records, eval_records
+    return PhaseData(train_records, eval_records)
 
 
-def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run, first: bool) -> int:
-    """Trains a phase and evaluates after the last, or times some steps, in a folder that was checked.
+def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
+    """Trains a phase, and evaluates after the last; a dry run times some steps.
 
     Args:
-      first: of those that this process runs.
+      first: True for the first phase that this process runs.
     """
-    config, last = phase.config, phase.end == whole.config.num_train_steps
-    folder, strategy = whole.folder, whole.strategy
-
     from electra_tf2.pretrain.initial_weights import load_initial_weights
+
+    config = phase.config
+    trainer, task = make_trainer(phase, data, run)
+    print_summary(phase, run, task)
+    # With --overwrite the checkpoints in the folder are still the old run's when the first phase begins.
+    starts_anew = run.folder.overwrite and (first or run.dry_run)
+    step = 0 if starts_anew else trainer.restore()
+    if step:
+        say(f"resuming {config.model_dir} at step {step:,}")
+    else:
+        load_initial_weights(task.model, config)
+        if task.train_records is not None and not config.starts_from_weights:
+            say(expected_loss(task, phase.start), indent=_MARGIN, broken=True)
+
+    if run.dry_run:
+        return time_some_steps(trainer, config, phase.end - phase.start)
+
+    if config.do_train:
+        # Only now: a command that failed earlier leaves no folder, so the corrected one can reuse the name.
+        if first:
+            run.folder.begin(run.config.to_json(), config.vocab_file)
+        code = trainer.train()
+        if code:
+            return code
+        if not config.do_eval:
+            warn_without_evaluation(trainer, phase, task.unigram_entropy)
+    elif not step and not config.init_checkpoint:
+        say("There is no checkpoint: evaluating the initial weights.")
+
+    is_last = phase.end == run.config.num_train_steps
+    if config.do_eval and (is_last or not config.do_train):
+        evaluate(trainer, config)
+    return 0
+
+
+def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, PretrainingTask]":
+    """Makes the networks of a phase and the loop that trains them; no weights are loaded yet."""
     from electra_tf2.pretrain.task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
 
-    with strategy.scope():
-        task = make_task(config, strategy, wants_xla(config), *data)
-    print_summary(phase, whole, task)
+    config = phase.config
+    with run.strategy.scope():
+        task = make_task(config, run.strategy, wants_xla(config), data.train, data.held_out)
     schedule = LoopSchedule(
         num_train_steps=phase.end,
         iterations_per_loop=config.iterations_per_loop,
@@ -214,38 +295,57 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
         first_step=phase.start,
         examples_before=phase.examples_before,
     )
-    trainer = Trainer(task, strategy, schedule, config.model_dir)
-    step = 0 if folder.overwrite and (first or whole.dry_run) else trainer.restore()
-    if step:
-        say(f"resuming {config.model_dir} at step {step:,}")
-    else:
-        load_initial_weights(task.model, config)
-        if task.train_records is not None and not config.starts_from_weights:
-            say(expected_loss(task, phase.start), indent=15, broken=True)
-    if whole.dry_run:
-        return time_some_steps(trainer, config, phase.end - phase.start)
+    return Trainer(task, run.strategy, schedule, config.model_dir), task
 
-    if config.do_train:
-        # Not before: what failed until here is no run, and the mended command may have its name.
-        if first:
-            folder.begin(whole.config.to_json(), config.vocab_file)
-        code = trainer.train()
-        if code:
-            return code
-        if trainer.chief and not config.do_eval:
-            loss, kept = trainer.reporter.last.get("masked_lm_loss"), config.mask_rates[1]
-            problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept, advice(config, phase.end))
-            if problem is not None:
-                say(f"WARNING: {problem}.", indent=2)
-    elif not step and not config.init_checkpoint:
-        say("There is no checkpoint: evaluating the initial weights.")
-    if config.do_eval and (last or not config.do_train):
-        evaluate(trainer, config)
-    return 0
+
+def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
+    """Prints what is about to be trained, on what, for how long."""
+    from electra_tf2.pretrain.flops import training_flops
+
+    config = phase.config
+    parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
+    xla = "on" if task.jit_compile else "off"
+    lines = [
+        f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
+        f"               {training_flops(run.config):.3g} FLOP in all",
+        f"devices        {described_devices(run.strategy)}, {config.precision}, XLA {xla}",
+    ]
+    if run.dry_run:
+        lines.append(f"processor      {this_processor()}")
+    if task.train_records is not None:
+        steps = phase.end - phase.start
+        records = task.train_records.total
+        epochs = steps * config.train_batch_size / records
+        lines.append(f"batch          {described_batch(config, run.strategy.num_replicas_in_sync)}")
+        lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
+        if epochs > _MOST_EPOCHS:
+            warning = f"WARNING: more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better"
+            lines.append(f"               {warning}")
+    say("\n".join(lines), indent=_MARGIN, broken=True)
+
+
+def described_devices(strategy: "tf.distribute.Strategy") -> str:
+    """Number and kind of the devices, as "1 x CPU"."""
+    # "/job:localhost/replica:0/task:0/device:GPU:0"
+    kind = strategy.extended.worker_devices[0].split(":")[-2]
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return f"1 x {kind}"
+    return f"{replicas} x {kind} ({type(strategy).__name__})"
+
+
+def described_batch(config: PretrainingConfig, replicas: int) -> str:
+    """The batch of a step, and how devices and micro-batches divide it."""
+    described = f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"
+    if replicas > 1:
+        described += f", {config.train_batch_size // replicas} per device"
+    if config.gradient_accumulation_steps > 1:
+        described += f", in {config.gradient_accumulation_steps} micro-batches"
+    return described
 
 
 def expected_loss(task: "PretrainingTask", first_step: int) -> str:
-    """The loss that a network with random weights should have at its first step, by the objectives' own values."""
+    """The loss that random weights should have at the first step: a weighted sum over the objectives."""
     import tensorflow as tf
 
     from electra_tf2.pretrain.pretraining_model import StepValues
@@ -257,40 +357,49 @@ def expected_loss(task: "PretrainingTask", first_step: int) -> str:
     return f"initial loss   {expected:.3g} +- {expected / 10:.2g} expected ({' + '.join(terms)})"
 
 
-def advice(config: PretrainingConfig, steps: int) -> str:
-    """Says what helps a run that has learned too little in so many steps."""
-    return diagnosis.advice_for(config.architecture, steps)
-
-
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
-    """The final evaluation: printed, in TensorBoard and in the results' files."""
-    metrics, step = trainer.evaluate(), trainer.current_step
+    """Evaluates on held-out records; prints the metrics and writes them to TensorBoard and the results' files."""
+    metrics = trainer.evaluate()
+    step = trainer.current_step
     trainer.reporter.evaluation(step, metrics, during_training=False)
     trainer.reporter.close()
-    for problem in diagnosis.warnings(metrics, advice(config, step)):
+    advice = diagnosis.advice_for(config.architecture, step)
+    for problem in diagnosis.warnings(metrics, advice):
         say(f"WARNING: {problem}.", indent=2)
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
 
 
+def warn_without_evaluation(trainer: "Trainer", phase: Phase, unigram_entropy: float | None) -> None:
+    """Warns of a run on the plateau, by its last training loss."""
+    if not trainer.chief:
+        return
+    visible = phase.config.mask_rates[1]  # share of the drawn tokens that stay as they were
+    loss = trainer.reporter.last.get("masked_lm_loss")
+    advice = diagnosis.advice_for(phase.config.architecture, phase.end)
+    problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
+    if problem is not None:
+        say(f"WARNING: {problem}.", indent=2)
+
+
 def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -> int:
-    """Runs a few steps and says how long all those of a phase would take."""
+    """Times a few steps and prints how long all steps of the phase would take."""
     from electra_tf2.pretrain.flops import step_flops
     from electra_tf2.training.distribution import peak_memory
 
     loss, seconds = trainer.time_steps()
-    rate = step_flops(config) / seconds / 1e12
+    tflops = step_flops(config) / seconds / 1e12
     say(
         f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
-        f"{config.train_batch_size / seconds:.1f} examples/s, {rate:.2g} TFLOP/s, {peak_memory()} of memory at most; "
+        f"{config.train_batch_size / seconds:.1f} examples/s, {tflops:.2g} TFLOP/s, {peak_memory()} of memory at most; "
         f"{steps:,} steps would take {duration(steps * seconds)}",
-        indent=15,
+        indent=_MARGIN,
     )
     return 0
 
 
-# What a first run needs: the flags that --help shows.
+# Flags that a first run needs: --help shows these, --help all the others, too.
 FIRST = (
     *("dry_run", "hparams", "model_name", "recipe", "paper", "do_train", "do_eval", "overwrite", "data_dir"),
     *("vocab_file", "pretrain_tfrecords", "model_dir", "num_train_steps", "train_batch_size", "max_seq_length"),

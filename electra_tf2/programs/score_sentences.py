@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
+from electra_tf2.files.content import is_no_data
 from electra_tf2.files.reading import field, read_json_lines, read_text
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.inference import ranking
@@ -53,7 +54,10 @@ def score_pairs() -> None:
     """Prints the accuracy of each phenomenon."""
     values = flags.FLAGS
     folder, pairs = Path(values.pairs), []
-    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]:
+    files = [folder]
+    if folder.is_dir():
+        files = sorted(path for path in folder.glob("*.jsonl") if not is_no_data(path.name))
+    for path in files:
         for number, row in read_json_lines(path, "--pairs"):
             names = (values.good_field, values.bad_field)
             good, bad = (field(row, name, str, f"--pairs {path}, line {number}") for name in names)

@@ -1,13 +1,11 @@
 """Saving and restoring a run: weights, optimizer, step and loss scale, and the weights that did best.
 
-A checkpoint is written while training goes on, of a copy of the state (training.checkpoints): aside, then it gets
-checksums and its name (formats.checkpoint_files). One that is damaged is passed over, aloud, for the newest good one;
-where none is good nothing starts anew.
+A checkpoint is written while training goes on, from a copy of the state: into a folder of its own first, then, with
+checksums, under its name (formats.checkpoint_files). A damaged checkpoint is passed over with a warning for the newest
+good one; if none is good, the run refuses to start anew.
 """
 
 import contextlib
-import errno
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -33,22 +31,28 @@ class Snapshot:
     """
 
     def __init__(self, tracked: Mapping[str, tf.Module]) -> None:
-        self._variables: list[tuple[tf.Variable, tf.Variable]] = []  # and their copies
-        self._twins: dict[int, Any] = {}  # by the id of what they stand for, which may be reached by several paths
-        self._kept = tf.train.Checkpoint(**tracked)
-        self.checkpoint: tf.train.Checkpoint = self._twin(self._kept)
+        self._variables: list[tuple[tf.Variable, tf.Variable]] = []  # (variable, copy)
+        # By the id of the original, because an object may be reached by several paths.
+        self._twins: dict[int, Any] = {}
+        # Held, because an id is only unique while its object lives.
+        self._originals = tf.train.Checkpoint(**tracked)
+        self.checkpoint: tf.train.Checkpoint = self._twin(self._originals)
 
     def _twin(self, original: Any) -> Any:
-        if id(original) not in self._twins:
-            if isinstance(original, tf.Variable):
-                name = original.name.partition(":")[0]
-                self._twins[id(original)] = copy = tf.Variable(_on_host(original), trainable=False, name=name)
-                self._variables.append((original, copy))
-            else:
-                self._twins[id(original)] = twin = tf.train.Checkpoint()
-                for name, child in tf.train.TrackableView.children(original).items():
-                    setattr(twin, name, self._twin(child))
-        return self._twins[id(original)]
+        """Returns a copy of a variable, or of an object with copies of all variables that it tracks."""
+        if id(original) in self._twins:
+            return self._twins[id(original)]
+        if isinstance(original, tf.Variable):
+            copy = tf.Variable(_on_host(original), trainable=False, name=original.name.partition(":")[0])
+            self._variables.append((original, copy))
+            self._twins[id(original)] = copy
+            return copy
+        twin = tf.train.Checkpoint()
+        # Before its children, which may refer back to it.
+        self._twins[id(original)] = twin
+        for name, child in tf.train.TrackableView.children(original).items():
+            setattr(twin, name, self._twin(child))
+        return twin
 
     def take(self) -> None:
         """Copies the variables as they are now."""
@@ -58,18 +62,19 @@ class Snapshot:
 
 def _on_host(variable: tf.Variable) -> tf.Tensor:
     with tf.device("CPU:0"):
-        return tf.raw_ops.DeepCopy(x=variable)  # a plain read shares memory, which the next step would copy
+        # A plain read would share the variable's memory, and the next step would have to copy it.
+        return tf.raw_ops.DeepCopy(x=variable)
 
 
 class Writer:
-    """A thread that does one piece of work at a time; what goes wrong there is raised where its end is waited for."""
+    """A thread that does one piece of work at a time. Its errors are raised by `check`, `wait` and the next `start`."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "checkpoint writer")
         self._work: Future[None] | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begins a piece of work, after the one before. Raises what went wrong with that."""
+        """Begins a piece of work when the one before has ended."""
         self.wait()
         self._work = self._thread.submit(work)
 
@@ -78,18 +83,19 @@ class Writer:
         return self._work is not None and not self._work.done()
 
     def settle(self) -> None:
-        """Waits for the end of the work, whatever it may be."""
+        """Waits for the end of the work without raising its error."""
         if self._work is not None:
             futures.wait([self._work])
 
     def check(self) -> None:
-        """Raises, once, what has gone wrong by now."""
+        """Raises the error of work that has ended, once."""
         if self._work is not None and self._work.done():
-            work, self._work = self._work, None
+            work = self._work
+            self._work = None
             work.result()
 
     def wait(self) -> None:
-        """Waits for the end of the work. Raises what went wrong."""
+        """Waits for the end of the work and raises its error."""
         self.settle()
         self.check()
 
@@ -101,27 +107,27 @@ class Checkpoints:
     """Checkpoints in the folder of a run.
 
     Args:
-      tracked: what is saved, by name; "model" is what is kept of the best.
-      keep: how many.
+      tracked: modules to save, by name; of the best checkpoint only "model" is kept.
+      keep: number of checkpoints that are kept.
 
     Attributes:
-      writer: writes what `save` was given.
+      writer: the thread that writes them.
     """
 
     def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int) -> None:
-        self.folder, self._keep, self._tracked = folder, keep, tracked
+        self.folder = folder
+        self._keep = keep
+        self._tracked = tracked
         self._best_folder = folder / "best"
         self._model = tf.train.Checkpoint(model=tracked["model"])
         self._snapshot: Snapshot | None = None
         self.writer = Writer()
 
-    def save(self, step: int, memory: Mapping[str, Any]) -> None:
-        """Saves everything, as it is now, under the number of a step, after what is still being saved.
+    def save(self, step: int) -> None:
+        """Saves the state as the checkpoint of a step. Waits for the save before.
 
-        It returns when the state has been copied; `writer` tells when it is on the disk, or why it cannot be.
-
-        Args:
-          memory: a JSON object that `restore` gives back.
+        Returns after copying the state to host memory. The write goes on in a thread, whose errors `writer.check()`
+        raises.
         """
         self.writer.wait()
         if self._snapshot is None:
@@ -132,13 +138,13 @@ class Checkpoints:
 
         def write() -> None:
             with self._writing(self.folder, step):
-                _write(checkpoint, self.folder, step, memory)
+                _write(checkpoint, self.folder, step)
                 self._tidy(step)
 
         self.writer.start(write)
 
     def tidy(self, step: int) -> None:
-        """Ends what a kill kept the last `save` from: older checkpoints go, `checkpoint` names this step's."""
+        """Completes a save that was killed at its end: deletes older checkpoints, names this one in `checkpoint`."""
         with self._writing(self.folder, step):
             self._tidy(step)
 
@@ -146,53 +152,51 @@ class Checkpoints:
         files.write_state(self.folder, files.keep(self.folder, step, self._keep))
 
     def save_best(self, step: int, value: float) -> None:
-        """Saves the model's weights as those that did best so far, unless they did not.
-
-        What an interrupted run did at later steps does not count.
-        """
+        """Saves the model's weights as the best so far if `value` is higher than that of the best before."""
         before = self._read_best()
+        # A later step's best is of a run that was interrupted since and has gone back to an earlier checkpoint.
         if before is not None and before["step"] < step and before["value"] >= value:
             return
         with self._writing(self._best_folder, step):
-            _write(self._model, self._best_folder, step, {})
+            _write(self._model, self._best_folder, step)
             name = files.prefix(self._best_folder, step).name
             write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
             files.keep(self._best_folder, step, 1)
 
-    def newest(self) -> str:
-        """Path of the newest good checkpoint, for messages."""
+    def newest_step(self) -> int | None:
+        """Step of the newest good checkpoint."""
         for step in files.steps(self.folder):
             with contextlib.suppress(UserError):
                 if files.problem(self.folder, step) is None:
-                    return str(files.prefix(self.folder, step))
-        return "none was saved yet"
+                    return step
+        return None
 
-    def pass_over(self, step: int) -> None:
-        """Renames the checkpoint of a step whose next one was not finite, as its weights may have been ruined before;
-        the only checkpoint stays."""
-        if step in files.steps(self.folder)[:-1]:
-            say(f"{files.prefix(self.folder, step)} may hold ruined weights: its files are called ruined-... now")
-            files.pass_over(self.folder, step)
+    def newest(self) -> str:
+        """Path of the newest good checkpoint, for messages."""
+        step = self.newest_step()
+        if step is None:
+            return "none was saved yet"
+        return str(files.prefix(self.folder, step))
 
-    def restore(self) -> tuple[int, dict[str, Any]] | None:
-        """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
+    def restore(self) -> int | None:
+        """Restores the newest good checkpoint. Returns its step; None if there is no checkpoint.
 
         Raises:
-          UserError: there are checkpoints, but none is good; or it is another model's.
+          UserError: there are checkpoints, but none is good; or the newest good one is another model's.
         """
         step, problems = newest_good(self.folder)
-        if step is not None:
-            if problems:
-                say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
-            self._warn_of_state(step)
-            self._read(self._tracked, self.folder, step)
-            return step, files.memory(self.folder, step)
-        if problems:
+        if step is None and problems:
             raise UserError(
                 f"{'; '.join(problems)}. To start anew at step 0, give another --model-name, or --overwrite to rename "
                 "what is left of that run."
             )
-        return None
+        if step is None:
+            return None
+        if problems:
+            say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
+        self._warn_of_state(step)
+        self._read(self._tracked, self.folder, step)
+        return step
 
     @property
     def has_best(self) -> bool:
@@ -229,14 +233,17 @@ class Checkpoints:
         try:
             with no_pattern(path) as readable:
                 names = [name for name, _ in tf.train.list_variables(readable)]
-                if not any(name.startswith("loss_scale/") for name in names):  # it goes on in float16 from now on only
-                    tracked = {name: one for name, one in tracked.items() if name != "loss_scale"}
-                checkpoint = tf.train.Checkpoint(**tracked)
+                modules = dict(tracked)
+                if not any(name.startswith("loss_scale/") for name in names):
+                    # Saved in another precision: a run that goes on in float16 begins with a new loss scale.
+                    modules.pop("loss_scale", None)
+                checkpoint = tf.train.Checkpoint(**modules)
                 checkpoint.read(readable).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise UserError(f"{path} is not a checkpoint of this model: {error}") from None
 
     def _warn_of_state(self, step: int) -> None:
+        """Warns if TensorFlow's file `checkpoint` does not name the checkpoint of this step."""
         state = self.folder / "checkpoint"
         name = files.prefix(self.folder, step).name
         with contextlib.suppress(OSError):
@@ -259,34 +266,18 @@ class Checkpoints:
             ) from error
 
 
-def _write(checkpoint: tf.train.Checkpoint, folder: Path, step: int, memory: Mapping[str, Any]) -> None:
+def _write(checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
     files.clear_staging(folder)
     checkpoint.write(str(files.staging(folder, step)))
-    files.publish(folder, step, dict(memory))
+    files.publish(folder, step)
 
 
 def newest_good(folder: Path) -> tuple[int | None, list[str]]:
-    """Finds the step of the checkpoint that `Checkpoints.restore` restores, if one is good, and others' problems."""
+    """Finds the step of the checkpoint that `Checkpoints.restore` restores, if any, and the problems of newer ones."""
     problems: list[str] = []
     for step in files.steps(folder):
-        problem = files.problem(folder, step) or _unreadable(folder, step)
+        problem = files.problem(folder, step)
         if problem is None:
             return step, problems
         problems.append(f"{files.prefix(folder, step)} is damaged ({problem})")
     return None, problems
-
-
-def _unreadable(folder: Path, step: int) -> str | None:
-    """Finds why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
-    if files.has_checksums(folder, step):
-        return None
-    try:
-        with no_pattern(files.prefix(folder, step)) as readable:
-            reader = tf.train.load_checkpoint(readable)
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
-        if os.strerror(errno.EIO) in str(error):
-            raise UserError(f"cannot read the checkpoint {files.prefix(folder, step)} now: {error}") from None
-        return str(error)
-    return None

@@ -1,8 +1,8 @@
-"""The training loop of pre-training and fine-tuning: when steps are done, reported, saved and evaluated.
+"""The training loop of pre-training and fine-tuning: runs steps, reports, saves and evaluates.
 
-A `TrainingTask` knows one step of one replica; training.device_loop runs many of them at once. `Trainer` watches for
-losses and gradients that are not finite and for signals, and hands what comes of the steps to training.checkpoints and
-training.reporting. docs/architecture.md says why it is not orbit's Controller.
+A `TrainingTask` defines one step of one replica; training.device_loop runs many of them in one call. `Trainer` decides
+when to report, save, evaluate and stop; training.checkpoints and training.reporting write the files.
+docs/architecture.md explains why it is not orbit's Controller.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -20,16 +20,19 @@ from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_s
 from electra_tf2.training.distribution import distribute, host_number, is_chief
 from electra_tf2.training.reporting import Reporter
 from electra_tf2.training.run_folder import GO_ON
+from electra_tf2.training.signals import StopSignal
 from electra_tf2.training.task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 
-# Of schedulers and terminals: Slurm sends what --signal names, submitit SIGUSR1, the end of an ssh session SIGHUP.
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-
 
 class LoopSchedule(NamedTuple):
-    """When things happen, in steps."""
+    """When to report, save and evaluate. All numbers count steps unless their names end otherwise.
+
+    Attributes:
+      first_step: the step at which the current phase of the data begins.
+      examples_before: examples that earlier phases have read.
+    """
 
     num_train_steps: int
     iterations_per_loop: int
@@ -38,23 +41,23 @@ class LoopSchedule(NamedTuple):
     eval_every_steps: int
     num_eval_steps: int
     examples_per_step: int
-    first_step: int = 0  # of a phase, before which so many examples were read:
+    first_step: int = 0
     examples_before: int = 0
 
     def position(self, step: int) -> int:
-        """Position in the data: examples that were read before a step."""
+        """Number of examples that have been read before a step: where its data begins."""
         return self.examples_before + (step - self.first_step) * self.examples_per_step
 
 
 class Trainer:
-    """Runs a task to the end of its schedule, resuming where a checkpoint of the folder left off.
+    """Trains a task to the end of its schedule, from the newest checkpoint of the folder if there is one.
 
     Args:
       task: built under the strategy's scope.
-      model_dir: of checkpoints, events and train_metrics.jsonl.
-      evaluate: computes metrics of the weights as they are; not needed where the task has an `eval_step`.
-      best_metric: of these, higher is better; the best checkpoint goes to model_dir/best.
-      patience: evaluations in a row without a better one that end the training; 0: none do.
+      model_dir: folder of checkpoints, events and train_metrics.jsonl.
+      evaluate: computes metrics of the current weights; not needed where the task has an `eval_step`.
+      best_metric: metric of these, higher is better, by which the best checkpoint is kept in model_dir/best.
+      patience: evaluations in a row without improvement that end the training; 0: none do.
     """
 
     def __init__(
@@ -67,9 +70,9 @@ class Trainer:
         best_metric: str | None = None,
         patience: int = 0,
     ) -> None:
-        self.task, self.strategy, self.schedule = task, strategy, schedule
-        self._evaluate, self._best_metric = evaluate or self._evaluate_sums, best_metric
-        self._patience = patience
+        self.task = task
+        self.strategy = strategy
+        self.schedule = schedule
         self.model_dir = Path(model_dir)
         self.chief = is_chief(strategy)
         self.step = task.optimizer.step
@@ -78,11 +81,11 @@ class Trainer:
             tracked["loss_scale"] = task.loss_scale
         self.checkpoints = Checkpoints(self.model_dir, tracked, schedule.keep_checkpoint_max)
         self.reporter = Reporter(self.model_dir, self.chief, task.shown)
-        self._signal: int | None = None
-        self._may_abandon = False  # whether a signal may end what is going on, because it can be done again
-        self._only_saves = False  # whether the last step is done
-        self._since_report: tuple[int, list[float]] | None = None  # of a checkpoint between two reports: steps, totals
-        self._saved = -1
+        self._evaluate = evaluate or self._evaluate_sums
+        self._best_metric = best_metric
+        self._patience = patience
+        self._stop = StopSignal()
+        self._saved_step = -1
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
         self._sum_over_replicas = tf.function(self._sum, autograph=False)
 
@@ -92,36 +95,23 @@ class Trainer:
         return int(self.step.numpy())
 
     def restore(self) -> int:
-        """Restores the newest good checkpoint, if there is one. Returns the step."""
-        restored = self.checkpoints.restore()
-        if restored is not None:
-            self._saved, memory = restored
-            match memory.get("since_report"):
-                case [int(steps), list(sums)] if all(isinstance(one, int | float) for one in sums):
-                    self._since_report = steps, sums
+        """Restores the newest good checkpoint, if there is one. Returns its step, or 0."""
+        step = self.checkpoints.restore()
+        if step is not None:
+            self._saved_step = step
         return self.current_step
 
-    def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
-        return run_and_sum(self.strategy, self.task.eval_step, batch, number)
-
-    def _sum(self, value: tf.Tensor) -> tf.Tensor:
-        on_replicas = self.strategy.run(tf.identity, args=(value,))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
-
-    def _mean_over_hosts(self, *numbers: float) -> list[float]:
-        """Means of two numbers of every host, always two, since hosts may wait for one another at different calls; the
-        numbers themselves where there is one host."""
-        if host_number(self.strategy) is None:
-            return list(numbers)
-        mine = tf.constant([float(number) for number in numbers]) / self.strategy.num_replicas_in_sync
-        return self._sum_over_replicas(mine).numpy().tolist()
-
-    # The host's side.
-
     def train(self) -> int:
-        """Trains to `num_train_steps`. Returns 0, or 128 and the signal's number if one stopped it after saving. Raises
-        UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written."""
-        schedule, start = self.schedule, self.current_step
+        """Trains to `num_train_steps`.
+
+        Returns:
+          0, or 128 plus the signal's number if a signal stopped the run after a checkpoint was saved.
+
+        Raises:
+          UserError: fewer than one step; a loss or gradient that is not finite; a file that cannot be written.
+        """
+        schedule = self.schedule
+        start = self.current_step
         self._start = start
         if schedule.num_train_steps < 1:
             raise UserError("there is less than one step to train: raise num_train_steps or num_train_epochs")
@@ -130,92 +120,105 @@ class Trainer:
         self.reporter.resume(start)
         try:
             with self._explaining():
+                # A kill may have come between the checkpoint and its evaluation.
                 if start and self._evaluation_is_due(start):
                     self._evaluate_in_training(start)
                 if start >= schedule.num_train_steps:
-                    if self._saved == start and self.chief:
-                        self.checkpoints.tidy(start)
-                    say(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
+                    self._end_without_training(start)
                     return 0
-                iterator = iter(distribute(self.strategy, self.task.training_data(schedule.position(start))))
-                say("tracing and compiling a step")
-                with Progress(
-                    "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
-                ) as progress:
-                    self._train(DeviceLoop(self.task, self.strategy, iterator), progress)
+                self._train(start)
         finally:
             self.checkpoints.writer.settle()
             self.reporter.close()
-        if self._signal is None:
+        if self._stop.number is None:
             return 0
-        name = signal.Signals(self._signal).name
-        say(f"{name}: saved {self.model_dir} at step {self.current_step:,}. {GO_ON}.")
-        return 128 + self._signal
+        say(f"{self._stop.name}: saved {self.model_dir} at step {self.current_step:,}. {GO_ON}.")
+        return 128 + self._stop.number
 
-    def _train(self, loop: DeviceLoop, progress: Progress) -> None:
-        with contextlib.ExitStack() as after_compilation:
-            try:
-                self._run_steps(loop, progress, after_compilation)
-            except _Stopped:
-                self._save({})
-            self._only_saves = True
+    def _end_without_training(self, step: int) -> None:
+        if self._saved_step == step and self.chief:
+            self.checkpoints.tidy(step)
+        say(f"Nothing to train: {self.model_dir} is at step {step:,} of {self.schedule.num_train_steps:,}.")
+
+    def _train(self, start: int) -> None:
+        schedule = self.schedule
+        data = self.task.training_data(schedule.position(start))
+        say("tracing and compiling a step")
+        progress = Progress(
+            "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
+        )
+        with progress, contextlib.ExitStack() as listening:
+            loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, data)))
+            self._run_steps(loop, progress, listening)
+            # All that is left is to wait for the last checkpoint, so a signal is answered at once.
+            self._stop.on_receive = self._say_saving
             self.checkpoints.writer.wait()
-            self._mean_over_hosts(0.0, 0.0)  # the others wait for the chief
+            # The other hosts wait here for the chief, which writes.
+            self._mean_over_hosts(0.0, 0.0)
 
-    def _run_steps(self, loop: DeviceLoop, progress: Progress, after_compilation: contextlib.ExitStack) -> None:
-        schedule, step, pace = self.schedule, self.current_step, Pace()
-        done, totals = self._resumed_totals(loop.nothing)  # since the last report
+    def _run_steps(self, loop: DeviceLoop, progress: Progress, listening: contextlib.ExitStack) -> None:
+        schedule = self.schedule
+        pace = Pace()
+        step = self.current_step
+        totals = loop.nothing
+        steps_in_totals = 0
         while step < schedule.num_train_steps and not self._stops_early(step):
-            until_report = self._steps_until_next_event(step)
-            steps, began = min(pace.steps, until_report), time.monotonic()
-            totals = loop.run(steps, done, totals)
+            until_event = self._steps_until_next_event(step)
+            steps = min(pace.steps, until_event)
+            began = time.monotonic()
+            totals = loop.run(steps, steps_in_totals, totals)
             self._check_finite(totals)
             self.checkpoints.writer.check()
-            if pace.is_first:  # until now nothing was trained, and compilation can take minutes
-                after_compilation.enter_context(self._listening())
+            if pace.is_first:
+                # During compilation, which can take minutes, a signal just ends the process: there is nothing to save.
+                listening.enter_context(self._stop)
             if step == 0:
                 progress.line(f"initial loss   {float(totals.first['loss']) / self.task.summed_examples:.2f}")
-            step, done = step + steps, done + steps
-            stop = self._agree(pace, (time.monotonic() - began) / steps)
-            if steps == until_report:
-                self._report(progress, step, totals, done)
-                done, totals = 0, loop.nothing
-            elif not stop:
+            step += steps
+            steps_in_totals += steps
+            stops = self._agree(pace, (time.monotonic() - began) / steps)
+            if stops or steps == until_event:
+                self._report(progress, step, totals, steps_in_totals)
+                totals = loop.nothing
+                steps_in_totals = 0
+            else:
                 progress.update(step)
-            if stop or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
-                sums = [float(one) for one in tf.nest.flatten(totals.sums)]
+            if stops or self._checkpoint_is_due(step):
                 with progress.pause():
-                    self._save({"since_report": [done, sums]} if done else {})
-            if stop:
+                    self._save()
+            if stops:
                 return
             if self._evaluation_is_due(step):
                 with progress.pause():
                     self._evaluate_in_training(step)
 
-    def _resumed_totals(self, nothing: Totals) -> tuple[int, Totals]:
-        """Steps and totals since the last report; those of the checkpoint, if it was saved between two reports."""
-        done, values = self._since_report or (0, [])
-        like = tf.nest.flatten(nothing.sums)
-        if not done or len(values) != len(like):
-            return 0, nothing
-        tensors = [tf.cast(tf.constant(value, tf.float64), one.dtype) for value, one in zip(values, like, strict=True)]
-        return done, nothing._replace(sums=tf.nest.pack_sequence_as(nothing.sums, tensors))
-
     def _steps_until_next_event(self, step: int) -> int:
         schedule = self.schedule
-        events = [schedule.iterations_per_loop, schedule.save_checkpoints_steps, schedule.eval_every_steps]
-        ahead = [every - step % every for every in events if every]
-        return min([*ahead, schedule.num_train_steps - step])
+        distances = [schedule.num_train_steps - step]
+        for every in (schedule.iterations_per_loop, schedule.save_checkpoints_steps, schedule.eval_every_steps):
+            if every:
+                distances.append(every - step % every)
+        return min(distances)
+
+    def _checkpoint_is_due(self, step: int) -> bool:
+        return step % self.schedule.save_checkpoints_steps == 0 or step == self.schedule.num_train_steps
 
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
+        """Reports the means of the last `steps` steps."""
         self._check_folder()
-        rate, sums = float(self.task.optimizer.schedule(tf.constant(step - 1))), totals.sums
-        means = {name: float(total) / steps / self.task.summed_examples for name, total in sums["losses"].items()}
-        means |= {name: float(total) / steps for name, total in sums["watched"].items()}
-        self.reporter.steps(progress, step, means, ratios(sums["metrics"]), rate)
+        # The last update, which brought the step to `step`, was made at the rate of the step before.
+        rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
+        means = {}
+        for name, total in totals.sums["losses"].items():
+            means[name] = float(total) / steps / self.task.summed_examples
+        for name, total in totals.sums["watched"].items():
+            means[name] = float(total) / steps
+        self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
+
+    # Checkpoints.
 
     def _check_folder(self) -> None:
-        """Raises UserError if the folder was deleted or moved, as a new one would lack the run's configuration."""
+        """Raises UserError if the folder was deleted or moved: one made anew would lack the run's configuration."""
         try:
             same = os.path.samestat(self.model_dir.stat(), self._folder)
         except FileNotFoundError:
@@ -223,94 +226,99 @@ class Trainer:
         if not same:
             raise UserError(f"{self.model_dir} was deleted or moved while the run trained there: nothing more is saved")
 
-    def _save(self, memory: dict[str, Any]) -> None:
-        is_saved = self._saved == self.current_step
-        if not is_saved or self.checkpoints.writer.is_busy:
+    def _save(self) -> None:
+        """Saves the current step, unless that was done."""
+        step = self.current_step
+        if self._saved_step == step:
+            return
+        if self._stop.number is not None:
             self._say_saving()
-        if not is_saved:
-            self._check_folder()
-            if self.chief:
-                self.checkpoints.save(self.current_step, memory)
-            self._saved = self.current_step
+        self._check_folder()
+        if self.chief:
+            self.checkpoints.save(step)
+        self._saved_step = step
 
     def _say_saving(self) -> None:
-        if self._signal is not None:
-            say(f"{signal.Signals(self._signal).name}: saving step {self.current_step:,}")
+        say(f"{self._stop.name}: saving step {self.current_step:,}")
 
-    def _stops_early(self, step: int) -> bool:
-        """Saves and tells whether the last `patience` evaluations, the one at this step among them, were no better."""
-        every = self.schedule.eval_every_steps
-        if not (self._patience and every and step) or step % every:
-            return False
-        best = self.checkpoints.best_step if self.chief else 0  # which the chief alone writes
-        if not self._mean_over_hosts(bool(best) and (step - best) // every >= self._patience, 0.0)[0]:
-            return False
-        say(f"early stopping at step {step:,}: no evaluation since step {best:,} was better")
-        self._save({})
-        return True
+    # Evaluations.
+
+    def evaluate(self) -> dict[str, float]:
+        """Computes the metrics of the current weights, or of their averages where these are kept."""
+        with self.task.optimizer.averaged(), self._explaining(evaluating=True):
+            return self._evaluate()
 
     def _evaluation_is_due(self, step: int) -> bool:
-        """Tells whether to evaluate at a step; not again where a run goes on that had got to it."""
-        every, is_last = self.schedule.eval_every_steps, step == self.schedule.num_train_steps
-        if not every or (step % every and not (is_last and self._best_metric is not None)):
+        """True if a step is evaluated; false where a resumed run finds that the run before has done it."""
+        every = self.schedule.eval_every_steps
+        if not every:
+            return False
+        ends_the_run = step == self.schedule.num_train_steps and self._best_metric is not None
+        if step % every and not ends_the_run:
             return False
         return step != self._start or not self.reporter.evaluation_file(step).exists()
 
     def _evaluate_in_training(self, step: int) -> None:
         with self.task.optimizer.averaged():
-            self._may_abandon = host_number(self.strategy) is None
-            try:
-                metrics = self._measured()
-            finally:
-                self._may_abandon = False
-            self.checkpoints.writer.wait()  # what an evaluation says is that of a checkpoint which is there
+            with self._explaining(evaluating=True):
+                metrics = self._evaluate()
+            # Report an evaluation only after its checkpoint is on disk.
+            self.checkpoints.writer.wait()
             if self.chief and self._best_metric is not None:
                 self.checkpoints.save_best(step, metrics[self._best_metric])
         self.reporter.evaluation(step, metrics)
 
-    def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
-        """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
-        with self._explaining():
-            loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, self.task.training_data(0))))
-            losses, began = [], 0.0
-            for number in track(range(warm_up + steps), "step", warm_up + steps):
-                if number == warm_up:
-                    began = time.monotonic()
-                losses.append(float(loop.run(1, 0, loop.nothing).sums["losses"]["loss"]))
-            return sum(losses[warm_up:]) / steps, (time.monotonic() - began) / steps
+    def _stops_early(self, step: int) -> bool:
+        """Saves and returns true if the last `patience` evaluations, this step's among them, were no better."""
+        every = self.schedule.eval_every_steps
+        if not (self._patience and every and step) or step % every:
+            return False
+        # Only the chief has the file of the best checkpoint, so it decides for all hosts.
+        best_step = self.checkpoints.best_step if self.chief else 0
+        is_over = bool(best_step) and (step - best_step) // every >= self._patience
+        if not self._mean_over_hosts(float(is_over), 0.0)[0]:
+            return False
+        say(f"early stopping at step {step:,}: no evaluation since step {best_step:,} was better")
+        self._save()
+        return True
 
-    # Signals, errors.
+    def _evaluate_sums(self) -> dict[str, float]:
+        """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
+        totals: dict[str, Tensors] | None = None
+        dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
+        for number, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
+            result = self._eval_step(batch, tf.constant(number, tf.int64))
+            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
+        if totals is None:
+            raise UserError("there is nothing to evaluate: the held-out records hold no batch")
+        return self.task.summarise(totals)
 
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        previous = {}
-        for number in _SIGNALS:
-            # What is ignored stays so: SIGHUP under nohup means that the run shall survive the terminal.
-            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                continue
-            previous[number] = signal.signal(number, self._on_signal)
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
+        return run_and_sum(self.strategy, self.task.eval_step, batch, number)
 
-    def _on_signal(self, number: int, frame: Any) -> None:
-        del frame
-        self._signal = number
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for anything
-        if self._may_abandon:
-            raise _Stopped
-        if self._only_saves and self.checkpoints.writer.is_busy:
-            self._say_saving()
+    # Several hosts.
 
     def _agree(self, pace: Pace, seconds: float) -> bool:
-        """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them was told to stop."""
-        stopped, seconds = self._mean_over_hosts(self._signal is not None, seconds)
-        if stopped and self._signal is None:
-            self._signal = signal.SIGTERM
+        """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them got a signal."""
+        signalled, seconds = self._mean_over_hosts(float(self._stop.number is not None), seconds)
+        if signalled and self._stop.number is None:
+            self._stop.number = signal.SIGTERM
         pace.took(seconds)
-        return self._signal is not None
+        return self._stop.number is not None
+
+    def _mean_over_hosts(self, first: float, second: float) -> list[float]:
+        """All-reduces exactly two numbers: collectives must have one shape, because hosts may be at different call
+        sites. On one host returns the numbers themselves."""
+        if host_number(self.strategy) is None:
+            return [first, second]
+        mine = tf.constant([first, second]) / self.strategy.num_replicas_in_sync
+        return self._sum_over_replicas(mine).numpy().tolist()
+
+    def _sum(self, value: tf.Tensor) -> tf.Tensor:
+        on_replicas = self.strategy.run(tf.identity, args=(value,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
+
+    # Errors.
 
     def _check_finite(self, totals: Totals) -> None:
         """Stops at the first non-finite loss or gradient, before anything is saved that came after it."""
@@ -319,18 +327,21 @@ class Trainer:
         if step == tf.int64.max:
             return
         self.checkpoints.writer.settle()
-        if self.chief:
-            self.checkpoints.pass_over(step)
+        bad_names = ", ".join(name for name, bad_step in first_bad.items() if bad_step == step)
+        newest = self.checkpoints.newest()
+        repeats = ""
+        if step and step == self.checkpoints.newest_step():
+            # Its own update may have ruined the weights that it holds.
+            repeats = f" If the first step stops like this again, delete {newest}.*, so that the one before is used."
         raise UserError(
-            f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
-            f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest()}. To go on from there, run "
-            "the command again, without --overwrite, with a lower learning_rate, more num_warmup_steps, or precision "
-            "float32."
+            f"not finite at step {step + 1:,}: {bad_names}. Nothing was saved since. Last good checkpoint: {newest}. "
+            "To go on from there, run the command again, without --overwrite, with a lower learning_rate, more "
+            f"num_warmup_steps, or precision float32.{repeats}"
         )
 
     @contextlib.contextmanager
     def _explaining(self, evaluating: bool = False) -> Iterator[None]:
-        """Errors of TensorFlow's that the user can mend leave as such."""
+        """Turns TensorFlow's errors that the user can mend into UserErrors."""
         try:
             yield
         except tf.errors.ResourceExhaustedError as error:
@@ -347,45 +358,37 @@ class Trainer:
             raise UserError(reason) from error
 
     def _lost_host(self, error: Exception) -> str | None:
-        """Says what to do if the error is how collective operations fail when another host ended."""
+        """Returns what to do if the error is how collective operations fail when another host ended; else None."""
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
         if host_number(self.strategy) is None or not isinstance(error, lost):
             return None
-        self.checkpoints.writer.settle()  # what it writes is the last one soon
+        # The checkpoint that is being written now will be the last one.
+        self.checkpoints.writer.settle()
         return (
             "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
             f"{self.checkpoints.newest()}. Start the same command, without --overwrite, on all hosts to "
             "go on from there."
         )
 
-    def evaluate(self) -> dict[str, float]:
-        """Metrics of the weights as they are, or of their averages where these are kept."""
-        with self.task.optimizer.averaged():
-            return self._measured()
+    # Dry runs.
 
-    def _measured(self) -> dict[str, float]:
-        with self._explaining(evaluating=True):
-            return self._evaluate()
-
-    def _evaluate_sums(self) -> dict[str, float]:
-        """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
-        totals: dict[str, Tensors] | None = None
-        dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
-        for number, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
-            result = self._eval_step(batch, tf.constant(number, tf.int64))
-            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
-        if totals is None:
-            raise UserError("there is nothing to evaluate: the held-out records hold no batch")
-        return self.task.summarise(totals)
-
-
-class _Stopped(Exception):
-    """Signals that what went on is done again when the run goes on."""
+    def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
+        """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
+        with self._explaining():
+            loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, self.task.training_data(0))))
+            losses = []
+            began = 0.0
+            for number in track(range(warm_up + steps), "step", warm_up + steps):
+                if number == warm_up:
+                    began = time.monotonic()
+                losses.append(float(loop.run(1, 0, loop.nothing).sums["losses"]["loss"]))
+            return sum(losses[warm_up:]) / steps, (time.monotonic() - began) / steps
 
 
 def ratios(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, float]:
     """numerator / denominator of every metric; 0 where nothing was counted."""
-    return {
-        name: float(numerator) / float(denominator) if float(denominator) else 0.0
-        for name, (numerator, denominator) in metrics.items()
-    }
+    values = {}
+    for name, (numerator, denominator) in metrics.items():
+        count = float(denominator)
+        values[name] = float(numerator) / count if count else 0.0
+    return values

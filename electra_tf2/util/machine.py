@@ -5,6 +5,7 @@ Tests pretend to be on another processor by `monkeypatch.setattr(machine, "this_
 
 import dataclasses
 import functools
+import math
 import os
 import platform
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 # Rapids and later). Arm, 64 bits: BFMMLA (Neoverse V1 and N2, Graviton3 and later).
 _BFLOAT16_UNITS = {"avx512_bf16": "AVX-512", "amx_bf16": "AMX", "bf16": "BFMMLA"}
 _CPUINFO = Path("/proc/cpuinfo")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of control groups of version 2: microseconds of each period, and the period
+_OLD_QUOTA = tuple(Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))  # of version 1
 # Where NVIDIA's driver leaves its marks.
 NVIDIA_MARKS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 
@@ -77,9 +80,28 @@ def read_processor(cpuinfo: str, cores: int) -> Processor:
 
 def cores() -> int:
     """Number of cores that this process may use; all, where the system does not tell."""
+    number = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        number = len(os.sched_getaffinity(0))
+    quota = _quota_of_container()
+    if quota is not None:
+        number = min(number, max(1, math.ceil(quota)))
+    return number
+
+
+def _quota_of_container() -> float | None:
+    """Cores' worth of time that a container may use (docker --cpus, a pod's limit); None without a limit.
+
+    Such a container sees all cores of its host, and would start a process for each of them.
+    """
+    try:
+        if _QUOTA.exists():
+            quota, period = _QUOTA.read_text().split()
+        else:
+            quota, period = (file.read_text().strip() for file in _OLD_QUOTA)
+        return float(quota) / float(period) if float(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # "max": no limit; or no Linux
+        return None
 
 
 def has_nvidia_driver() -> bool:

@@ -1,5 +1,6 @@
 """Files of a corpus whose names say little, and places where a corpus may be divided."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -8,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.corpus import jobs
+from electra_tf2.corpus.record_metadata import record_files
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.files.tables import splits_of
 from electra_tf2.util.errors import UserError
+from tests.support import golden
 
 
 def lines_of(folder: Path) -> list[bytes]:
@@ -41,3 +45,50 @@ def test_a_long_line_that_ends_in_blanks_is_no_blank_line() -> None:
     long = b"x" + b" " * (3 * jobs._SCAN_BYTES) + b"\n"
     text = b"first\n" + long + b"goes on\n\nnext\n"
     assert text[jobs._next_boundary(io.BytesIO(text), "blank line") :] == b"next\n"
+
+
+NO_DATA = (
+    *("{}~", "#{}#", "{}.bak", "{}.orig", "{}.part", "{}.crdownload"),  # of editors and downloads
+    *(".{}", "._{}", ".#{}", "Thumbs.db", "desktop.ini", "__MACOSX"),  # hidden, of macOS, Emacs and Windows
+    *("_SUCCESS", "_metadata", "_common_metadata", "_committed_12", "_started_12"),  # of Spark, Dask and Databricks
+)
+
+
+def fill(folder: Path, name: str, content: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in NO_DATA:
+        (folder / pattern.format(name)).write_text(content)
+    (folder / name).write_text(content)
+    return folder
+
+
+def test_every_reader_of_a_folder_passes_over_what_is_no_data(tmp_path: Path) -> None:
+    corpus = Corpus(str(fill(tmp_path / "corpus", "a.txt", "A text.\n")), recursive=True)
+    assert [file.name for file in corpus.files()] == ["a.txt"]
+    table = fill(tmp_path / "table", "train.csv", "text,label\na,b\n")
+    assert splits_of(table) == {"train": [table / "train.csv"]}
+    records = fill(tmp_path / "records", "pretrain_data.tfrecord-0-of-1", "")
+    assert record_files(f"{records}/*") == [str(records / "pretrain_data.tfrecord-0-of-1")]
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_what_is_written_and_the_vocabulary_lie_outside_of_the_corpus(tmp_path: Path, recursive: bool) -> None:
+    """Else a vocabulary is trained on, as records are by the next build."""
+    folder = fill(tmp_path / "corpus", "a.txt", "A text.\n")
+    (folder / "below").mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    corpus = Corpus(str(folder), recursive=recursive)
+    for path in (folder / "vocab.txt", tmp_path / "link" / "vocab.txt"):
+        with pytest.raises(UserError, match=r"--vocab-file '.*vocab.txt' lies in the corpus directory"):
+            corpus.refuse_inside("--vocab-file", path)
+    for path in (tmp_path / "vocab.txt", folder / ".hidden" / "vocab.txt", folder / ".vocab.txt"):
+        corpus.refuse_inside("--vocab-file", path)
+    settings = jobs.BuildSettings(str(folder), str(golden.CHECKPOINT / "vocab.txt"), str(folder / "below" / "records"))
+    settings = dataclasses.replace(settings, recursive=recursive)
+    if recursive:
+        with pytest.raises(UserError, match=r"--output-dir .* lies in the corpus directory"):
+            jobs.make_plan(settings)
+    else:
+        assert jobs.make_plan(settings).jobs
+    with pytest.raises(UserError, match=r"--output-dir .* lies in the corpus directory"):
+        jobs.make_plan(dataclasses.replace(settings, output_dir=str(folder)))

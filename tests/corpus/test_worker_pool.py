@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.util import machine
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import cores
 from electra_tf2.util.progress import Progress
@@ -23,9 +24,34 @@ def work(folder, name, *, advance):
 
 
 def test_there_are_cores_where_the_system_does_not_say_which(monkeypatch):
+    monkeypatch.setattr(machine, "_quota_of_container", lambda: None)
     assert cores() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     assert cores() == (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, 64),
+        ({"cpu.max": "9900000 100000"}, 64),
+        ({"quota": "300000\n", "period": "100000\n"}, 3),
+        ({"quota": "-1\n", "period": "100000\n"}, 64),
+        ({"cpu.max": "what"}, 64),
+        ({}, 64),
+    ],
+    ids=str,
+)
+def test_a_container_has_the_cores_that_it_may_use(files, expected, monkeypatch, tmp_path):
+    """Else it starts a process for each core of its host."""
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(machine, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine, "_OLD_QUOTA", (tmp_path / "quota", tmp_path / "period"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    assert cores() == expected
 
 
 def test_nobody_works_on_when_one_has_failed(tmp_path):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from electra_tf2.exports import litert, network_file, onnx, saved_model
-from electra_tf2.exports.self_check import check_inputs
+from electra_tf2.exports import exportable, litert, onnx, saved_model
+from electra_tf2.exports.exportable import check_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.configured import embeds
@@ -171,8 +171,8 @@ def test_a_killed_trial_ends_as_one_that_was_not(trained: Trained, tmp_path: Pat
     settings = trained.settings | {"num_trials": 1}
     save = Checkpoints.save
 
-    def save_and_die(self: Checkpoints, step: int, memory: Any) -> None:
-        save(self, step, memory)
+    def save_and_die(self: Checkpoints, step: int) -> None:
+        save(self, step)
         self.writer.wait()
         if step == 2:
             raise RuntimeError("killed")
@@ -232,14 +232,14 @@ def test_each_export_gives_the_tasks_answers(trained: Trained, tmp_path: Path) -
     predictor = trained.predictor()
     if trained.settings.get("prompt"):
         with pytest.raises(UserError, match="which only --format electra keeps"):
-            network_file.exportable(model, "main")
+            exportable.exportable(model, "main")
         return
     if embeds(model):
-        made = network_file.exportable(model, "main")
+        made = exportable.exportable(model, "main")
     else:
-        made = network_file.fine_tuned(predictor, check_inputs(model))
+        made = exportable.fine_tuned(predictor, check_inputs(model))
     for runtime in (onnx.RUNTIME, litert.RUNTIME, saved_model.RUNTIME):
-        written = network_file.write_network(tmp_path, model, made, runtime)
+        written = exportable.write_network(tmp_path, model, made, runtime)
         assert written.difference < 1e-5, runtime.name
         if not embeds(model):
             ours = exports.answers_of(predictor, 0, [trained.kind.long], made)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.finetune.trained_folder import digest
-from electra_tf2.formats.original_config import find_prefix
+from electra_tf2.formats.original import find_prefix
 from electra_tf2.formats.weights import find_checkpoint
 from electra_tf2.training.checkpoints import Checkpoints
 from tests.finetune.test_run_finetuning import command, line_of, results, run
@@ -97,8 +97,8 @@ def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(copied, monkeyp
     settings = settings | {"num_train_epochs": 0.2, "save_checkpoints_steps": 4, "iterations_per_loop": 4}
     save = Checkpoints.save
 
-    def save_and_die(self, step, memory):
-        save(self, step, memory)
+    def save_and_die(self, step):
+        save(self, step)
         self.writer.wait()
         if step == 4:
             raise RuntimeError("killed")

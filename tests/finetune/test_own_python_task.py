@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.exports import litert, network_file, onnx, saved_model
-from electra_tf2.exports.self_check import check_inputs
+from electra_tf2.exports import exportable, litert, onnx, saved_model
+from electra_tf2.exports.exportable import check_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
 from tests.finetune.test_run_finetuning import run
@@ -54,11 +54,11 @@ def test_a_task_from_outside_goes_every_way(news):
 
     model = read_model(str(folder))
     predictor = Predictor(model, model.tokenizer())
-    made = network_file.fine_tuned(predictor, check_inputs(model))
+    made = exportable.fine_tuned(predictor, check_inputs(model))
     rows = [{"text": "the error of names"}, {"text": "file " * 40}]
     ours = exports.answers_of(predictor, 0, rows, made)
     assert ours[0]["topics"]["weather"] == pytest.approx(answer["topics"]["weather"], abs=1e-5)
     for runtime in (onnx.RUNTIME, litert.RUNTIME, saved_model.RUNTIME):
-        assert network_file.write_network(news / "exported", model, made, runtime).difference < 1e-5
+        assert exportable.write_network(news / "exported", model, made, runtime).difference < 1e-5
         run_file, _ = runtime.load(news / "exported" / runtime.file)
         assert exports.largest_difference(ours, exports.answers_of(predictor, 0, rows, made, run_file)) < 1e-5

@@ -13,19 +13,19 @@ from tokenizers.models import BPE, Unigram
 
 import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert.huggingface import to_huggingface, write_huggingface, write_tokenizer
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text import span_label
+from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.inference.negatives import replaced_texts
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models as support
 from tests.support.programs import run_program
+from tests.support.stored_models import to_huggingface, write_folder, write_huggingface
 
 TEXTS = ["the man went to the house", "Some OTHER text, with Café: 北京!", "of", "  two   blanks [SEP] "]
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -87,7 +87,7 @@ def test_a_folder_without_vocab_txt_loads_fills_and_moves(kind: str, tmp_path: P
         assert before.tokens == after.tokens
         np.testing.assert_allclose(after.vectors, before.vectors, atol=1e-6)
     ours = read_model(tmp_path / "ours")
-    write_huggingface(tmp_path / "back", ours, to_huggingface(ours))
+    write_huggingface(tmp_path / "back", ours)
     assert [row.tokens for row in electra.load(tmp_path / "back").states(TEXTS)] == [
         row.tokens for row in model.states(TEXTS)
     ]

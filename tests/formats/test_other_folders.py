@@ -11,8 +11,9 @@ from electra_tf2.files.content import is_copy
 from electra_tf2.files.reading import read_json, read_text
 from electra_tf2.files.writing import delimiter_of_output, encoded_output
 from electra_tf2.formats.folders import what_lies_at
-from electra_tf2.formats.huggingface_config import casing_of, longest_in, pooling_in
+from electra_tf2.formats.huggingface_tokenizer import casing_of
 from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.sentence_modules import longest_in, pooling_in
 from electra_tf2.util.errors import UserError
 from tests.support.stored_models import write_crc_directory
 

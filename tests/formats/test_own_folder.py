@@ -14,16 +14,16 @@ import tensorflow as tf
 import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.convert.huggingface import convert, to_huggingface, write_huggingface
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.exports.self_check import TOLERANCE, Options, read_back_difference
+from electra_tf2.exports.conversions import read_back_difference
+from electra_tf2.exports.conversions import to_huggingface as convert
+from electra_tf2.exports.exportable import TOLERANCE, Options
 from electra_tf2.files.writing import write_json
-from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.joining import without_generator
 from electra_tf2.formats.readers import find_model, open_model, read_model
+from electra_tf2.formats.stored_model import Casing
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.weights import TensorFlowCheckpoint, warm_start
-from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
@@ -31,6 +31,7 @@ from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
 from tests.support.programs import run_program
+from tests.support.stored_models import to_huggingface, write_folder, write_huggingface
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"do_strip_accents": False}))
     model = read_model(str(folder))
-    write_huggingface(tmp_path / "theirs", model, to_huggingface(model))
+    write_huggingface(tmp_path / "theirs", model)
     write_folder(tmp_path / "ours", read_model(str(tmp_path / "theirs")))
     for place in (folder, tmp_path / "theirs", tmp_path / "ours"):
         assert read_model(str(place)).casing == Casing(True, False)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.formats.readers import open_model
@@ -17,6 +16,7 @@ from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
 from tests.support.programs import configured
+from tests.support.stored_models import write_huggingface
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("released")
     model = support.tiny()
     for part, name in (("main", "discriminator"), ("generator", "generator")):
-        write_huggingface(folder / name, model, to_huggingface(model, part))
+        write_huggingface(folder / name, model, part)
     support.write_crc_directory(folder / "bert", "BertForMaskedLM")
     return folder
 

@@ -18,13 +18,11 @@ import tensorflow as tf
 import tf_keras
 
 import electra_tf2 as electra
-from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports import self_check as check
+from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import RELEASED
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import StoredModel, hparams_of_a_run
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.inference.network import EncoderModel
 from electra_tf2.model import kernels
@@ -32,6 +30,7 @@ from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
+from tests.support.stored_models import to_huggingface, write_folder, write_huggingface
 from tests.support.training import ROOT
 
 TEXTS = ["the man went to the house", "a b c d e f g", "of"]
@@ -161,8 +160,8 @@ def test_released_models_have_the_share_of_the_paper() -> None:
     sizes = {"small": (256, 0.15), "base": (768, 0.15), "large": (1024, 0.25)}
     for size, (hidden, share) in sizes.items():
         hparams = {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden}, "electra_objective": True}
-        assert sources._pretraining(hparams, "released")["mask_prob"] == share
-        assert sources._pretraining(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
+        assert hparams_of_a_run(hparams, "released")["mask_prob"] == share
+        assert hparams_of_a_run(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
 
 
 def test_what_only_looks_like_electra_is_not_scored() -> None:
@@ -240,7 +239,7 @@ def test_electric_scores_by_its_energies_in_one_pass() -> None:
 
 def test_a_discriminator_takes_its_generator_from_another_directory(model: electra.Model, tmp_path: Path) -> None:
     for part in ("main", "generator"):
-        write_huggingface(tmp_path / part, model.source, to_huggingface(model.source, part))
+        write_huggingface(tmp_path / part, model.source, part)
     alone = electra.load(str(tmp_path / "main"))
     np.testing.assert_allclose(alone.states(TEXTS)[0].vectors, model.states(TEXTS)[0].vectors, atol=1e-6)
     with pytest.raises(UserError, match="generator="):
@@ -311,7 +310,7 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
         return
     ids = _inputs(loaded, TEXTS[0])[0].numpy()
     inputs = Encoded(ids, np.ones_like(ids), np.zeros_like(ids))
-    logits = check.outputs(loaded.source, "main", inputs)["logits"][0]
+    logits = conversions.outputs(loaded.source, "main", inputs)["logits"][0]
     if "Token" in name:
         [answer] = loaded.predict([TEXTS[0]])
         firsts = [place for place, token in enumerate(loaded.tokenizer.convert_ids_to_tokens(ids[0]))

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import LongTexts, windows_of
 from tests.support import golden
 from tests.support import stored_models as support
 from tests.support.programs import run_program
+from tests.support.stored_models import write_folder
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,11 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats.readers import read_model
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning, golden, stored_models
+from tests.support.stored_models import write_folder
 
 LIMIT = 20.0  # seconds of the processor
 COUNTS = [1, 1, 1, 2]  # of files that are damaged

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.exports.cards import huggingface_card
+from electra_tf2.formats import huggingface, own
+from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.readers import read_model
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.formats.tensor_file import write_tensors
+from electra_tf2.inference.configured import described
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
@@ -43,6 +46,21 @@ def of_network(network: PretrainingModel) -> StoredModel:
     return tiny().changed(path="nowhere", hparams=dataclasses.asdict(network.config), weights=weights, is_run=True)
 
 
+def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> None:
+    """Writes a folder of ours, as convert_model.py does."""
+    own.write_folder(folder, described(model), dtype)
+
+
+def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
+    return huggingface.to_huggingface(described(model), part)
+
+
+def write_huggingface(folder: str | Path, model: StoredModel, part: str = "main") -> None:
+    """Writes a Hugging Face directory with its card, as convert_model.py does."""
+    exported = to_huggingface(model, part)
+    huggingface.write_directory(folder, model, exported, card=huggingface_card(model, exported))
+
+
 def dense(outputs: int, *names: str, inputs: int = 128) -> dict[str, list[int]]:
     """Shapes of dense layers of a head; "dense" where none is named."""
     parts = {"kernel": [inputs, outputs], "bias": [outputs]}
@@ -69,9 +87,11 @@ def fine_tuned_together(learned: dict[str, tuple[dict[str, list[int]], dict[str,
         random = np.random.RandomState(3)
         weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
                     for name, shape in heads.items()}  # fmt: skip
-    own = {"hparams": dataclasses.asdict(FinetuningConfig.from_dict(given | hparams)), "weights": weights}
+    config = FinetuningConfig.from_dict(given | hparams)
     states = {task: state for task, (_, state) in learned.items()}
-    return tiny().changed(path="nowhere", task_states=states, is_run=True, **own)
+    return tiny().changed(
+        path="nowhere", task_states=states, is_run=True, hparams=dataclasses.asdict(config), weights=weights
+    )
 
 
 def write_crc_directory(

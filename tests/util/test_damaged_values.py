@@ -9,8 +9,8 @@ import pytest
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import check_states
 from electra_tf2.formats.huggingface_config import labels_of
-from electra_tf2.formats.original_config import WORDS, hparams_of
-from electra_tf2.formats.readers import best_or_newest
+from electra_tf2.formats.original import WORDS, hparams_of
+from electra_tf2.formats.own import best_or_newest
 from electra_tf2.inference.predictor import named_rows, open_rows
 from electra_tf2.programs.run_analysis import Request, curves
 from electra_tf2.util.errors import UserError

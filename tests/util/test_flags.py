@@ -16,6 +16,7 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config import recipes
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.errors import UserError
 from tests.support.programs import PROGRAMS, flags_of_its_own
@@ -117,6 +118,35 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_written(
     assert config.pretrain_tfrecords == f"{tmp_path}/train*" and config.eval_tfrecords == f"{tmp_path}/dev*"
     assert config.data_dir == f"{tmp_path}/data ~"
     assert PretrainingConfig.from_dict({"data_dir": "~/d", "model_name": "~"}).data_dir == f"{tmp_path}/d"
+
+
+_WHERE_RUNS_WRITE = ["data_dir", "model_dir", "results_dir", "results_txt", "results_json"]
+
+
+@pytest.mark.parametrize("names", [[name] for name in _WHERE_RUNS_WRITE] + [_WHERE_RUNS_WRITE], ids=" ".join)
+@pytest.mark.parametrize("config_class", [PretrainingConfig, FinetuningConfig])
+def test_what_follows_from_the_home_folder_is_in_it_and_is_read_again_as_it_was_written(
+    config_class: Any, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else results lay in a folder called ~, and a run that goes on looked for them elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rest = {"model_name": "m"} if config_class is PretrainingConfig else {"model": "electra_mini"}
+    config = config_class.from_dict(rest | dict.fromkeys(names, "~"))
+    written = json.loads(json.dumps(dataclasses.asdict(config)))
+    for name in names:
+        assert written[name] == str(tmp_path)
+    if "results_dir" in names and "results_txt" not in names:
+        assert written["results_txt"].startswith(f"{tmp_path}/")
+    assert not [value for value in written.values() if isinstance(value, str) and value.startswith("~")]
+    assert config_class.from_dict(written) == config
+
+
+@pytest.mark.parametrize("given", ["~", "~/data"])
+def test_a_home_folder_that_nobody_knows_is_no_folder_called_so(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers that run as a user without a name (docker --user)."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(UserError, match=f"{given}: there is no home folder for ~"):
+        PretrainingConfig.from_dict({"data_dir": given, "model_name": "m"})
 
 
 @pytest.mark.parametrize(

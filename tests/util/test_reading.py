@@ -1,5 +1,6 @@
 """Files in and out, and columns of tables: whatever is wrong with one is a UserError that names it."""
 
+import csv
 import json
 import os
 import socket
@@ -166,3 +167,39 @@ def test_lines_with_one_tab_are_text_and_with_more_a_table(tmp_path: Path, tabs:
     else:
         with pytest.raises(UserError, match="is a table by its tabs"):
             tables.open_table(path, of_line=lambda line: {"text": line})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "sep=;\ntext;label\na, b;x\nc;y\n"),  # tells Excel the delimiter
+        ("a.csv", 'text, label\n"a, b", "x"\nc, y\n'),  # typed, with blanks
+        ("a.csv", 'text,label\n"a, b", "x"\nc, y\n'),
+        ("a.csv", 'text,label\r"a, b",x\rc,y\r'),  # Excel's "CSV (Macintosh)"
+        ("a.tsv", "text\tlabel\ra, b\tx\rc\ty\r"),
+        ("a.jsonl", '{"text": "a, b", "label": "x"}\r{"text": "c", "label": "y"}\r'),
+        ("a.csv", 'text,label\n"a, b",x\n   \nc,y\n \n'),  # lines of blanks
+        ("a.tsv", "\n\ntext\tlabel\na, b\tx\n\nc\ty\n  \n"),
+        ("a.csv", 'text,label\r\n"a, b",x\r\nc,y\r\n'),
+    ],
+    ids=["sep", "blanks", "blanks before quotes", "Mac", "Mac tsv", "Mac JSON", "lines of blanks", "tsv", "Windows"],
+)
+def test_tables_as_spreadsheets_and_people_write_them(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    table = tables.open_table(path)
+    assert [row for _, row in table.readable()] == [{"text": "a, b", "label": "x"}, {"text": "c", "label": "y"}]
+
+
+def test_blanks_and_quotes_within_cells_are_text(tmp_path: Path) -> None:
+    rows = [["text", "label"], [' a "b"', "x"], ["c , d", " y "], ['he said, "no", and', "x"], [' "q"', "y"]]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert [[*row.values.values()] for row in tables.open_table(tmp_path / "a.csv").rows] == rows[1:]
+
+
+def test_cells_that_mean_missing_elsewhere_are_texts(tmp_path: Path) -> None:
+    """pandas takes them for missing values."""
+    rows = [["NA", "None"], ["null", "nan"], ["N/A", "NULL"]]
+    path = write_lines(tmp_path / "a.csv", "text,label", *(",".join(row) for row in rows))
+    assert [[*row.values.values()] for row in tables.open_table(path).rows] == rows

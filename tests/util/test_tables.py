@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.files import tables
+from electra_tf2.files.columnar import read_columnar
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -49,16 +49,16 @@ def save_folder(folder, rows=ROWS):
 @pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
 def test_rows_of_all_kinds(tmp_path, kind):
     path = save(tmp_path / ("a.parquet" if kind == "parquet" else "a.arrow"), kind=kind)
-    rows = list(tables.read_columnar(path))
+    rows = list(read_columnar(path))
     assert rows == [row | {"label": ["bad", "good"][n % 2]} for n, row in enumerate(ROWS)]
-    assert list(tables.read_columnar(path, ["id", "none"])) == [{"id": n} for n in range(2500)]
+    assert list(read_columnar(path, ["id", "none"])) == [{"id": n} for n in range(2500)]
     hidden = save(tmp_path / "b" / path.name, [{"text": "a", "label": -1}], kind)
-    assert list(tables.read_columnar(hidden)) == [{"text": "a", "label": None}]
+    assert list(read_columnar(hidden)) == [{"text": "a", "label": None}]
     plain = save(tmp_path / "c" / path.name, ROWS[:2], kind, named=False)
-    assert [row["label"] for row in tables.read_columnar(plain)] == [0, 1]
+    assert [row["label"] for row in read_columnar(plain)] == [0, 1]
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"a\.(parquet|arrow) cannot be read"):
-        list(tables.read_columnar(path))
+        list(read_columnar(path))
 
 
 def test_a_folder_of_datasets_is_a_task(tmp_path):

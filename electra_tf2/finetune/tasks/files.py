@@ -8,6 +8,7 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files import tables
+from electra_tf2.files.content import is_no_data
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.util.errors import UserError
 
@@ -91,7 +92,8 @@ class TaskFiles:
         for folder in self.folders:
             paths: list[Path] = []
             for pattern in self._patterns:
-                paths += sorted(folder.glob(pattern.format(split=split)))
+                matches = sorted(folder.glob(pattern.format(split=split)))
+                paths += [path for path in matches if not is_no_data(path.name)]
             if paths:
                 return paths
         return []
@@ -133,7 +135,7 @@ class TaskFiles:
         file = self.file_of(split)
         if self.exists(file):
             return self.paths(file)
-        return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
+        return sorted(path for path in self.data_dir.rglob("*") if path.is_file() and not is_no_data(path.name))
 
 
 def predictions_file(folder: str | os.PathLike[str], task: str, split: str) -> Path:

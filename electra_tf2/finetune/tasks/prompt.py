@@ -26,6 +26,7 @@ from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, 
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_model import has_transform
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.other_heads import vocabulary_head
@@ -43,7 +44,7 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
     model = open_model(checkpoint)
     scope = model.language_model
     if scope is not None:
-        return scope, f"{scope}/dense/kernel" in model.weights
+        return scope, has_transform(model.weights, scope)
     raise UserError(
         f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
         "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "

@@ -12,7 +12,7 @@ import numpy as np
 
 from electra_tf2.corpus.tokenization import Located, Words, divided
 from electra_tf2.files import tables
-from electra_tf2.files.content import is_object, says_lines
+from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.util.errors import UserError, shown
@@ -143,7 +143,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
         return
     lines = tables.lines_of(path)
     first, second = next(lines, ""), next(lines, "")
-    if not says_lines(path) and not (second.strip() and is_object(first)):
+    if not is_named_lines(path) and not (second.strip() and is_object(first)):
         content = parse_json("".join([first, second, *lines]), f"task {path}", object)
         data = field(content, "data", list, str(path)) if isinstance(content, dict) else content
         if not isinstance(data, list) or (data is content and not all(isinstance(one, dict) for one in data)):

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.stored_model import MASKED_LM, check_shared_vocabulary
+from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, check_shared_vocabulary
 from electra_tf2.formats.weights import LoadReport, warm_start
-from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
+from electra_tf2.inference.network import main_network
 from electra_tf2.model.layers import Layer
 from electra_tf2.model.softmax import soft_losses
 from electra_tf2.papers.distilbert.config import Config
@@ -98,7 +97,7 @@ class Teacher(Layer):
 
     def __init__(self, config: Config) -> None:
         super().__init__("")
-        name, sizes = config.teacher, config.teacher_architecture
+        name = config.teacher
         assert name is not None
         ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
         check_shared_vocabulary(f"the teacher {name}", config.teacher_hparams, ours)
@@ -108,24 +107,26 @@ class Teacher(Layer):
                 f"the teacher {name} has no masked language model but in a generator: a masked language "
                 "model learns from another one, such as bert_base"
             )
-        self.encoder = Encoder("electra", sizes, compute_dtype=config.precision)
-        self.head: Layer | None = None
+        heads = []
         if config.compares_detection:
-            self.head = ReplacedTokenHead("discriminator_predictions", sizes)
+            heads = [DETECTOR]
         elif config.compares_tokens:
-            self.head = LanguageModelHead(MASKED_LM, self.encoder)
-        missing = warm_start(self, model).missing
-        if missing:
-            raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
+            heads = [MASKED_LM]
+        try:
+            self.network = main_network(model, heads, config.precision)
+        except UserError as error:
+            raise UserError(f"the teacher {name}: {error}") from None
 
     def call(self, input_ids: tf.Tensor, masked: MaskedBatch) -> TeacherOutput:
         """Reads int32 [B, L] ids."""
-        states = tf.stop_gradient(self.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence)
-        if self.head is None:
-            return TeacherOutput(states, None)
-        at_masked = isinstance(self.head, LanguageModelHead)
-        read = tf.gather(states, masked.positions, batch_dims=1) if at_masked else states
-        return TeacherOutput(states, tf.stop_gradient(self.head(read)))
+        network = self.network
+        states = tf.stop_gradient(network.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence)
+        if network.detector is not None:
+            return TeacherOutput(states, tf.stop_gradient(network.detector(states)))
+        if network.language_model is not None:
+            at_masked = tf.gather(states, masked.positions, batch_dims=1)
+            return TeacherOutput(states, tf.stop_gradient(network.language_model(at_masked)))
+        return TeacherOutput(states, None)
 
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:

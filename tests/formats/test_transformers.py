@@ -1,7 +1,7 @@
 """Models of ours that go out as ELECTRA, BERT and ModernBERT: transformers loads them and computes the same.
 
 transformers runs in a process of its own, where it is installed (the extra `oracle`, or ORACLE_PYTHON: the interpreter
-of an environment that has it). tests/convert/test_huggingface.py holds numbers of theirs that need it not.
+of an environment that has it). tests/formats/test_huggingface.py holds numbers of theirs that need it not.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ import pytest
 
 import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.convert.huggingface import convert, to_huggingface
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exports import self_check as check
+from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import adopt_states
@@ -33,6 +33,7 @@ from electra_tf2.model import kernels
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
+from tests.support.stored_models import to_huggingface
 
 PYTHON = os.environ.get("ORACLE_PYTHON", sys.executable)
 ORACLE = Path(__file__).with_name("transformers_oracle.py")
@@ -113,7 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("transformers")
     for name in WRITTEN:
         model, part = written(name)
-        convert(path / name, model, check.Options(part))
+        convert(path / name, model, exportable.Options(part))
     np.savez(path / "inputs.npz", allow_pickle=False, **oracle.inputs()._asdict())
     asked = {"loaded": [str(path / name) for name in WRITTEN], "texts": TEXTS}
     (path / "asked.json").write_text(json.dumps(asked))
@@ -139,7 +140,7 @@ def assert_same(found: dict[str, np.ndarray], theirs: Mapping[str, np.ndarray]) 
 def test_what_goes_out_computes_the_same_in_transformers(name: str, folder: Path) -> None:
     model, part = written(name)
     theirs = np.load(folder / f"{name}.npz")
-    assert_same(check.outputs(model, part, ROWS), theirs)
+    assert_same(conversions.outputs(model, part, ROWS), theirs)
     [*rows, pair] = electra.Model(model).states([*TEXTS, ("one", "two [MASK]")])
     for number, row in enumerate(rows):
         assert [model.tokens[token] for token in theirs[f"{number}/ids"]] == row.tokens
@@ -150,7 +151,7 @@ def test_what_goes_out_computes_the_same_in_transformers(name: str, folder: Path
 @pytest.mark.parametrize("name", MODERNS)
 def test_what_goes_out_comes_back(name: str, tmp_path: Path) -> None:
     model, part = written(name)
-    assert convert(tmp_path, model, check.Options(part)).difference < 1e-5
+    assert convert(tmp_path, model, exportable.Options(part)).difference < 1e-5
     again, exported = read_model(str(tmp_path)), to_huggingface(model, part)
     assert not again.left_out and again.is_fine_tuned == model.is_fine_tuned
     if not model.is_fine_tuned:

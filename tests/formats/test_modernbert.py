@@ -5,15 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf2.convert.huggingface import convert, to_huggingface
-from electra_tf2.exports.self_check import Options
+from electra_tf2.exports.conversions import to_huggingface as convert
+from electra_tf2.exports.exportable import Options
 from electra_tf2.formats.huggingface_config import network_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
-from tests.convert.test_transformers import modern
+from tests.formats.test_transformers import modern
 from tests.support import golden
 from tests.support.huggingface_oracle import CLASSES
+from tests.support.stored_models import to_huggingface
 
 MODERN = CLASSES["ModernBertModel"]
 

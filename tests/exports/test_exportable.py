@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.exports import cards, litert, network_file, onnx, saved_model
-from electra_tf2.exports import self_check as check
+from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports import cards, exportable, litert, onnx, saved_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
@@ -26,12 +26,12 @@ TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "we
 RUNTIMES = {"onnx": onnx.RUNTIME, "tflite": litert.RUNTIME, "saved_model": saved_model.RUNTIME}
 
 
-def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
+def _check(kind: str, model: StoredModel, made: exportable.Exportable, folder: Path) -> dict[str, np.ndarray]:
     """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
-    written = network_file.write_network(folder, model, made, RUNTIMES[kind])
+    written = exportable.write_network(folder, model, made, RUNTIMES[kind])
     assert written.difference < 1e-5, written
     run, _ = RUNTIMES[kind].load(folder / RUNTIMES[kind].file)
-    rows = dict(zip(network_file.INPUTS, check.check_inputs(model, TEXTS), strict=True))
+    rows = dict(zip(exportable.INPUTS, exportable.check_inputs(model, TEXTS), strict=True))
     assert max(made._replace(rows=rows).differences(run).values()) < 1e-5
     return dict(run(rows))
 
@@ -58,7 +58,7 @@ _ALL = [
 @pytest.mark.parametrize(("kind", "sizes", "part"), _ALL)
 def test_every_network_computes_the_same(kind: str, sizes: dict[str, Any], part: str, tmp_path: Path) -> None:
     model = support.with_crc_weights(sizes)
-    found = _check(kind, model, network_file.pretrained(model, part), tmp_path)
+    found = _check(kind, model, exportable.pretrained(model, part), tmp_path)
     assert found.keys() == set(json.loads((tmp_path / "model.json").read_text())["outputs"])
 
 
@@ -78,8 +78,8 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 @pytest.mark.parametrize(("part", "hparams", "outputs"), PARTS)
 def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], kinds, tmp_path: Path) -> None:
     model = support.with_crc_weights(**hparams)
-    made = network_file.pretrained(model, part)
-    assert made.run(dict(zip(network_file.INPUTS, check.check_inputs(model), strict=True))).keys() == outputs
+    made = exportable.pretrained(model, part)
+    assert made.run(dict(zip(exportable.INPUTS, exportable.check_inputs(model), strict=True))).keys() == outputs
     for kind in kinds:
         assert _check(kind, model, made, tmp_path).keys() == outputs
 
@@ -90,7 +90,7 @@ def test_a_part_that_is_not_there_is_refused() -> None:
         ({"electra_objective": False, "electric_objective": True}, "two towers"),
     ):
         with pytest.raises(UserError, match=reason):
-            network_file.pretrained(support.with_crc_weights(**hparams), "generator")
+            exportable.pretrained(support.with_crc_weights(**hparams), "generator")
 
 
 _INNER = dense(128, "inner") | dense(3)
@@ -171,12 +171,12 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(hparams, tasks, tmp_p
     model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
     predictor = Predictor(model, model.tokenizer())
     if "sentence_embedding" in tasks:
-        made = network_file.exportable(model, "main")
+        made = exportable.exportable(model, "main")
     else:
-        made = network_file.fine_tuned(predictor, check.check_inputs(model))
+        made = exportable.fine_tuned(predictor, exportable.check_inputs(model))
     runs = {}
     for kind, runtime in RUNTIMES.items():
-        written = network_file.write_network(tmp_path, model, made, runtime)
+        written = exportable.write_network(tmp_path, model, made, runtime)
         assert written.difference < 1e-5, (kind, written)
         runs[kind] = runtime.load(tmp_path / runtime.file)[0]
     for number, task in enumerate(tasks):
@@ -236,7 +236,7 @@ def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(
         numbers = tf.cast(inputs["input_ids"], tf.float32)
         return {"logits": tf.linalg.cholesky(tf.matmul(numbers, numbers, transpose_b=True))}
 
-    made = network_file.pretrained(support.tiny(), "body")._replace(function=factor, variables=[])
+    made = exportable.pretrained(support.tiny(), "body")._replace(function=factor, variables=[])
     for kind, message in (
         ("tflite", r"LiteRT cannot hold this network \(.*\): --format onnx can"),
         ("onnx", r"ONNX cannot hold this network \(.*\): --format saved_model can"),
@@ -255,3 +255,22 @@ def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(
 def test_words_that_do_not_go_together_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
     done = run_program("convert_model.py", "--from", str(golden.CHECKPOINT), "--to", f"{tmp_path}/x", *words)
     assert done.returncode and message in done.stderr
+
+
+# The measure of self-checks.
+
+
+@pytest.mark.parametrize(("size", "expected"), [(20.0, 1e-6), (1.0, 2e-5), (0.1, 2e-5)])
+def test_differences_are_shares_of_the_largest_value_where_that_is_above_1(size: float, expected: float) -> None:
+    """Float32 rounds in proportion: 2e-5 is nothing beside logits of 20, and a fault beside states of 1."""
+    rows = Encoded(*(np.ones([1, 2], np.int32) for _ in range(3)))
+    ours = {"logits": np.array([[[size, 0.0], [0.0, -size]]])}
+    theirs = {"logits": ours["logits"] + [[[0.0, 2e-5], [0.0, 0.0]]]}
+    assert exportable.largest_at_tokens(ours, theirs, rows) == pytest.approx(expected)
+
+
+def test_what_is_beyond_a_rows_end_does_not_count() -> None:
+    rows = Encoded(np.ones([1, 2], np.int32), np.array([[1, 0]], np.int32), np.zeros([1, 2], np.int32))
+    ours = {"states": np.zeros([1, 2, 3])}
+    assert exportable.largest_at_tokens(ours, {"states": np.array([[[0.0] * 3, [9.0] * 3]])}, rows) == 0.0
+    assert exportable.largest_at_tokens(ours, {"states": np.array([[[0.5] * 3, [9.0] * 3]])}, rows) == 0.5

@@ -16,15 +16,14 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 import electra_tf2 as electra
-from electra_tf2.convert.huggingface import convert, to_huggingface, write_huggingface, write_tokenizer
-from electra_tf2.convert.original import write_checkpoint
-from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exports import self_check as check
-from electra_tf2.formats.huggingface_config import Casing, casing_of
+from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports.conversions import to_huggingface as convert
+from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
+from electra_tf2.formats.original import write_checkpoint
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.stored_model import Given
+from electra_tf2.formats.stored_model import Casing, Given
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import LOGITS, STATES
@@ -33,6 +32,7 @@ from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
 from tests.support.programs import run_program
+from tests.support.stored_models import to_huggingface, write_folder, write_huggingface
 
 ARRAYS = support.GOLDEN()
 
@@ -42,7 +42,7 @@ def test_our_network_with_their_weights_computes_what_transformers_does(name: st
     support.write_crc_directory(tmp_path, name)
     model, rows = read_model(str(tmp_path)), Encoded(*oracle.inputs())
     assert not model.left_out
-    found, real = check.outputs(model, "main", rows), rows.input_mask.astype(bool)
+    found, real = conversions.outputs(model, "main", rows), rows.input_mask.astype(bool)
     assert np.abs(found[STATES] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
     assert (LOGITS in found) == (f"{name}/logits" in ARRAYS)
     if LOGITS in found:
@@ -101,7 +101,7 @@ def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -
     first = support.write_crc_directory(tmp_path, name)[table][:1]
     support.write_crc_directory(tmp_path, name, {table: first}, type_vocab_size=1)
     one = electra.load(tmp_path).states([("the man", "went")])[0].vectors
-    assert convert(tmp_path / "out", read_model(str(tmp_path)), check.Options()).difference < 1e-5
+    assert convert(tmp_path / "out", read_model(str(tmp_path)), exportable.Options()).difference < 1e-5
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("a", "b").type_ids == [0] * 5
     support.write_crc_directory(tmp_path, name, {table: np.repeat(first, 2, 0)})
     np.testing.assert_array_equal(electra.load(tmp_path).states([("the man", "went")])[0].vectors, one)
@@ -111,7 +111,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path / "theirs", "BertForMaskedLM", layer_norm_eps=0.01)
     model = read_model(str(tmp_path / "theirs"))
     assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
-    assert convert(tmp_path / "ours", model, check.Options()).difference < 1e-5
+    assert convert(tmp_path / "ours", model, exportable.Options()).difference < 1e-5
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["layer_norm_eps"] == 0.01
     with pytest.raises(UserError, match=r"the original program has no norm_eps 0.01"):
         write_checkpoint(tmp_path / "tf1", model.weights, model.architecture, 0, False)
@@ -120,7 +120,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["main", "generator", "body"])
 def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
     model = support.tiny()
-    assert convert(tmp_path, model, check.Options(part)).difference < 1e-5
+    assert convert(tmp_path, model, exportable.Options(part)).difference < 1e-5
     again = read_model(str(tmp_path))
     for name, value in again.weights.items():
         there = name
@@ -151,7 +151,7 @@ HEADS = [
 @pytest.mark.parametrize(("task", "heads", "state", "hparams", "class_name"), HEADS, ids=[row[0] for row in HEADS])
 def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, class_name, tmp_path: Path) -> None:
     model = support.fine_tuned(task, heads, state, **hparams)
-    exported, written = to_huggingface(model), convert(tmp_path, model, check.Options())
+    exported, written = to_huggingface(model), convert(tmp_path, model, exportable.Options())
     assert exported.class_name == class_name and not exported.left_out and written.difference < 1e-5
     config = json.loads((tmp_path / "config.json").read_text())
     if "labels" in state:
@@ -286,7 +286,7 @@ def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: s
 def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
     model = support.tiny()
     model = model.changed(tokens=model.tokens[::-1])
-    write_huggingface(tmp_path, model, to_huggingface(model, "body"))
+    write_huggingface(tmp_path, model, "body")
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == model.tokens.index("[PAD]") > 0
 
 
@@ -394,7 +394,7 @@ def test_stored_numbers_of_positions_and_segments_are_passed_over(tmp_path: Path
 
 def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
     model = support.with_crc_weights(num_train_steps=3000, data_dir="elsewhere")
-    write_huggingface(tmp_path, model, to_huggingface(model))
+    write_huggingface(tmp_path, model)
     card = (tmp_path / "README.md").read_text()
     assert '"num_train_steps": 3000' in card and "elsewhere" not in card and "vocab.txt" not in card
     assert "from transformers import AutoTokenizer, ElectraForPreTraining" in card
@@ -404,7 +404,7 @@ def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_h
     model = support.fine_tuned("cola", support.dense(3), {"labels": ["neg", "neu", "pos"]}, model_name="small_base")
     scores = {"cola": {"dev": {"mcc": 93.33333333333333}}}
     model = model.changed(scores={"scores": scores, "evaluation": {"features": 30}})
-    write_huggingface(tmp_path, model, to_huggingface(model))
+    write_huggingface(tmp_path, model)
     card = (tmp_path / "README.md").read_text()
     for words in (
         "pipeline_tag: text-classification",
@@ -424,7 +424,7 @@ def test_files_of_tasks_stay_where_they_are_and_are_not_told(tmp_path: Path) -> 
     described = own | {"files": {"train": "/home/somebody/train.csv"}}
     heads, state = support.dense(2, "dense"), {"labels": ["a", "b"]}
     model = support.fine_tuned("mine", heads, state, tasks={"mine": described})
-    write_huggingface(tmp_path / "theirs", model, to_huggingface(model))
+    write_huggingface(tmp_path / "theirs", model)
     write_folder(tmp_path / "ours", model)
     texts = [path.read_text() for path in tmp_path.glob("*/*") if path.suffix in (".md", ".json")]
     assert len(texts) > 4 and not any("somebody" in text for text in texts)

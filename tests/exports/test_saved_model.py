@@ -15,9 +15,9 @@ from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import saved_model
+from electra_tf2.exports.exportable import Options
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
-from electra_tf2.exports.self_check import Options
-from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.stored_model import Casing
 from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden

@@ -1,6 +1,6 @@
 """What transformers computes with directories of ours.
 
-  python tests/convert/transformers_oracle.py FOLDER
+  python tests/formats/transformers_oracle.py FOLDER
 
 reads FOLDER/asked.json, `loaded`, directories, and `texts`, and writes beside every directory an .npz: states and
 logits on the arrays of FOLDER/inputs.npz, and the ids that its tokenizer makes of each text. The same of a released

@@ -11,14 +11,13 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.convert import original, tf_models
-from electra_tf2.exports import self_check as check
-from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.formats.original_config import hparams_of
+from electra_tf2.exports import conversions, exportable
+from electra_tf2.formats import original, tf_models
+from electra_tf2.formats.original import hparams_of
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.stored_model import Given
+from electra_tf2.formats.stored_model import Casing, Given
 from electra_tf2.formats.weights import warm_start
-from electra_tf2.inference.configured import config_of, generator_architecture
+from electra_tf2.inference.configured import described, generator_architecture
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -52,7 +51,7 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
         names = ("hidden_size", "num_hidden_layers", "num_attention_heads")
         assert [getattr(one, name) for name in names] == [getattr(wanted, name) for name in names]
     assert model.tokens == support.tiny().tokens and model.casing.do_lower_case
-    assert check.read_back_difference(support.tiny(), model) == 0
+    assert conversions.read_back_difference(support.tiny(), model) == 0
 
 
 def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_beside_them(tmp_path: Path) -> None:
@@ -60,10 +59,10 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
     model = support.tiny().changed(hparams=dataclasses.asdict(config), casing=Casing(False))
     _write_tf1(tmp_path, adam_slots=False)
-    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(config_of(model))))
+    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(described(model))))
     again = read_model(str(tmp_path))
     assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
-    assert check.read_back_difference(model, again) == 0
+    assert conversions.read_back_difference(model, again) == 0
     start = find_model(str(tmp_path)).network
     assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
     assert read_model(str(tmp_path), Given(num_attention_heads=2)).architecture.num_attention_heads == 2
@@ -108,7 +107,7 @@ def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path
     model = support.tiny()
     prefix = tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
     (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
-    assert tf_models.difference(model, prefix) < 1e-5
+    assert conversions.tf_models_difference(model, prefix) < 1e-5
     again = read_model(str(tmp_path))
     assert set(again.weights) == {name for name in model.weights if name.startswith("electra/")}
     for name, value in again.weights.items():
@@ -143,7 +142,7 @@ def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
     weights = support.tiny().weights
     broken = support.tiny().changed(weights={**weights, name: np.full_like(weights[name], np.nan)})
     with pytest.raises(UserError, match="the conversion is wrong"):
-        check.report(check.read_back_difference(support.tiny(), broken), "float32", "a copy")
+        exportable.report(conversions.read_back_difference(support.tiny(), broken), "float32", "a copy")
     with pytest.raises(UserError, match="float16 cannot hold these weights"):
-        check.report(np.inf, "float16", "a copy")
-    assert "float16 weights" in check.report(1e-3, "float16", "a copy")
+        exportable.report(np.inf, "float16", "a copy")
+    assert "float16 weights" in exportable.report(1e-3, "float16", "a copy")

@@ -1,0 +1,117 @@
+"""Conversions to the formats that are read, too (formats/): writing, and the one self-check of them all.
+
+What was written is read back from the disk, Hugging Face's and the original's files by our own reader, tf-models' by
+tf-models. The fixed sentences go through our network and through that. Formats for other runtimes check themselves
+(exports.exportable). Tests hold what is written against transformers.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.exports.cards import huggingface_card
+from electra_tf2.exports.exportable import Options, Written, check_inputs, distance, largest, largest_at_tokens
+from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.formats import huggingface, original, own, tf_models
+from electra_tf2.formats.joining import with_own_layers, without_generator
+from electra_tf2.formats.readers import read_model
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.tensor_file import FILE_NAME
+from electra_tf2.inference.configured import described, make_network
+from electra_tf2.inference.network import LOGITS, STATES
+from electra_tf2.inference.predictor import Predictor
+from electra_tf2.model import kernels
+
+# The formats.
+
+
+def to_electra(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a self-contained folder of ours; without its generator where the main network is asked for."""
+    if options.part == "main":
+        model = without_generator(model)
+    vocabulary = own.write_folder(folder, described(model), options.dtype)
+    what = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
+    return Written(what, read_back_difference(model, read_model(folder)), "that of the folder")
+
+
+def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a Hugging Face directory of a part of a model, with its card."""
+    model = with_own_layers(described(model))
+    exported = huggingface.to_huggingface(model, options.part)
+    huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
+    left_out = [f"\n  left out, as {exported.class_name} has no such part: {what}" for what in exported.left_out]
+    what = f"{folder}: {exported.class_name} with tokenizer and model card{''.join(left_out)}"
+    theirs = outputs(read_model(folder))
+    has_head = theirs.keys() != {STATES}
+    if has_head == exported.is_encoder_alone:  # the head was lost on the way
+        return Written(what, float("inf"), exported.class_name)
+    part = options.part
+    if part == "main" and not has_head:
+        part = "body"
+    ours = outputs(model, part)
+    ours = {output: ours[output] for output in theirs}
+    return Written(what, largest_at_tokens(ours, theirs, check_inputs(model)), exported.class_name)
+
+
+def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a TF1 checkpoint, and beside it vocabulary and hparams."""
+    model = with_own_layers(described(model))
+    prefix = original.write(folder, model, options.step, options.adam_slots)
+    what = f"{prefix}; {original.HPARAMS} holds the --hparams that the original needs with it"
+    return Written(what, read_back_difference(model, read_model(folder)), "the checkpoint's")
+
+
+def to_tf_models(folder: Path, model: StoredModel, options: Options) -> Written:
+    """Writes a checkpoint of tf-models' encoder, and beside it the vocabulary."""
+    del options
+    model = with_own_layers(described(model))
+    prefix = tf_models.write_checkpoint(folder, model.weights, model.architecture)
+    own.write_vocabulary(folder, model)
+    what = f"{prefix}: the encoder, without heads; its pooler has random weights"
+    return Written(what, tf_models_difference(model, prefix), "tf-models'")
+
+
+# The check.
+
+
+def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None) -> dict[str, np.ndarray]:
+    """Outputs of a part of our network (`Network.outputs`); LOGITS of a fine-tuned one are its first task's.
+
+    Args:
+      part: "main", "generator" or "body".
+      rows: None: the fixed sentences.
+    """
+    rows = check_inputs(model) if rows is None else rows
+    with kernels.off():
+        ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
+        computed = make_network(model).outputs(part, ids, mask, segments)
+        if part == "main" and model.is_fine_tuned:
+            predictor = Predictor(model, model.tokenizer())
+            inputs = HeadInput(computed[STATES], mask, segments, {})
+            computed[LOGITS] = predictor.model.heads[0].logits(inputs, None)
+        return {name: value.numpy() for name, value in computed.items()}
+
+
+def read_back_difference(model: StoredModel, again: StoredModel) -> float:
+    """The largest difference between the outputs and weights of a model and of what was read back.
+
+    Infinite if one has a variable that the other lacks.
+    """
+    if model.weights.keys() != again.weights.keys():
+        return float("inf")
+    parts = ["body"] if model.is_fine_tuned else ["main"]
+    if any(name.startswith("generator/encoder/") for name in model.weights):
+        parts.append("generator")
+    rows = check_inputs(model)
+    differences = [largest_at_tokens(outputs(model, part), outputs(again, part), rows) for part in parts]
+    differences += [distance(value, again.weights[name]) for name, value in model.weights.items()]
+    return largest(differences)
+
+
+def tf_models_difference(model: StoredModel, prefix: str) -> float:
+    """The largest difference between our states and those of tf-models' encoder with a checkpoint's weights."""
+    rows = check_inputs(model)
+    theirs = tf_models.states_of(prefix, model.architecture, rows)
+    return largest_at_tokens(outputs(model, "body"), {STATES: theirs}, rows)
