@@ -13,12 +13,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.config.hparams import checked, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.config.hparams import checked as check_values
+from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam, layered
 from electra_tf2.config.papers import check_owners, load_paper
-from electra_tf2.formats.folders import vocabulary_hparams
-from electra_tf2.formats.readers import find_model
-from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
-from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
+from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError, closest, shown
@@ -26,7 +24,7 @@ from electra_tf2.util.errors import UserError, closest, shown
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 # Objectives that train the main network, of which a run has one at most.
-_MAIN_OBJECTIVES = (
+MAIN_OBJECTIVES = (
     "electra_objective",
     "electric_objective",
     "replace_mlm_objective",
@@ -51,7 +49,8 @@ class GeneratorKind(enum.Enum):
         return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
 
 
-_DEBUG: dict[str, Any] = {
+# Hparams of `debug`, which win over a recipe's.
+DEBUG: dict[str, Any] = {
     "num_train_steps": 20,
     "num_warmup_steps": 2,
     "save_checkpoints_steps": 5,
@@ -249,9 +248,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         cls = cls.extended(hparams)
-        values = cls._checked(hparams)
+        values = cls.checked(hparams)
         if values.get("debug"):
-            values = _DEBUG | values
+            values = DEBUG | values
         if values.get("electric_objective"):
             values["two_tower_generator"] = True
         config = cls(**values)
@@ -282,82 +281,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return config_class
 
     @classmethod
-    def _checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """`checked`, which first names the paper of hparams that need a --paper. Raises UserError."""
         check_owners(hparams, {field.name for field in dataclasses.fields(cls)})
-        return checked(cls, hparams)
-
-    @classmethod
-    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Hparams that files imply: vocab_size, of vocab_file; sizes, vocabulary and casing, of init_checkpoint and
-        init_generator_checkpoint (formats.readers). With `debug`, also those of its small model.
-
-        They win over a recipe and yield to what the user gives. One exception: with stack_layers the number of layers
-        is the recipe's.
-
-        Raises:
-          UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
-            fit the other.
-        """
-        cls = cls.extended(hparams)
-        hparams = cls._checked(hparams)
-        main = _DEBUG if hparams.get("debug") else {}
-        whole = hparams.get("init_checkpoint") or ""
-        beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
-        main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
-        model = find_model(whole)
-        main = main | model.network | model.generator_hparams
-        asked = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
-        if hparams.get("stack_layers") and asked and "model_hparam_overrides" in main:
-            main = layered(cls, main, {"num_hidden_layers": asked}, by_entry=True)
-        start = hparams.get("init_generator_checkpoint") or ""
-        generator = find_model(start)
-        return main | (cls._implied_by_generator(hparams, main, start, generator) if generator.network else {})
-
-    @classmethod
-    def _implied_by_generator(
-        cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, model: StoredModel
-    ) -> dict[str, Any]:
-        """Hparams of the generator's sizes, from the model at the path `start`."""
-        generator, saved = model.network, model.hparams if model.is_run else {}
-        of_a_pair = any(saved.get(flag) for flag in _MAIN_OBJECTIVES)
-        together = layered(cls, hparams, main)
-        own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
-        check_shared_vocabulary(
-            f"init_generator_checkpoint {start}",
-            generator,
-            {
-                "vocab_size": together.get("vocab_size", cls.vocab_size),
-                "vocab_file": together.get("vocab_file") or own_vocabulary,
-                "do_lower_case": together.get("do_lower_case", cls.do_lower_case),
-            },
-        )
-        if hparams.get("init_encoder_from_generator"):
-            return {}
-        found: dict[str, Any] = {}
-        if together.get("untied_generator_embeddings"):
-            if of_a_pair and saved.get("untied_generator_embeddings"):
-                found["generator_embedding_size"] = saved.get("generator_embedding_size")
-            else:
-                found["generator_embedding_size"] = generator["embedding_size"]
-        if of_a_pair:  # whose generator is smaller than what its folder says
-            return found
-        vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
-        sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
-        own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
-        width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
-        given = together.get("generator_hparam_overrides", {})
-        inner = inner_width(width, given.get("gated_mlp", sizes.gated_mlp))
-        rule = (given.get("num_attention_heads", max(1, width // HEAD_SIZE)), given.get("intermediate_size", inner))
-        if width != sizes.hidden_size and shape != rule:
-            raise UserError(
-                f"init_generator_checkpoint: {start} has {shape[0]} heads and intermediate_size {shape[1]}, but here a "
-                f"generator of width {width} has {rule[0]} and {rule[1]}: set both in generator_hparam_overrides"
-            )
-        return found | {
-            "generator_hidden_size": width / sizes.hidden_size,
-            "generator_layers": own.num_hidden_layers / sizes.num_hidden_layers,
-        }
+        return check_values(cls, hparams)
 
     # What follows from the hparams.
 
@@ -381,7 +308,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def main_objectives(self) -> list[str]:
         """Names of the hparams that ask for an objective of the main network."""
-        return [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
+        return [name for name in MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
     def generator_kind(self) -> GeneratorKind:
