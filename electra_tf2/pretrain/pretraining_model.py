@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.config.papers import class_of_run
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
@@ -63,11 +63,8 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
-        self.has_main_network = config.trains_main_network
         self.final_values = StepValues()  # of evaluation
-        self.encoder = None
-        if self.has_main_network or not config.uniform_generator:
-            self.encoder = self.make_encoder()
+        self.encoder = self.make_encoder()
         self.generator = self.make_generator()
         self.unit = self.make_unit()
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
@@ -170,13 +167,12 @@ class PretrainingModel(Layer):
         """
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
-        if not self.has_main_network:  # BERT
+        if self.config.generator_kind is GeneratorKind.NONE:  # BERT
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
             softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
             sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
-        assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
 
@@ -190,7 +186,6 @@ class PretrainingModel(Layer):
         """Loss name -> the main network's outputs on further sequences that the loss reads: COCO-LM's crops."""
         if not self.config.sequence_contrast_objective:
             return {}
-        assert self.encoder is not None
         crop = coco_lm.crop(self.config, masked)
         return {coco_lm.SequenceContrast.loss_name: [self.encoder(*crop, seeds)]}
 

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.config.papers import class_of_run
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
@@ -150,7 +150,7 @@ class PretrainingTask(TrainingTask):
     @property
     def unigram_entropy(self) -> float | None:
         """Entropy of the tokens in nats, the loss of a generator that knows frequencies only; None if unknown."""
-        if self.config.uniform_generator:
+        if self.config.generator_kind is GeneratorKind.UNIFORM:
             return None
         for records in (self.train_records, self.eval_records):
             if records is not None:

@@ -58,7 +58,6 @@ class Model(PretrainingModel):
     config: Config
 
     def make_generator(self) -> MixtureOfGenerators:
-        assert self.encoder is not None
         blockwise = functools.partial(BlockwiseEncoder, self.config.generator_exits)
         encoder = make_generator_encoder(self.config, self.encoder, blockwise)
         assert isinstance(encoder, BlockwiseEncoder)
@@ -75,7 +74,7 @@ class Model(PretrainingModel):
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
     ) -> Forward:
-        assert sampled_ids is None and self.encoder is not None
+        assert sampled_ids is None
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
         softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))

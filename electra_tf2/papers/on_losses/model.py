@@ -107,7 +107,6 @@ class Model(PretrainingModel):
         for task in self.tasks:
             views = task.views(masked)
             if views:
-                assert self.encoder is not None
                 outputs[task.loss_name] = [self.encoder(*view, seeds) for view in views]
         return outputs
 

@@ -110,7 +110,6 @@ class MainLanguageModel(Objective):
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        assert networks.encoder is not None
         transform = config.clm_head == "transform"
         self.head = vocabulary_head("clm_predictions", networks.encoder, transform, config.seed)
 

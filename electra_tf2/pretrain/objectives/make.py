@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
 from electra_tf2.pretrain.objectives.bert import MaskedLM
 from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast
@@ -28,7 +28,9 @@ def _generator_objective(config: PretrainingConfig, networks: Networks, main: Se
     if config.adversarial_generator:
         detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
         return AdversarialGenerator(config, networks, detection)
-    return (ClozeLM if config.two_tower_generator else MaskedLM)(config, networks)
+    if config.generator_kind is GeneratorKind.TWO_TOWERS:
+        return ClozeLM(config, networks)
+    return MaskedLM(config, networks)
 
 
 def _main_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:
