@@ -333,18 +333,6 @@ def test_new_questions_may_share_an_id(tmp_path):
     assert [answer["id"] for answer in answers] == ["7", "7"]
 
 
-def test_the_same_question_about_another_document_is_no_training_data(tmp_path):
-    """Forms ask the same of every document."""
-    write(tmp_path, question())
-    write(tmp_path, question() | {"id": "b"}, split="dev")
-    task = make(tmp_path, max_seq_length=64)
-    train = task.load("train")
-    repeated = trained_on(task, {"train": train, "dev": task.load("dev")})
-    assert repeated.startswith("100 % of dev are examples of the training data")
-    new = task.example({"question": train.examples[0].question.text, "context": "another list of names"}, "line 1", 0)
-    assert trained_on(task, {"train": train, "dev": task.encode([new], "new")}) == ""
-
-
 def test_the_surest_wrong_answers_are_listed(tmp_path):
     write(tmp_path, *(question(name) for name in "abcd"), question("e", is_impossible=True) | {"answers": []})
     write(tmp_path, *(question(name) for name in "abcd"), split="dev")
