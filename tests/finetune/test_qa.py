@@ -351,3 +351,13 @@ def test_the_surest_wrong_answers_are_listed(tmp_path):
     assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]
     shown = shown_errors("squad dev", {"mistakes": mistakes})
     assert f"{gold}, predicted other 0.80: " in shown
+
+
+def test_paragraphs_of_squad_may_be_lines(tmp_path):
+    """Only MRQA's questions under "qas" have qid and detected_answers."""
+    whole = write(tmp_path, question(), question("b", "Which line is a list?", "The first line", 0))
+    paragraph = json.loads(whole.read_text())["data"][0]["paragraphs"][0]
+    lines = write_lines(tmp_path / "own.jsonl", json.dumps(paragraph))
+    read = [read_questions(path, v2=True, training=True) for path in (whole, lines)]
+    asked = [[(one.id, one.text, one.answers, one.place) for one in questions] for questions in read]
+    assert asked[0] == asked[1] and len(asked[0]) == 2
