@@ -333,7 +333,7 @@ def test_new_questions_may_share_an_id(tmp_path):
     assert [answer["id"] for answer in answers] == ["7", "7"]
 
 
-def test_the_surest_wrong_answers_are_listed(tmp_path):
+def test_the_surest_wrong_answers_are_listed(tmp_path, monkeypatch):
     write(tmp_path, *(question(name) for name in "abcd"), question("e", is_impossible=True) | {"answers": []})
     write(tmp_path, *(question(name) for name in "abcd"), split="dev")
     task = make(tmp_path, max_seq_length=64)
@@ -345,7 +345,7 @@ def test_the_surest_wrong_answers_are_listed(tmp_path):
         nbest = [{"text": text, "probability": probability}]
         odds = -9.0 if text else 9.0
         answers.append({"id": identity, "prediction_text": text, "null_odds": odds, "nbest": nbest})
-    task.answers = lambda split, predictions: answers
+    monkeypatch.setattr(task, "answers", lambda split, predictions: answers)
     mistakes = errors_of(task, split, [])["mistakes"]
     listed = [(mistake["label"], mistake["gold"]) for mistake in mistakes]
     assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]

@@ -89,11 +89,12 @@ class Form(NamedTuple):
 
 def _whole(record: dict[str, Any], name: str) -> int:
     """A whole number, which tables hold as text. Raises UserError: it is missing, or none."""
-    number = cell(record, name, "whole", f"the field {name!r}") if isinstance(record, dict) else None
-    if number is None:
-        # Missing, which is said as of every other field.
-        field(record, name, int)
-    return number
+    if isinstance(record, dict):
+        number = cell(record, name, "whole", f"the field {name!r}")
+        if number is not None:
+            return number
+    # Missing, which is said as of every other field.
+    return field(record, name, int)
 
 
 def _list(record: dict[str, Any], name: str) -> list[Any]:
