@@ -130,7 +130,11 @@ class Trials:
             task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), table, seed)
         trainer = self._trainer(task, folder, steps, -(-table.examples // config.train_batch_size))
         step = 0 if held.overwrite else trainer.restore()
-        say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
+        if step:
+            say(f"resuming at step {step:,} of {steps:,}")
+        else:
+            say(weights.start(task.model, config))
+            self._say_expected_loss(task)
         if self.chief and config.overwrite and trial == 1:
             for other in filter(holds_work, self.folders[1:]):  # a stopped command goes on with none of them, either
                 set_aside(other)
@@ -150,6 +154,13 @@ class Trials:
         elif config.ema_decay:
             weights.take_averages(task.model, folder, steps)
         return 0, task, training
+
+    def _say_expected_loss(self, task: FinetuningTask) -> None:
+        """Says what the first loss should be about, where one task is learned and its examples count alike."""
+        heads = task.model.heads
+        counts_alike = self.config.class_weights in ("none", "balanced")
+        if len(heads) == 1 and counts_alike and heads[0].expected_loss:
+            say(f"initial loss   about {heads[0].expected_loss} expected")
 
     def _steps(self, table: FeatureTable) -> int:
         """Number of training steps. Raises UserError: less than one."""

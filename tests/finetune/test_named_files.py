@@ -65,6 +65,9 @@ def learned(tmp_path_factory):
 def test_one_command_makes_a_classifier_of_one_file(learned):
     folder, output = learned
     assert "my_reviews: no dev file: 10 % of train held out (seed 0)" in output
+    assert "initial loss   about 0.69 (ln 2) expected" in output
+    first_loss = float(output.split("initial loss")[2].split()[0])
+    assert first_loss == pytest.approx(np.log(2), rel=0.5)
     lines = [" ".join(line.split()) for line in output.splitlines()]
     assert "my_reviews train dev" in lines and "examples 216 24" in lines
     assert any(line.startswith("label good 16") and line.count("%)") == 2 for line in lines)
@@ -155,6 +158,31 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
 def test_a_file_that_is_not_there_is_named_by_its_flag():
     done = run_program("run_finetuning.py", "--train-file", "nosuch.csv", "--model", "electra_mini")
     assert done.errors == ["error: --train-file: there is no file nosuch.csv"] and "layers of" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("a.txt", "Peter B-PER\nlives O\n\nBerlin B-LOC\n", "tagged words: --task-type tagging"),
+        ("a.tsv", "Peter\tB-PER\nlives\tO\n", "tagged words: --task-type tagging"),
+        (
+            "a.json",
+            json.dumps({"version": "1", "data": [{"paragraphs": [{"context": "a b", "qas": []}]}]}),
+            "questions about documents: --task-type qa",
+        ),
+    ],
+)
+def test_a_file_for_another_kind_of_task_is_told(tmp_path, name, content, remedy):
+    (tmp_path / name).write_text(content)
+    task = make_tasks(
+        config(tmp_path, model_name="electra_mini", train_file=str(tmp_path / name)), support.tokenizer()
+    )[0]
+    with pytest.raises(UserError, match=f"looks like a file of {remedy}"):
+        task.load("train")
+    (tmp_path / name).write_text("a,b\nc,d\n")
+    with pytest.raises(UserError) as caught:
+        task.load("train")
+    assert "looks like" not in str(caught.value)
 
 
 def test_a_folder_of_the_files_name_is_another_tasks(tmp_path):

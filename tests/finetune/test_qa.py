@@ -333,19 +333,7 @@ def test_new_questions_may_share_an_id(tmp_path):
     assert [answer["id"] for answer in answers] == ["7", "7"]
 
 
-def test_the_same_question_about_another_document_is_no_training_data(tmp_path):
-    """Forms ask the same of every document."""
-    write(tmp_path, question())
-    write(tmp_path, question() | {"id": "b"}, split="dev")
-    task = make(tmp_path, max_seq_length=64)
-    train = task.load("train")
-    repeated = trained_on(task, {"train": train, "dev": task.load("dev")})
-    assert repeated.startswith("100 % of dev are examples of the training data")
-    new = task.example({"question": train.examples[0].question.text, "context": "another list of names"}, "line 1", 0)
-    assert trained_on(task, {"train": train, "dev": task.encode([new], "new")}) == ""
-
-
-def test_the_surest_wrong_answers_are_listed(tmp_path):
+def test_the_surest_wrong_answers_are_listed(tmp_path, monkeypatch):
     write(tmp_path, *(question(name) for name in "abcd"), question("e", is_impossible=True) | {"answers": []})
     write(tmp_path, *(question(name) for name in "abcd"), split="dev")
     task = make(tmp_path, max_seq_length=64)
@@ -357,9 +345,19 @@ def test_the_surest_wrong_answers_are_listed(tmp_path):
         nbest = [{"text": text, "probability": probability}]
         odds = -9.0 if text else 9.0
         answers.append({"id": identity, "prediction_text": text, "null_odds": odds, "nbest": nbest})
-    task.answers = lambda split, predictions: answers
+    monkeypatch.setattr(task, "answers", lambda split, predictions: answers)
     mistakes = errors_of(task, split, [])["mistakes"]
     listed = [(mistake["label"], mistake["gold"]) for mistake in mistakes]
     assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]
     shown = shown_errors("squad dev", {"mistakes": mistakes})
     assert f"{gold}, predicted other 0.80: " in shown
+
+
+def test_paragraphs_of_squad_may_be_lines(tmp_path):
+    """Only MRQA's questions under "qas" have qid and detected_answers."""
+    whole = write(tmp_path, question(), question("b", "Which line is a list?", "The first line", 0))
+    paragraph = json.loads(whole.read_text())["data"][0]["paragraphs"][0]
+    lines = write_lines(tmp_path / "own.jsonl", json.dumps(paragraph))
+    read = [read_questions(path, v2=True, training=True) for path in (whole, lines)]
+    asked = [[(one.id, one.text, one.answers, one.place) for one in questions] for questions in read]
+    assert asked[0] == asked[1] and len(asked[0]) == 2

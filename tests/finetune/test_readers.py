@@ -412,10 +412,11 @@ GERM_EVAL = "#\thttp://example.org/1 [2009-10-17]\n1\tSchartau\tB-PER\tO\n2\tsag
         ("-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nis VBZ O O\n", [[("EU", "B-ORG"), ("is", "O")]]),
         ("EU\tB-ORG\r\nis\tO\r\n\r\nx\tO\r\n", [[("EU", "B-ORG"), ("is", "O")], [("x", "O")]]),
         ("# id 1\nEU\tB-ORG\n#\tO\n#tag\tO\n\n", [[("EU", "B-ORG"), ("#", "O"), ("#tag", "O")]]),
+        ("# 1\nx O\n# O\n\n# 2\n# O\n#eu S-ORG\n", [[("x", "O"), ("#", "O")], [("#", "O"), ("#eu", "S-ORG")]]),
         ("# id = 1\nEU B-ORG\n# O\n \nx  O\n", [[("EU", "B-ORG"), ("#", "O")], [("x", "O")]]),
         ("1 O\n2 O\n\n", [[("1", "O"), ("2", "O")]]),
     ],
-    ids=["CoNLL-U", "GermEval", "CoNLL-2003", "CRLF", "comments", "blanks", "numbers are words"],
+    ids=["CoNLL-U", "GermEval", "CoNLL-2003", "CRLF", "comments", "numbers", "blanks", "numbers are words"],
 )  # fmt: skip
 def test_layouts_of_tagged_words(tmp_path, text, expected):
     assert tagged(tmp_path, text) == expected

@@ -263,3 +263,16 @@ def test_what_is_wrong_is_named(tmp_path, name, row, message):
 def test_tasks_of_other_numbers_of_candidates_are_not_learned_together(tmp_path):
     with pytest.raises(UserError, match="copa has 2, boolq has 1"):
         make_tasks(support.config("copa", "boolq", raw_data_dir=str(tmp_path)), support.tokenizer())
+
+
+def test_labels_and_lists_may_be_text_as_tables_hold_them(tmp_path):
+    row = {"premise": "a", "choice1": "b", "choice2": "c", "question": "cause"}
+    write_lines(tmp_path / "copa" / "train.jsonl", *lines_of(row | {"label": "1"}, row | {"label": 1.0}))
+    assert [passage.items[0].right for passage in support.task(tmp_path, "copa").load("train").examples] == [(1,), (1,)]
+    written = RACE | {name: str(RACE[name]) for name in ("questions", "options", "answers")}
+    write_lines(tmp_path / "race" / "train.jsonl", *lines_of(RACE, written))
+    first, second = support.task(tmp_path, "race").load("train").examples
+    assert first.items == second.items
+    write_lines(tmp_path / "copa" / "train.jsonl", *lines_of(row | {"label": "yes"}))
+    with pytest.raises(UserError, match=r"line 1: the field 'label'.* must be a whole number, got 'yes'"):
+        support.task(tmp_path, "copa").load("train")

@@ -7,6 +7,7 @@ Where exactly one of a fixed number of candidates is right, they compete in a so
 classified by itself, as any text.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,7 @@ class ChoiceHead(Head):
     def __init__(self, scope: str, hidden_size: int, choices: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
         self.choices = choices
+        self.expected_loss = f"{math.log(choices):.2f} (ln {choices})"
         self.pooling = config.classifier_pooling
         self.classifier = Classifier(scope, hidden_size, 1, config, seed, "choice")
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.files.reading import field
+from electra_tf2.files.tables import cell
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown
@@ -86,6 +87,23 @@ class Form(NamedTuple):
     submitted: Callable[[Any, Sequence[Item]], list[dict[str, Any]]]
 
 
+def _whole(record: dict[str, Any], name: str) -> int:
+    """A whole number, which tables hold as text. Raises UserError: it is missing, or none."""
+    if isinstance(record, dict):
+        number = cell(record, name, "whole", f"the field {name!r}")
+        if number is not None:
+            return number
+    # Missing, which is said as of every other field.
+    return field(record, name, int)
+
+
+def _list(record: dict[str, Any], name: str) -> list[Any]:
+    """A list, which tables hold as text. Raises UserError: it is missing, or none."""
+    if isinstance(record, dict) and isinstance(record.get(name), str):
+        record = record | {name: cell(record, name, "list", f"the field {name!r}")}
+    return field(record, name, list)
+
+
 def likeliest_scores(items: Sequence[Item]) -> dict[str, float]:
     """The share of the questions whose likeliest candidate is right."""
     right = np.array([item.right[0] if item.right else -1 for item in items])
@@ -114,7 +132,7 @@ def copa_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     candidates = tuple((first, field(row, f"choice{choice}", str)) for choice in (1, 2))
     right = None
     if labelled or "label" in row:
-        label = field(row, "label", int)
+        label = _whole(row, "label")
         if label not in (0, 1):
             raise UserError(f"the label must be 0 or 1, got {label}")
         right = (label,)
@@ -129,13 +147,13 @@ def multirc_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     passage = field(row, "passage", dict)
     text = field(passage, "text", str)
     items = []
-    for place, asked in enumerate(field(passage, "questions", list)):
+    for place, asked in enumerate(_list(passage, "questions")):
         question = field(asked, "question", str)
-        answers = field(asked, "answers", list)
+        answers = _list(asked, "answers")
         candidates = tuple((text, f"{question} {field(answer, 'text', str)}") for answer in answers)
         right = None
         if labelled or all("label" in answer for answer in answers):
-            labels = [field(answer, "label", int) for answer in answers]
+            labels = [_whole(answer, "label") for answer in answers]
             if not set(labels) <= {0, 1}:
                 raise UserError(f"labels of answers must be 0 or 1, got {shown(labels)}")
             right = tuple(int(i) for i in np.flatnonzero(labels))
@@ -182,14 +200,14 @@ def record_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     names = _entities(passage, text)
     plain = text.replace("@highlight", "")
     items = []
-    for place, asked in enumerate(field(row, "qas", list)):
+    for place, asked in enumerate(_list(row, "qas")):
         query = field(asked, "query", str)
         if _PLACEHOLDER not in query:
             raise UserError(f"a query without {_PLACEHOLDER}: {shown(query)}")
         right = None
         gold: tuple[str, ...] = ()
         if labelled or "answers" in asked:
-            gold = tuple(field(answer, "text", str) for answer in field(asked, "answers", list))
+            gold = tuple(field(answer, "text", str) for answer in _list(asked, "answers"))
             if not gold:
                 raise UserError("a query without answers")
             right = tuple(i for i, name in enumerate(names) if name in gold)
@@ -201,8 +219,9 @@ def record_items(row: dict[str, Any], labelled: bool) -> list[Item]:
 def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
     """The different strings that a passage marks as entities, in their order."""
     names: dict[str, None] = {}
-    for entity in field(passage, "entities", list):
-        start, end = field(entity, "start", int), field(entity, "end", int)
+    for entity in _list(passage, "entities"):
+        start = _whole(entity, "start")
+        end = _whole(entity, "end")
         if not 0 <= start <= end < len(text):
             raise UserError(f"an entity from {start} to {end} is not within the text of {len(text)} characters")
         names[text[start : end + 1]] = None
@@ -235,11 +254,14 @@ _BLANK = "_"
 def race_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     article = field(row, "article", str)
     if "question" in row:  # one question in place of lists
-        row = row | {"questions": [row["question"]], "options": [row.get("options")]}
+        row = row | {"questions": [row["question"]], "options": [_list(row, "options")]}
         if "answer" in row:
             row["answers"] = [row["answer"]]
-    questions, options = field(row, "questions", list), field(row, "options", list)
-    answers = field(row, "answers", list) if labelled or "answers" in row else None
+    questions = _list(row, "questions")
+    options = _list(row, "options")
+    answers = None
+    if labelled or "answers" in row:
+        answers = _list(row, "answers")
     if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
         raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
     identity = str(row.get("id", row.get("example_id", "")))

@@ -79,19 +79,39 @@ def read_sentences(
 
 
 class _Layout(NamedTuple):
-    """tabs: whether columns are divided by tabs. width: number of columns. word, tag: places of both."""
+    """Where a file has its words and tags.
+
+    tabs: whether columns are divided by tabs. width: number of columns. word, tag: places of both.
+    tags: those of the lines that do not begin with "#".
+    """
 
     tabs: bool
     width: int
     word: int = 0
     tag: int = -1
+    tags: frozenset[str] = frozenset()
 
     def columns(self, line: str) -> list[str]:
         return line.split("\t") if self.tabs else [cell for cell in _BLANKS.split(line) if cell]
 
-    def is_comment(self, line: str) -> bool:
-        """A "#" may be a word; a comment has other columns than the words."""
-        return line.startswith("#") and (len(self.columns(line)) != self.width or bool(_COMMENT.match(line)))
+    def is_comment(self, line: str, inside: bool) -> bool:
+        """Tells a comment from a word that begins with "#", such as a hashtag.
+
+        Args:
+          inside: words of the same sentence stand before it.
+        """
+        if not line.startswith("#"):
+            return False
+        if self.word or _COMMENT.match(line):
+            # Where words are numbered, none begins its line.
+            return True
+        columns = self.columns(line)
+        has_known_tag = len(columns) > 1 and columns[self.tag] in self.tags
+        if len(columns) != self.width:
+            # Rows may be of different lengths, but only a comment stands before a sentence.
+            return not (inside and has_known_tag)
+        # "# 12" in a file of two columns: a first "#" by itself, with a tag that no other word has.
+        return len(columns) > 1 and columns[0] == "#" and not inside and not has_known_tag
 
 
 def _layout(lines: Sequence[str]) -> _Layout:
@@ -103,7 +123,8 @@ def _layout(lines: Sequence[str]) -> _Layout:
     if numbered and width == _CONLL_U:
         return _Layout(tabs, width, 1, 3)
     if not numbered:
-        return _Layout(tabs, width)
+        tags = frozenset(row[-1] for row in rows if len(row) > 1)
+        return _Layout(tabs, width, tags=tags)
     two_levels = width > 3 and all(
         len(row) == width and _may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows
     )
@@ -126,7 +147,7 @@ def _of_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Senten
             words, tags = [], []
             continue
         columns = layout.columns(line)
-        if columns[0] == _DOCUMENT or layout.is_comment(line):
+        if columns[0] == _DOCUMENT or layout.is_comment(line, inside=bool(words)):
             continue
         if layout.width == _CONLL_U and layout.word and not columns[0].isdecimal():  # several words, or none
             continue

@@ -44,6 +44,9 @@ class HeadOutput(NamedTuple):
 class Head(Layer):
     """Base of heads; variables under "task_specific/<task>" as in the original."""
 
+    # The loss that a head with random weights should have, in words for the user; "" where it hangs on the data.
+    expected_loss = ""
+
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """`seeds` of the dropout, None without it."""
         raise NotImplementedError

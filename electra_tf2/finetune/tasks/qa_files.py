@@ -125,11 +125,18 @@ def _questions(path: Path) -> Iterator[Question]:
                 for qa in field(entry, "qas", list, str(path)):
                     identity = str(field(qa, "id", (str, int), str(path)))
                     yield question_of(entry, qa, identity, f"{path}, question {identity}", words_of)
-        elif "qas" in names:  # a line of MRQA
+        elif "qas" in names:  # a line of MRQA, or a paragraph of SQuAD by itself
             for qa in field(row, "qas", list, where):
-                yield question_of(row, qa, str(field(qa, "qid", (str, int), where)), where, words_of, mrqa=True)
+                mrqa = not _is_of_squad(qa)
+                identity = str(field(qa, "qid" if mrqa else "id", (str, int), where))
+                yield question_of(row, qa, identity, where, words_of, mrqa)
         elif "question" in names:
             yield question_of(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
+
+
+def _is_of_squad(qa: Any) -> bool:
+    """Tells a question as SQuAD has it from one as MRQA has it, both of which stand under "qas"."""
+    return isinstance(qa, dict) and "id" in qa and not {"qid", "detected_answers"} & qa.keys()
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Any]]:
@@ -164,37 +171,51 @@ def question_of(
     mrqa: bool = False,
 ) -> Question:
     """A question about the context of an entry. Raises UserError: what is missing or of the wrong type; EmptyText."""
-    paragraph, text = words_of(field(entry, "context", str, where)), field(qa, "question", str, where)
-    for part, is_there in (("context", paragraph.words), ("question", text.strip())):
-        if not is_there:
-            raise EmptyText(f"{where}: an empty {part}")
+    paragraph = words_of(field(entry, "context", str, where))
+    text = field(qa, "question", str, where)
+    if not paragraph.words:
+        raise EmptyText(f"{where}: an empty context")
+    if not text.strip():
+        raise EmptyText(f"{where}: an empty question")
     impossible = bool(tables.cell(qa, "is_impossible", "truth", where))
-    place, answer = (-1, -1), ""
+    place = (-1, -1)
+    answer = ""
     if mrqa:
-        answers, detected = _list(qa, "answers", where), _list(qa, "detected_answers", where)
-        if wrong := [one for one in answers if not isinstance(one, str)]:
-            raise UserError(f"{where}: an answer must be text, got {shown(wrong[0])}")
+        answers = _list(qa, "answers", where)
+        for text_of_answer in answers:
+            if not isinstance(text_of_answer, str):
+                raise UserError(f"{where}: an answer must be text, got {shown(text_of_answer)}")
+        detected = _list(qa, "detected_answers", where)
         if detected:
-            answer, spans = field(detected[0], "text", str, where), field(detected[0], "char_spans", list, where)
+            answer = field(detected[0], "text", str, where)
+            spans = field(detected[0], "char_spans", list, where)
             try:
                 place = int(spans[0][0]), int(spans[0][1])
             except (IndexError, KeyError, OverflowError, TypeError, ValueError):
                 raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
-    found = tables.cell(qa, "answers", "list", where)
-    if isinstance(found, dict):  # of `datasets`
-        texts, starts = _list(found, "text", where), _list(found, "answer_start", where)
-        if len(texts) != len(starts):
-            raise UserError(f"{where}: answers have {len(texts)} texts, but {len(starts)} places in answer_start")
-        found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    given = _list({"answers": found}, "answers", where)
-    answers = [field(one, "text", str, where) for one in given]
+    records = _answer_records(qa, where)
+    answers = [field(record, "text", str, where) for record in records]
     if answers and not impossible:
-        first, answer = tables.cell(given[0], "answer_start", "whole", where), answers[0]
+        answer = answers[0]
+        first = tables.cell(records[0], "answer_start", "whole", where)
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
     return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place)
+
+
+def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
+    """The answers to a question, each with its `text` and `answer_start`."""
+    answers = tables.cell(qa, "answers", "list", where)
+    if not isinstance(answers, dict):
+        return _list({"answers": answers}, "answers", where)
+    # As `datasets` has them: lists of all texts and of all places.
+    texts = _list(answers, "text", where)
+    starts = _list(answers, "answer_start", where)
+    if len(texts) != len(starts):
+        raise UserError(f"{where}: answers have {len(texts)} texts, but {len(starts)} places in answer_start")
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:

@@ -3,6 +3,7 @@
 words and tags --conll--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -351,6 +352,7 @@ class TaggingHead(Head):
 
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
+        self.expected_loss = f"{math.log(outputs):.2f} (ln {outputs}) for each word, summed over those of a text,"
         self.classifier = Classifier(scope, hidden_size, outputs, config, seed, deep=False)
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:

@@ -351,6 +351,9 @@ class ClassificationHead(Head):
         self.class_weights = weights
         self.value = value
         self.spans = spans
+        if num_classes is not None:
+            # All classes are about equally likely.
+            self.expected_loss = f"{math.log(num_classes):.2f} (ln {num_classes})"
         width = (1 + spans) * hidden_size
         last = "spans" if spans else "dense"
         self.classifier = Classifier(scope, width, num_classes or 1, config, seed, last)

@@ -4,6 +4,8 @@ Lines that cannot be used are refused with file and line. A few in a thousand ar
 since GLUE's own files (QQP) hold such lines.
 """
 
+import itertools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,6 +55,32 @@ def open_texts(path: Path, settings: TextSettings, content: str | None = None, w
     )
 
 
+# Of the first lines of a file that tell its kind.
+_LOOKED_AT = 100
+_TAG = re.compile(r"O|[BIES]-\S+")
+
+
+def kind_of_file(path: Path) -> str:
+    """The kind of task that a file plainly is for although it was read as a table of texts; "" if that is not clear.
+
+    Returns:
+      "tagging" of words with BIO or BIOES tags, "qa" of SQuAD's or MRQA's objects.
+    """
+    try:
+        if tables.format_of(path) == "columnar":
+            return ""
+        lines = list(itertools.islice(tables.lines_of(path), _LOOKED_AT))
+    except UserError:
+        return ""
+    text = "".join(lines)
+    if '"qas"' in text and '"context"' in text:
+        return "qa"
+    words = [line.split() for line in lines if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
+    if words and all(len(columns) > 1 and _TAG.fullmatch(columns[-1]) for columns in words):
+        return "tagging"
+    return ""
+
+
 def read_texts(
     path: Path,
     settings: TextSettings,
@@ -71,6 +99,25 @@ def read_texts(
     Raises:
       UserError: file, line and what is wrong with it.
     """
+    try:
+        return _read_table(path, settings, tolerated, label_optional, completed)
+    except UserError as error:
+        kind = kind_of_file(path)
+        if not kind:
+            raise
+        what = {"tagging": "tagged words", "qa": "questions about documents"}[kind]
+        raise UserError(
+            f"{path} looks like a file of {what}: --task-type {kind}. As a table of texts: {error}"
+        ) from None
+
+
+def _read_table(
+    path: Path,
+    settings: TextSettings,
+    tolerated: float,
+    label_optional: bool,
+    completed: Callable[[TextExample, dict[str, Any]], TextExample],
+) -> list[TextExample]:
     table = open_texts(path, settings)
     label = () if settings.label is None else (settings.label,)
     needed, optional = (settings.texts, label) if label_optional else ((*settings.texts, *label), ())
