@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from electra_tf2.config.hparams import checked as check_values
-from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam, layered
+from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
 from electra_tf2.config.papers import check_owners, load_paper
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.flops import Part
@@ -405,6 +405,16 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             )
         return ""
 
+    def in_phase(self, phase: "Phase") -> "PretrainingConfig":
+        """This configuration with the input and the dropout of one of its phases."""
+        values = {name: getattr(phase, name) for name in _CHANGES}
+        sizes = dict(self.model_hparam_overrides)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            rate = values.pop(name)
+            if rate != getattr(self.architecture, name):
+                sizes[name] = rate
+        return dataclasses.replace(self, model_hparam_overrides=sizes, **values)
+
     def further_parts(self) -> list[Part]:
         """Costs that a paper's model has beside the core's (pretrain.flops)."""
         return []
@@ -425,6 +435,21 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Checks: lists of reasons why a combination cannot be, one sentence each; a paper's Config adds its own.
 
     def problems(self) -> Iterator[str]:
+        """Problems of the whole run, then those of later phases alone."""
+        problems = list(self._problems_of_one_phase())
+        yield from problems
+        try:
+            phases = phases_of(self)
+        except UserError as error:
+            yield str(error).removeprefix("hparams: ")
+            return
+        for phase in phases[1:]:
+            for problem in self.in_phase(phase)._problems_of_one_phase():
+                if problem not in problems:
+                    problems.append(problem)
+                    yield problem
+
+    def _problems_of_one_phase(self) -> Iterator[str]:
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
@@ -434,10 +459,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
         yield from self.device_problems()
-        try:
-            phases_of(self)
-        except UserError as error:
-            yield str(error).removeprefix("hparams: ")
 
     def objective_problems(self) -> Iterable[str]:
         objectives = self.main_objectives
@@ -656,27 +677,28 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             )
 
 
-# What phases may change: the input and the dropout, which no variable depends on.
-_CHANGES = (
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "train_batch_size",
-    "eval_batch_size",
-    "gradient_accumulation_steps",
-    "pretrain_tfrecords",
-    "eval_tfrecords",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-)
-
-
 class Phase(NamedTuple):
-    """Steps [start, end) of a run and their configuration; examples_before: those of earlier phases."""
+    """Steps [start, end) of a run, the input that they read, and their dropout (`PretrainingConfig.in_phase`).
+
+    examples_before: number of examples that earlier phases read.
+    """
 
     start: int
     end: int
-    config: PretrainingConfig
     examples_before: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    train_batch_size: int
+    eval_batch_size: int
+    gradient_accumulation_steps: int
+    pretrain_tfrecords: str
+    eval_tfrecords: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+
+
+# No variable depends on these, so phases may change them.
+_CHANGES = Phase._fields[3:]
 
 
 def phases_of(config: PretrainingConfig) -> list[Phase]:
@@ -688,28 +710,45 @@ def phases_of(config: PretrainingConfig) -> list[Phase]:
     phases keeps its num_train_steps when it is resumed.
 
     Raises:
-      UserError: no object, shares that do not rise, hparams that cannot change or do not fit.
+      UserError: no object, shares that do not rise, hparams that cannot change or have wrong values.
     """
-    starts, configs = [0], [config]
-    changes: dict[str, Any] = {}
-    for described in config.phases:
-        if not isinstance(described, dict) or not isinstance(described.get("from"), (int, float)):
-            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(described)}')
-        new = {name: value for name, value in described.items() if name != "from"}
-        for name in new:
-            if name not in _CHANGES:
-                raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
-        starts.append(round(described["from"] * config.num_train_steps))
-        if not starts[-2] < starts[-1] < config.num_train_steps:
-            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(described["from"])}')
-        changes |= new
-        # A number that follows from the length follows from the new one.
-        follows = "max_seq_length" in changes and config.max_predictions_per_seq == config.default_predictions
-        own = {"max_predictions_per_seq": 0} if follows else {}
-        values = layered(type(config), dataclasses.asdict(config), own | changes | {"phases": []})
-        configs.append(type(config).from_dict(values))
-    phases, examples = [], 0
-    for start, end, of_phase in zip(starts, [*starts[1:], config.num_train_steps], configs, strict=True):
-        phases.append(Phase(start, end, of_phase, examples))
-        examples += (end - start) * of_phase.train_batch_size
+    values: dict[str, Any] = {}
+    for name in _CHANGES:
+        values[name] = getattr(config, name, None)
+    values["hidden_dropout_prob"] = config.architecture.hidden_dropout_prob
+    values["attention_probs_dropout_prob"] = config.architecture.attention_probs_dropout_prob
+    # A number of predictions that follows from the length follows from the length of each phase.
+    follows_length = config.max_predictions_per_seq == config.default_predictions
+
+    phases = [Phase(0, config.num_train_steps, 0, **values)]
+    for entry in config.phases:
+        if not isinstance(entry, dict) or not isinstance(entry.get("from"), (int, float)):
+            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(entry)}')
+        changes = _checked_changes(config, entry)
+        last = phases[-1]
+        start = round(entry["from"] * config.num_train_steps)
+        if not last.start < start < config.num_train_steps:
+            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(entry["from"])}')
+
+        if "max_predictions_per_seq" in changes:
+            follows_length = changes["max_predictions_per_seq"] == 0
+        values |= changes
+        if follows_length:
+            longer = dataclasses.replace(config, max_seq_length=values["max_seq_length"])
+            values["max_predictions_per_seq"] = longer.default_predictions
+        examples = last.examples_before + (start - last.start) * last.train_batch_size
+        phases[-1] = last._replace(end=start)
+        phases.append(Phase(start, config.num_train_steps, examples, **values))
     return phases
+
+
+def _checked_changes(config: PretrainingConfig, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams that an entry of `phases` changes. Raises UserError if one cannot change or has a wrong value."""
+    changes = dict(entry)
+    del changes["from"]
+    for name in changes:
+        if name not in _CHANGES:
+            raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
+    changes = type(config).checked(changes)
+    # Dropout rates are entries of the network's sizes.
+    return changes | changes.pop("model_hparam_overrides", {})
