@@ -20,15 +20,15 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives import choice, coco_lm
+from electra_tf2.pretrain.objectives import coco_lm, make
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
 from electra_tf2.util.errors import UserError
 
 
 class StepValues(NamedTuple):
-    """Values that may differ from step to step.
+    """Values that schedules depend on.
 
-    step: int64, 0-based; None in evaluation, where every schedule is at its end.
+    step: int64 scalar, 0-based; None in evaluation, where every schedule is at its end.
     """
 
     step: tf.Tensor | None = None
@@ -56,7 +56,7 @@ class PretrainingModel(Layer):
       config: hparams of the run.
 
     Raises:
-      UserError: no vocabulary there; two objectives of a paper have the same loss_name.
+      UserError: there is no vocabulary; two objectives of a paper have the same loss_name.
     """
 
     def __init__(self, config: PretrainingConfig) -> None:
@@ -92,7 +92,7 @@ class PretrainingModel(Layer):
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""
-        return choice.make_objectives(self.config, networks)
+        return make.make_objectives(self.config, networks)
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
@@ -146,7 +146,7 @@ class PretrainingModel(Layer):
 
         Args:
           seed: int32 [2] of the dropout; unused if not `training`.
-          training: whether dropout is on and metrics over the vocabulary are off.
+          training: switches dropout on and metrics over the vocabulary off.
           values: of this step; the final ones if not given.
         """
         values = values or self.final_values
@@ -229,5 +229,5 @@ class PretrainingModel(Layer):
 
 
 def make_model(config: PretrainingConfig) -> PretrainingModel:
-    """The model of a run: the core's, or that of its paper where that has one."""
+    """Makes the model of a run: its paper's if that has one, else the core's."""
     return class_of_run(config.paper, "Model", PretrainingModel)(config)

@@ -354,7 +354,7 @@ def expected_loss(task: "PretrainingTask", first_step: int) -> str:
     weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
     expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
     terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
-    return f"initial loss   {expected:.3g} +- {expected / 10:.2g} expected ({' + '.join(terms)})"
+    return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"
 
 
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:

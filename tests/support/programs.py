@@ -43,12 +43,12 @@ class Finished(NamedTuple):
 def flags_of_its_own():
     """absl's flags are global: in here they are those that are defined in here."""
     values = flags.FlagValues()
-    defines = [name for name in dir(flags) if name.startswith("DEFINE")]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(flags, "FLAGS", values))
-        for name in defines:
-            define = functools.partial(getattr(flags, name), flag_values=values)
-            stack.enter_context(mock.patch.object(flags, name, define))
+        for name in dir(flags):
+            if name.startswith("DEFINE"):
+                define = functools.partial(getattr(flags, name), flag_values=values)
+                stack.enter_context(mock.patch.object(flags, name, define))
         yield values
 
 
@@ -74,7 +74,8 @@ def run_program(script: str | Path, *words: str) -> Finished:
 def run_command(*words: str, called: str = "electra") -> Finished:
     """`electra words`, called by another name if one is given."""
 
-    def run_anew(module: str, name: str, rest: list[str]) -> None:  # some define their flags as they are imported
+    def run_anew(module: str, name: str, rest: list[str]) -> None:
+        # Some programs define their flags when they are imported, so each call imports its program again.
         script = runpy.run_path(str(PROGRAMS / f"{module}.py"), run_name=module)
         sys.argv = [name, *rest]
         script["command"]()
@@ -84,7 +85,8 @@ def run_command(*words: str, called: str = "electra") -> Finished:
 
 
 def _run(program: Callable[[], object], *words: str) -> Finished:
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(flags_of_its_own())
         stack.enter_context(mock.patch.object(sys, "argv", [*words]))

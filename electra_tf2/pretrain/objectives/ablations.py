@@ -48,7 +48,8 @@ class AdversarialGenerator(Objective):
         self.baseline = Dense("generator_baseline/dense", width, 1, initializer, config.seed)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        masked, generator = forward.masked, forward.generator
+        masked = forward.masked
+        generator = forward.generator
         weights = masked.masked_lm_weights
         detection = tf.stop_gradient(self.detection.logits(forward))
         reward = rewards(
