@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from electra_tf2.config.hparams import checked as check_values
-from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam, layered
+from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
 from electra_tf2.config.papers import check_owners, load_paper
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.flops import Part
@@ -405,6 +405,16 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             )
         return ""
 
+    def in_phase(self, phase: "Phase") -> "PretrainingConfig":
+        """This configuration with the input and the dropout of one of its phases."""
+        values = {name: getattr(phase, name) for name in _CHANGES}
+        sizes = dict(self.model_hparam_overrides)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            rate = values.pop(name)
+            if rate != getattr(self.architecture, name):
+                sizes[name] = rate
+        return dataclasses.replace(self, model_hparam_overrides=sizes, **values)
+
     def further_parts(self) -> list[Part]:
         """Costs that a paper's model has beside the core's (pretrain.flops)."""
         return []
@@ -425,6 +435,21 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Checks: lists of reasons why a combination cannot be, one sentence each; a paper's Config adds its own.
 
     def problems(self) -> Iterator[str]:
+        """Problems of the whole run, then those of later phases alone."""
+        problems = list(self._problems_of_one_phase())
+        yield from problems
+        try:
+            phases = phases_of(self)
+        except UserError as error:
+            yield str(error).removeprefix("hparams: ")
+            return
+        for phase in phases[1:]:
+            for problem in self.in_phase(phase)._problems_of_one_phase():
+                if problem not in problems:
+                    problems.append(problem)
+                    yield problem
+
+    def _problems_of_one_phase(self) -> Iterator[str]:
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
@@ -434,218 +459,246 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
         yield from self.device_problems()
-        try:
-            phases_of(self)
-        except UserError as error:
-            yield str(error).removeprefix("hparams: ")
 
     def objective_problems(self) -> Iterable[str]:
-        main, sizes = self.main_objectives, self.architecture
-        bert, towers = not main, self.two_tower_generator and not self.electric_objective
-        others = "; the others need electra_objective false" if "electra_objective" in main else ""
-        language_model = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
-        width, contrast = sizes.hidden_size, self.sequence_contrast_objective
-        reasons = {
-            f"{' and '.join(main)} are both true: choose one{others}": len(main) > 1,
-            "uniform_generator without a main network leaves nothing to train": bert and self.uniform_generator,
-            "gen_weight is 0, so BERT's only loss is off": bert and not self.gen_weight,
-            "two_tower_generator and uniform_generator are both true: choose one": towers and self.uniform_generator,
-            "two_tower_generator needs electra_objective or electric_objective": towers and bert,
-            "two_tower_generator needs untied_generator: a causal tower cannot be the main network": (
-                towers and not self.untied_generator
-            ),
-            f"clm_head tied needs embedding_size {width}, the hidden size": (
-                language_model and self.clm_head == "tied" and sizes.embedding_size != width
-            ),
-            "sequence_contrast_objective stands beside another: set one, too": contrast and bert,
-            "crop_fraction leaves no token": contrast
-            and self.crop_fraction <= 1
-            and self.crop_fraction * (self.max_seq_length - 2) < 1,
-            "scl_gather needs whole batches: gradient_accumulation_steps must be 1": (
-                self.needs_whole_batch and self.scl_gather and self.gradient_accumulation_steps > 1
-            ),
-        }
-        adversarial = self._adversarial_problems() if self.adversarial_generator else []
-        electric = self._electric_problems() if self.electric_objective else []
-        return [*_true(reasons), *adversarial, *electric]
+        objectives = self.main_objectives
+        hidden_size = self.architecture.hidden_size
+        predicts_tokens = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
 
-    def _adversarial_problems(self) -> list[str]:
-        needed = {
-            "electra_objective": not self.electra_objective,
-            "a masked language model as generator": self.uniform_generator or self.two_tower_generator,
-            "untied_generator: one network cannot play both sides": not self.untied_generator,
-            "a generator that is trained: freeze_generator must be false": self.freeze_generator,
-            "the sampled pass to be trained: not generator_sample_mode eval": self.generator_sample_mode == "eval",
-            "samples of the distribution whose log-probability it weighs, else its gradient is biased: temperature "
-            "must be 1 and disallow_correct false": self.temperature != 1.0 or self.disallow_correct,
-        }
-        return [f"adversarial_generator needs {reason}" for reason in _true(needed)]
+        if len(objectives) > 1:
+            others = "; the others need electra_objective false" if "electra_objective" in objectives else ""
+            yield f"{' and '.join(objectives)} are both true: choose one{others}"
+        if not objectives and not self.gen_weight:
+            yield "gen_weight is 0, so BERT's only loss is off"
+        if predicts_tokens and self.clm_head == "tied" and self.architecture.embedding_size != hidden_size:
+            yield f"clm_head tied needs embedding_size {hidden_size}, the hidden size"
+        if self.adversarial_generator:
+            yield from self._adversarial_problems()
+        if self.electric_objective:
+            yield from self._electric_problems()
 
-    def _electric_problems(self) -> list[str]:
-        needed = {
-            ": uniform_generator must be false": self.uniform_generator,
-            ": untied_generator must be true": not self.untied_generator,
-            " as sampled: disallow_correct must be false": self.disallow_correct,
-            f" as sampled: temperature must be 1, got {self.temperature:g}": self.temperature != 1.0,
-            " as sampled, dropout included: not generator_sample_mode eval": self.generator_sample_mode == "eval",
-        }
-        problems = [
-            f"electric_objective needs the probabilities of its two-tower generator{reason}" for reason in _true(needed)
-        ]
-        if self.disc_tokens != "all":
-            problems.append(
-                f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
+        if self.sequence_contrast_objective:
+            if not objectives:
+                yield "sequence_contrast_objective stands beside another: set one, too"
+            if self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1:
+                yield "crop_fraction leaves no token"
+        if self.needs_whole_batch and self.scl_gather and self.gradient_accumulation_steps > 1:
+            yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
+
+    def _adversarial_problems(self) -> Iterable[str]:
+        needs = "adversarial_generator needs"
+        if not self.electra_objective:
+            yield f"{needs} electra_objective"
+        if self.uniform_generator or self.two_tower_generator:
+            yield f"{needs} a masked language model as generator"
+        if not self.untied_generator:
+            yield f"{needs} untied_generator: one network cannot play both sides"
+        if self.freeze_generator:
+            yield f"{needs} a generator that is trained: freeze_generator must be false"
+        if self.generator_sample_mode == "eval":
+            yield f"{needs} the sampled pass to be trained: not generator_sample_mode eval"
+        if self.temperature != 1.0 or self.disallow_correct:
+            yield (
+                f"{needs} samples of the distribution whose log-probability it weighs, else its gradient is biased: "
+                "temperature must be 1 and disallow_correct false"
             )
-        return problems
+
+    def _electric_problems(self) -> Iterable[str]:
+        needs = "electric_objective needs the probabilities of its two-tower generator"
+        if self.uniform_generator:
+            yield f"{needs}: uniform_generator must be false"
+        if not self.untied_generator:
+            yield f"{needs}: untied_generator must be true"
+        if self.disallow_correct:
+            yield f"{needs} as sampled: disallow_correct must be false"
+        if self.temperature != 1.0:
+            yield f"{needs} as sampled: temperature must be 1, got {self.temperature:g}"
+        if self.generator_sample_mode == "eval":
+            yield f"{needs} as sampled, dropout included: not generator_sample_mode eval"
+        if self.disc_tokens != "all":
+            yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
 
     def generator_problems(self) -> Iterable[str]:
+        """Problems of the switches that choose a generator, of its sizes, and of its initial weights."""
+        if self.uniform_generator and not self.main_objectives:
+            yield "uniform_generator without a main network leaves nothing to train"
+        # electric_objective sets two_tower_generator itself, and has checks of its own.
+        if self.two_tower_generator and not self.electric_objective:
+            if self.uniform_generator:
+                yield "two_tower_generator and uniform_generator are both true: choose one"
+            if not self.main_objectives:
+                yield "two_tower_generator needs electra_objective or electric_objective"
+            if not self.untied_generator:
+                yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
+        if self.mask_separators and self.two_tower_generator:
+            yield (
+                "mask_separators needs a masked language model as generator: the last token's right-to-left tower has "
+                "read the token itself"
+            )
+        yield from self._generator_size_problems()
+        yield from self._generator_override_problems()
+        yield from self._generator_start_problems()
+
+    def _generator_size_problems(self) -> Iterable[str]:
         main = self.architecture
         generator = self.generator_architecture
-        starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
-        dropout = {name: getattr(main, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
-        copied = self.generator_kind is GeneratorKind.MASKED_LM and self.init_encoder_from_generator
-        reasons = {
-            "mask_separators needs a masked language model as generator: the last token's right-to-left tower has read "
-            "the token itself": self.mask_separators and self.two_tower_generator,
-            "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language model "
-            "of its own as generator": starts and self.generator_kind is not GeneratorKind.MASKED_LM,
-            "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network": (
-                self.freeze_generator and not self.untied_generator_embeddings
-            ),
-            "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size 1, "
-            f"generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides": (
-                copied and dataclasses.replace(generator, **dropout) != main
-            ),
-            "generator_embedding_size is of embeddings of the generator's own: it needs untied_generator_embeddings": (
-                self.generator_embedding_size and not self.untied_generator_embeddings
-            ),
-            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
-            f"not divisible by its {generator.num_attention_heads} heads": (
-                generator.hidden_size % generator.num_attention_heads
-            ),
-            f"generator_layers {self.generator_layers:g} leaves the generator without a layer": (
-                generator.num_hidden_layers < 1
-            ),
-        }
-        yield from _true(reasons)
-        if generator != main and not generator.hidden_size % generator.num_attention_heads:
-            yield from (f"generator: {problem}" for problem in generator.problems())
-        if not self.generator_hparam_overrides:
+        is_divisible = generator.hidden_size % generator.num_attention_heads == 0
+        if self.generator_embedding_size and not self.untied_generator_embeddings:
+            yield (
+                "generator_embedding_size is of embeddings of the generator's own: it needs untied_generator_embeddings"
+            )
+        if not is_divisible:
+            yield (
+                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which "
+                f"is not divisible by its {generator.num_attention_heads} heads"
+            )
+        if generator.num_hidden_layers < 1:
+            yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
+        if generator != main and is_divisible:
+            for problem in generator.problems():
+                yield f"generator: {problem}"
+
+    def _generator_override_problems(self) -> Iterable[str]:
+        overrides = self.generator_hparam_overrides
+        if not overrides:
             return
-        # Entries that are hparams of their own, or would have no effect.
+        main = self.architecture
+        generator = self.generator_architecture
         if not self.generator_kind.has_own_network:
             yield "generator_hparam_overrides needs a generator network of its own"
-        elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
-        elsewhere["architecture"] = "its switches one by one"
-        for name, instead in elsewhere.items():
-            if name in self.generator_hparam_overrides:
-                yield f"generator_hparam_overrides has no {name}: give {instead}"
-        of_tables = ["embedding_norm", "type_vocab_size", "max_position_embeddings"]
-        shared = [name for name in of_tables if getattr(generator, name) != getattr(main, name)]
+        # Entries that are hparams of their own, or would have no effect.
+        if "hidden_size" in overrides:
+            yield "generator_hparam_overrides has no hidden_size: give generator_hidden_size"
+        if "num_hidden_layers" in overrides:
+            yield "generator_hparam_overrides has no num_hidden_layers: give generator_layers"
+        if "architecture" in overrides:
+            yield "generator_hparam_overrides has no architecture: give its switches one by one"
+        # Shared embeddings are the main network's tables, so what shapes them cannot differ.
+        different = []
+        for name in ("embedding_norm", "type_vocab_size", "max_position_embeddings"):
+            if getattr(generator, name) != getattr(main, name):
+                different.append(name)
         if generator.positions.embedded != main.positions.embedded:
-            shared.append("relative_positions")
-        if shared and not self.untied_generator_embeddings:
+            different.append("relative_positions")
+        if different and not self.untied_generator_embeddings:
             yield (
-                f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(shared)}: "
+                f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(different)}: "
                 "others need untied_generator_embeddings"
             )
         if not main.length_problems(self.max_seq_length):
-            yield from (f"generator: {problem}" for problem in generator.length_problems(self.max_seq_length))
+            for problem in generator.length_problems(self.max_seq_length):
+                yield f"generator: {problem}"
+
+    def _generator_start_problems(self) -> Iterable[str]:
+        is_masked_lm = self.generator_kind is GeneratorKind.MASKED_LM
+        starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
+        if starts and not is_masked_lm:
+            yield (
+                "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language "
+                "model of its own as generator"
+            )
+        if self.freeze_generator and not self.untied_generator_embeddings:
+            yield ("freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network")
+        if self.init_encoder_from_generator and is_masked_lm:
+            main = self.architecture
+            # Dropout has no weights, so it may differ.
+            generator = dataclasses.replace(
+                self.generator_architecture,
+                hidden_dropout_prob=main.hidden_dropout_prob,
+                attention_probs_dropout_prob=main.attention_probs_dropout_prob,
+            )
+            if generator != main:
+                yield (
+                    "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
+                    f"1, generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides"
+                )
 
     def masking_problems(self) -> Iterable[str]:
-        rates, most = self.mask_rates, self.max_predictions_per_seq
-        numbers = all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
-        reasons = {
-            f"max_predictions_per_seq is {most}; mask_prob {self.mask_prob:g} of {self.max_seq_length} tokens must "
-            "come to between 1 and max_seq_length": not 1 <= most <= self.max_seq_length,
-            f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}": (
-                len(rates) != 3 or not numbers or not math.isclose(sum(rates), 1, abs_tol=1e-6)
-            ),
-            f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once": (
-                self.mask_unit != "token" and self.mask_sampling != "without_replacement"
-            ),
-        }
-        return _true(reasons)
+        most = self.max_predictions_per_seq
+        if not 1 <= most <= self.max_seq_length:
+            yield (
+                f"max_predictions_per_seq is {most}; mask_prob {self.mask_prob:g} of {self.max_seq_length} tokens must "
+                "come to between 1 and max_seq_length"
+            )
+        rates = self.mask_rates
+        are_shares = all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
+        if len(rates) != 3 or not are_shares or not math.isclose(sum(rates), 1, abs_tol=1e-6):
+            yield f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}"
+        if self.mask_unit != "token" and self.mask_sampling != "without_replacement":
+            yield f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once"
 
     def schedule_problems(self) -> Iterable[str]:
-        warmup, decay, steps = self.num_warmup_steps, self.decay_steps, self.num_train_steps
-        reasons = {
-            f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too": warmup > steps > 0,
-            f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid": (
-                self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid"
-            ),
-            f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too": (
-                decay > 0 and warmup + decay > steps >= warmup
-            ),
-        }
-        return _true(reasons)
+        warmup = self.num_warmup_steps
+        decay = self.decay_steps
+        steps = self.num_train_steps
+        if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
+            yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
+        if steps > 0 and warmup > steps:
+            yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too"
+        elif decay > 0 and warmup + decay > steps >= warmup:
+            yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
 
     def lacking(self) -> Iterable[str]:
         """Flags that a user must add to what a recipe gives, one sentence each."""
-        reasons = {
-            "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
-            "--no-electra-objective": self.init_encoder_from_generator and not self.init_generator_checkpoint,
-            "stack_layers needs --init-checkpoint: the model whose layers are stacked": (
-                self.stack_layers and not self.init_checkpoint
-            ),
-        }
-        return _true(reasons)
+        if self.init_encoder_from_generator and not self.init_generator_checkpoint:
+            yield (
+                "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run "
+                "with --no-electra-objective"
+            )
+        if self.stack_layers and not self.init_checkpoint:
+            yield "stack_layers needs --init-checkpoint: the model whose layers are stacked"
 
-    def notes(self) -> list[str]:
+    def notes(self) -> Iterator[str]:
         """Remarks on what is legal but deserves a look."""
-        kind, generator, mode = self.generator_kind, self.generator_architecture, self.generator_sample_mode
-        wanted = round(self.architecture.hidden_size * self.generator_hidden_size)
-        heeded = {"train": True, "eval": kind is not GeneratorKind.NONE, "zero_dropout": kind.has_own_network}
-        small_batch = self.train_batch_size <= 256  # batches of 2048 bear more
-        remarks = {
-            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
-            f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it": (
-                kind.has_own_network and generator.hidden_size != wanted
-            ),
-            "untied_generator_embeddings has no effect: the generator has no network of its own": (
-                self.untied_generator_embeddings and not kind.has_own_network
-            ),
-            f"generator_sample_mode {mode} has no effect: the generator has no network of its own": not heeded[mode],
-            "freeze_generator without init_generator_checkpoint: replacements come from random weights": (
-                self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint)
-            ),
-            f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
-            f"{self.model_size} model: training may diverge": (
-                self.electra_objective
-                and small_batch
-                and self.model_size != "small"
-                and self.learning_rate > _PAPER_LEARNING_RATE
-            ),
-        }
-        return _true(remarks)
-
-
-def _true(sentences: Mapping[str, object]) -> list[str]:
-    """The sentences that hold."""
-    return [sentence for sentence, holds in sentences.items() if holds]
-
-
-# What phases may change: the input and the dropout, which no variable depends on.
-_CHANGES = (
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "train_batch_size",
-    "eval_batch_size",
-    "gradient_accumulation_steps",
-    "pretrain_tfrecords",
-    "eval_tfrecords",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-)
+        kind = self.generator_kind
+        generator = self.generator_architecture
+        asked_width = round(self.architecture.hidden_size * self.generator_hidden_size)
+        if kind.has_own_network and generator.hidden_size != asked_width:
+            yield (
+                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {asked_width}, rounded to "
+                f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
+            )
+        if self.untied_generator_embeddings and not kind.has_own_network:
+            yield "untied_generator_embeddings has no effect: the generator has no network of its own"
+        mode = self.generator_sample_mode
+        samples_nothing = mode == "eval" and kind is GeneratorKind.NONE
+        shares_dropout = mode == "zero_dropout" and not kind.has_own_network
+        if samples_nothing or shares_dropout:
+            yield f"generator_sample_mode {mode} has no effect: the generator has no network of its own"
+        if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
+            yield "freeze_generator without init_generator_checkpoint: replacements come from random weights"
+        # Batches of 2,048 bear a higher rate than the paper's 256.
+        is_small_batch = self.train_batch_size <= 256
+        exceeds_paper = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
+        if self.electra_objective and is_small_batch and exceeds_paper:
+            yield (
+                f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
+                f"{self.model_size} model: training may diverge"
+            )
 
 
 class Phase(NamedTuple):
-    """Steps [start, end) of a run and their configuration; examples_before: those of earlier phases."""
+    """Steps [start, end) of a run, the input that they read, and their dropout (`PretrainingConfig.in_phase`).
+
+    examples_before: number of examples that earlier phases read.
+    """
 
     start: int
     end: int
-    config: PretrainingConfig
     examples_before: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    train_batch_size: int
+    eval_batch_size: int
+    gradient_accumulation_steps: int
+    pretrain_tfrecords: str
+    eval_tfrecords: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+
+
+# No variable depends on these, so phases may change them.
+_CHANGES = Phase._fields[3:]
 
 
 def phases_of(config: PretrainingConfig) -> list[Phase]:
@@ -657,28 +710,45 @@ def phases_of(config: PretrainingConfig) -> list[Phase]:
     phases keeps its num_train_steps when it is resumed.
 
     Raises:
-      UserError: no object, shares that do not rise, hparams that cannot change or do not fit.
+      UserError: no object, shares that do not rise, hparams that cannot change or have wrong values.
     """
-    starts, configs = [0], [config]
-    changes: dict[str, Any] = {}
-    for described in config.phases:
-        if not isinstance(described, dict) or not isinstance(described.get("from"), (int, float)):
-            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(described)}')
-        new = {name: value for name, value in described.items() if name != "from"}
-        for name in new:
-            if name not in _CHANGES:
-                raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
-        starts.append(round(described["from"] * config.num_train_steps))
-        if not starts[-2] < starts[-1] < config.num_train_steps:
-            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(described["from"])}')
-        changes |= new
-        # A number that follows from the length follows from the new one.
-        follows = "max_seq_length" in changes and config.max_predictions_per_seq == config.default_predictions
-        own = {"max_predictions_per_seq": 0} if follows else {}
-        values = layered(type(config), dataclasses.asdict(config), own | changes | {"phases": []})
-        configs.append(type(config).from_dict(values))
-    phases, examples = [], 0
-    for start, end, of_phase in zip(starts, [*starts[1:], config.num_train_steps], configs, strict=True):
-        phases.append(Phase(start, end, of_phase, examples))
-        examples += (end - start) * of_phase.train_batch_size
+    values: dict[str, Any] = {}
+    for name in _CHANGES:
+        values[name] = getattr(config, name, None)
+    values["hidden_dropout_prob"] = config.architecture.hidden_dropout_prob
+    values["attention_probs_dropout_prob"] = config.architecture.attention_probs_dropout_prob
+    # A number of predictions that follows from the length follows from the length of each phase.
+    follows_length = config.max_predictions_per_seq == config.default_predictions
+
+    phases = [Phase(0, config.num_train_steps, 0, **values)]
+    for entry in config.phases:
+        if not isinstance(entry, dict) or not isinstance(entry.get("from"), (int, float)):
+            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(entry)}')
+        changes = _checked_changes(config, entry)
+        last = phases[-1]
+        start = round(entry["from"] * config.num_train_steps)
+        if not last.start < start < config.num_train_steps:
+            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(entry["from"])}')
+
+        if "max_predictions_per_seq" in changes:
+            follows_length = changes["max_predictions_per_seq"] == 0
+        values |= changes
+        if follows_length:
+            longer = dataclasses.replace(config, max_seq_length=values["max_seq_length"])
+            values["max_predictions_per_seq"] = longer.default_predictions
+        examples = last.examples_before + (start - last.start) * last.train_batch_size
+        phases[-1] = last._replace(end=start)
+        phases.append(Phase(start, config.num_train_steps, examples, **values))
     return phases
+
+
+def _checked_changes(config: PretrainingConfig, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams that an entry of `phases` changes. Raises UserError if one cannot change or has a wrong value."""
+    changes = dict(entry)
+    del changes["from"]
+    for name in changes:
+        if name not in _CHANGES:
+            raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
+    changes = type(config).checked(changes)
+    # Dropout rates are entries of the network's sizes.
+    return changes | changes.pop("model_hparam_overrides", {})

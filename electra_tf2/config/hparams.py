@@ -86,11 +86,15 @@ def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
     """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    own = inspect.get_annotations(config_class)
-    yield from ((config_class, fields[name]) for name in dict.fromkeys([*own, *fields]) if name in fields)
+    # Fields of the class itself come first, so that help begins with them.
+    for name in dict.fromkeys([*inspect.get_annotations(config_class), *fields]):
+        if name in fields:
+            yield config_class, fields[name]
     for name, names in entries_of_dicts(config_class).items():
-        entries = fields[name].metadata["entries"]
-        yield from ((entries, field) for field in dataclasses.fields(entries) if field.name in names)
+        entries_class = fields[name].metadata["entries"]
+        for field in dataclasses.fields(entries_class):
+            if field.name in names:
+                yield entries_class, field
 
 
 def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
@@ -146,7 +150,7 @@ def with_home(value: Any) -> Any:
     if isinstance(value, list):
         return [with_home(item) for item in value]
     if isinstance(value, dict):
-        return {name: with_home(one) for name, one in value.items()}
+        return {name: with_home(item) for name, item in value.items()}
     return value
 
 
@@ -172,8 +176,12 @@ def value_problem(name: str, value: Any) -> str | None:
         if not all(isinstance(key, str) for key in value):
             return f"{name} must have strings as names, got {shown(value)}"
         value = [*value, *value.values()]
-    inner = value if isinstance(value, list) else []
-    return next((problem for item in inner if (problem := value_problem(name, item)) is not None), None)
+    if isinstance(value, list):
+        for item in value:
+            problem = value_problem(name, item)
+            if problem is not None:
+                return problem
+    return None
 
 
 def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:

@@ -31,14 +31,20 @@ def paper_names() -> list[str]:
 def paper_of(hparam: str) -> str:
     """Paper of the package that declares an hparam; "" if none does. Configs are read as text, not imported."""
     declared = re.compile(rf"^    {re.escape(hparam)}: ", re.MULTILINE)
-    found = (name for name in paper_names() if declared.search((_FOLDER / name / "config.py").read_text("utf-8")))
-    return next(found, "")
+    for name in paper_names():
+        source = (_FOLDER / name / "config.py").read_text("utf-8")
+        if declared.search(source):
+            return name
+    return ""
 
 
 def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
     """Raises UserError, which names the paper, if an unknown hparam is one of a paper of the package."""
     for name in hparams:
-        if isinstance(name, str) and name not in known and (paper := paper_of(name)):
+        if not isinstance(name, str) or name in known:
+            continue
+        paper = paper_of(name)
+        if paper:
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
 
 

@@ -81,8 +81,12 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _over(base: Any, section: Any) -> Any:
-    """A section of a recipe over the one that it extends: what it says of a task is all that counts for that."""
+    """Merges a section of a recipe over that of the recipe it extends. Hparams of a task replace that task's, whole."""
     if not isinstance(base, dict) or not isinstance(section, dict):
         return section
-    per_task = [part["per_task"] for part in (base, section) if isinstance(part.get("per_task"), dict)]
-    return base | section | ({"per_task": per_task[0] | per_task[1]} if len(per_task) == 2 else {})
+    merged = base | section
+    base_tasks = base.get("per_task")
+    section_tasks = section.get("per_task")
+    if isinstance(base_tasks, dict) and isinstance(section_tasks, dict):
+        merged["per_task"] = base_tasks | section_tasks
+    return merged

@@ -131,8 +131,8 @@ def step_flops(config: PretrainingConfig) -> int:
 
 def training_flops(config: PretrainingConfig) -> int:
     """FLOPs of the whole run."""
-    examples = sum(
-        (phase.end - phase.start) * phase.config.train_batch_size * training_flops_per_example(phase.config)
-        for phase in phases_of(config)
-    )
-    return examples + config.num_train_steps * update_flops(config)
+    flops = config.num_train_steps * update_flops(config)
+    for phase in phases_of(config):
+        examples = (phase.end - phase.start) * phase.train_batch_size
+        flops += examples * training_flops_per_example(config.in_phase(phase))
+    return flops

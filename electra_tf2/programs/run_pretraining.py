@@ -121,7 +121,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     names = {*places(type(config), "read"), "init_generator_checkpoint"}
     for phase in phases_of(config):
         for name in sorted(names):
-            value = getattr(phase.config, name)
+            value = getattr(config.in_phase(phase), name)
             if not value:
                 continue
             path = Path(value).resolve()
@@ -177,7 +177,7 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     run = Run(config, folder, make_strategy(config), dry_run)
     all_phases = phases_of(config)
     phases = phases_to_run(run, all_phases)
-    data = [find_data(phase.config, run) for phase in phases]
+    data = [find_data(config.in_phase(phase), run) for phase in phases]
     for phase, phase_data in zip(phases, data, strict=True):
         if len(all_phases) > 1:
             number = all_phases.index(phase) + 1
@@ -241,7 +241,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     """
     from electra_tf2.pretrain.initial_weights import load_initial_weights
 
-    config = phase.config
+    config = run.config.in_phase(phase)
     trainer, task = make_trainer(phase, data, run)
     print_summary(phase, run, task)
     # With --overwrite the checkpoints in the folder are still the old run's when the first phase begins.
@@ -265,7 +265,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
         if code:
             return code
         if not config.do_eval:
-            warn_without_evaluation(trainer, phase, task.unigram_entropy)
+            warn_without_evaluation(trainer, config, phase.end, task.unigram_entropy)
     elif not step and not config.init_checkpoint:
         say("There is no checkpoint: evaluating the initial weights.")
 
@@ -281,7 +281,7 @@ def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, Pre
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
 
-    config = phase.config
+    config = run.config.in_phase(phase)
     with run.strategy.scope():
         task = make_task(config, run.strategy, wants_xla(config), data.train, data.held_out)
     schedule = LoopSchedule(
@@ -302,7 +302,7 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     """Prints what is about to be trained, on what, for how long."""
     from electra_tf2.pretrain.flops import training_flops
 
-    config = phase.config
+    config = run.config.in_phase(phase)
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
     xla = "on" if task.jit_compile else "off"
     lines = [
@@ -371,13 +371,15 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
 
 
-def warn_without_evaluation(trainer: "Trainer", phase: Phase, unigram_entropy: float | None) -> None:
+def warn_without_evaluation(
+    trainer: "Trainer", config: PretrainingConfig, step: int, unigram_entropy: float | None
+) -> None:
     """Warns of a run on the plateau, by its last training loss."""
     if not trainer.chief:
         return
-    visible = phase.config.mask_rates[1]  # share of the drawn tokens that stay as they were
+    visible = config.mask_rates[1]  # share of the drawn tokens that stay as they were
     loss = trainer.reporter.last.get("masked_lm_loss")
-    advice = diagnosis.advice_for(phase.config.architecture, phase.end)
+    advice = diagnosis.advice_for(config.architecture, step)
     problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
     if problem is not None:
         say(f"WARNING: {problem}.", indent=2)

@@ -26,28 +26,29 @@ def config(tmp_path, **overrides):
 def test_changes_add_up_and_everything_else_goes_on(tmp_path):
     changes = [{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.9, "max_seq_length": 64, "train_batch_size": 4}]
     whole = config(tmp_path, phases=changes)
-    first, second, third = phases_of(whole)
-    assert [(phase.start, phase.end) for phase in (first, second, third)] == [(0, 50), (50, 90), (90, 100)]
-    assert first.config == whole and second.config.max_seq_length == support.LENGTH
-    assert second.config.architecture.hidden_dropout_prob == third.config.architecture.hidden_dropout_prob == 0.05
-    assert second.config.architecture.hidden_size == whole.architecture.hidden_size
-    assert third.config.max_predictions_per_seq == int(0.155 * 64) > whole.max_predictions_per_seq
-    assert third.config.train_batch_size == 4 and third.config.num_train_steps == 100
-    assert [phase.config for phase in phases_of(config(tmp_path))] == [config(tmp_path)]
-    assert [phase.examples_before for phase in (first, second, third)] == [0, 50 * 8, 90 * 8]
+    phases = phases_of(whole)
+    assert [(phase.start, phase.end) for phase in phases] == [(0, 50), (50, 90), (90, 100)]
+    first, second, third = [whole.in_phase(phase) for phase in phases]
+    assert first == whole and second.max_seq_length == support.LENGTH
+    assert second.architecture.hidden_dropout_prob == third.architecture.hidden_dropout_prob == 0.05
+    assert second.architecture.hidden_size == whole.architecture.hidden_size
+    assert third.max_predictions_per_seq == int(0.155 * 64) > whole.max_predictions_per_seq
+    assert third.train_batch_size == 4 and third.num_train_steps == 100
+    assert len(phases_of(config(tmp_path))) == 1
+    assert [phase.examples_before for phase in phases] == [0, 50 * 8, 90 * 8]
     growing = [{"from": 0.2, "train_batch_size": 4}, {"from": 0.6, "train_batch_size": 16}]
     counted = [phase.examples_before for phase in phases_of(config(tmp_path, phases=growing))]
     assert counted == [0, 20 * 8, 20 * 8 + 40 * 4]
-    of_each = [training_flops_per_example(phase.config) for phase in (first, third)]
+    of_each = [training_flops_per_example(each) for each in (first, third)]
     assert training_flops(whole) == 90 * 8 * of_each[0] + 10 * 4 * of_each[1]
 
 
 def test_a_number_of_predictions_that_was_given_stays(tmp_path):
     changes = [{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.9, "max_seq_length": 64}]
     phases = phases_of(config(tmp_path, phases=changes, max_predictions_per_seq=5))
-    assert [phase.config.max_predictions_per_seq for phase in phases] == [5, 5, 5]
+    assert [phase.max_predictions_per_seq for phase in phases] == [5, 5, 5]
     changes[1]["max_predictions_per_seq"] = 7
-    assert [phase.config.max_predictions_per_seq for phase in phases_of(config(tmp_path, phases=changes))] == [2, 2, 7]
+    assert [phase.max_predictions_per_seq for phase in phases_of(config(tmp_path, phases=changes))] == [2, 2, 7]
 
 
 @pytest.mark.parametrize(
