@@ -63,7 +63,8 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
-        self.final_values = StepValues()  # of evaluation
+        # Those of evaluation, where every schedule is at its end.
+        self.final_values = StepValues()
         self.encoder = self.make_encoder()
         self.generator = self.make_generator()
         self.unit = self.make_unit()
@@ -72,7 +73,8 @@ class PretrainingModel(Layer):
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
         layers = tf.__internal__.tracking.wrap([objective.layer for objective in self.objectives])
-        self._track_trackable(layers, "objectives")  # paths in checkpoints are objectives/0/head and so on
+        # Objectives are no layers; this gives their variables paths in checkpoints: objectives/0/head and so on.
+        self._track_trackable(layers, "objectives")
         self._objective_layers = layers
 
     # Networks and objectives, which papers replace or add to.
@@ -87,8 +89,10 @@ class PretrainingModel(Layer):
 
     def make_unit(self) -> MaskingUnit | None:
         """The unit of masking, by `mask_unit`; None where every token is masked for itself."""
-        make = UNITS[self.config.mask_unit]
-        return None if make is None else make(self.config)
+        make_unit = UNITS[self.config.mask_unit]
+        if make_unit is None:
+            return None
+        return make_unit(self.config)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""

@@ -28,9 +28,9 @@ def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
     last_separator = length - 1
     # Where in the sequence each token of a half stands: both begin with [CLS] at 0 and end with the last [SEP], which
     # follows the second half by itself.
-    of_first = tf.where(place == first + 1, last_separator, place)
-    of_second = tf.where(place == 0, 0, place + first)
-    return _view(masked, of_first, first, length), _view(masked, of_second, second, length)
+    first_source = tf.where(place == first + 1, last_separator, place)
+    second_source = tf.where(place == 0, 0, place + first)
+    return _view(masked, first_source, first, length), _view(masked, second_source, second, length)
 
 
 def _view(masked: MaskedBatch, source: tf.Tensor, tokens: tf.Tensor, length: tf.Tensor) -> View:
