@@ -114,7 +114,7 @@ class EmbeddingTask(Task):
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
         if not all(str(text).strip() for text in texts):
-            raise EmptyText(f"{where}: an empty sentence")
+            raise EmptyText(f"{where}: an empty text")
         return TextExample(tuple(map(str, texts)), None)
 
     # Examples to features.

@@ -56,7 +56,7 @@ class QATask(Task):
         self.endings = (*of_lines, "parquet", "arrow")
         super().__init__(name, config, tokenizer, **files)
         self.v2 = v2
-        self._comparison = qa_answers.COMPARISONS[f1_of]
+        self.comparison = qa_answers.COMPARISONS[f1_of]
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
         self._decoded: tuple[Any, list[tuple[str, qa_answers.Decoded]]] = (None, [])  # predictions, and what they say
 
@@ -188,9 +188,9 @@ class QATask(Task):
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
-            return qa_answers.answered_scores(answers, texts, self._comparison)
+            return qa_answers.answered_scores(answers, texts, self.comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self._comparison)
+        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]
