@@ -38,7 +38,8 @@ class Embeddings(Layer):
         super().__init__(scope, seed)
         a, size = architecture, architecture.embedding_size
         initializer = truncated_normal(a.initializer_range)
-        self._words, self.dropout_rate = words, a.hidden_dropout_prob
+        self._words = words
+        self.dropout_rate = a.hidden_dropout_prob
         self._is_raw = a.embedding_norm == "after"  # then the encoder normalises, and drops
         if words is None:
             self._own_words = self.weight("word_embeddings", [a.vocab_size, size], initializer)
@@ -65,7 +66,9 @@ class Embeddings(Layer):
         x = self.summed(words, segment_ids)
         if self._is_raw:
             return x
-        return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return dropout(x, self.dropout_rate, seeds)
 
     def summed(self, words: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """Adds segments and positions.
@@ -75,7 +78,10 @@ class Embeddings(Layer):
         x = words
         if self.token_type_embeddings is not None:
             types = self.token_type_embeddings.shape[0]
-            segments = tf.one_hot(segment_ids if types > 1 else tf.zeros_like(segment_ids), types)
+            if types == 1:
+                segment_ids = tf.zeros_like(segment_ids)
+            # A product, as in the original, which takes less time than a look-up in so small a table.
+            segments = tf.one_hot(segment_ids, types)
             x += matrix_product(segments, self.token_type_embeddings)
         if self.position_embeddings is not None:
             x += self.position_embeddings[: shape_of(words)[1]]
@@ -107,12 +113,14 @@ class TransformerLayer(Layer):
     ) -> None:
         super().__init__(scope, seed)
         a, hidden, inner = architecture, architecture.hidden_size, architecture.intermediate_size
-        self.dropout_rate, self._is_pre_norm = a.hidden_dropout_prob, a.norm_style == "pre"
+        self.dropout_rate = a.hidden_dropout_prob
+        self._is_pre_norm = a.norm_style == "pre"
         self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
         self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a) if has_norm else None
-        first, name = (GatedDense, "gated") if a.gated_mlp else (Dense, "dense")
-        name, initializer = f"{scope}/intermediate/{name}", truncated_normal(a.initializer_range)
-        self.intermediate = first(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
+        first_layer = GatedDense if a.gated_mlp else Dense
+        name = f"{scope}/intermediate/{'gated' if a.gated_mlp else 'dense'}"
+        initializer = truncated_normal(a.initializer_range)
+        self.intermediate = first_layer(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
         to_residual = truncated_normal(a.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
@@ -131,11 +139,14 @@ class TransformerLayer(Layer):
         return self._added(x, y, self.output_dense, self.output_norm, seeds)
 
     def _normed(self, x: tf.Tensor, norm: LayerNorm | None) -> tf.Tensor:
-        return norm(x) if self._is_pre_norm and norm is not None else x
+        if not self._is_pre_norm or norm is None:
+            return x
+        return norm(x)
 
     def _added(self, x: tf.Tensor, y: tf.Tensor, last: Dense, norm: Any, seeds: SeedStream | None) -> tf.Tensor:
         """Adds a branch y, whose last layer left out its bias, and normalises the sum where layers are post-norm."""
-        (seed, rate), bias = seed_and_rate(seeds, self.dropout_rate), last.bias_or_zeros
+        seed, rate = seed_and_rate(seeds, self.dropout_rate)
+        bias = last.bias_or_zeros
         if self._is_pre_norm:
             return layers.residual_sum(x, y, bias, seed, rate=rate)
         return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
@@ -184,7 +195,8 @@ class Encoder(Layer):
     ) -> None:
         super().__init__(scope, seed)
         self.architecture = a = architecture
-        self.direction, self._recompute = direction, recompute
+        self.direction = direction
+        self._recompute = recompute
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", a, seed)
         self.project = None

@@ -73,10 +73,23 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 def activation(name: str) -> Callable[..., tf.Tensor]:
     """Returns the function that `hidden_act` names, of x [..., n] and an optional bias [n] that is added to x first."""
     if name == "gelu":
-        return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype) if bias is None else bias)
+        return _gelu_of_sum
     functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}
     function = functions[name]
-    return lambda x, bias=None: function(x if bias is None else add_bias(x, bias))
+
+    def activated(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+        if bias is not None:
+            x = add_bias(x, bias)
+        return function(x)
+
+    return activated
+
+
+def _gelu_of_sum(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """gelu(x + bias), where the bias is optional."""
+    if bias is None:
+        bias = tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype)
+    return gelu(x, bias)
 
 
 # Layers.

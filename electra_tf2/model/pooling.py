@@ -16,7 +16,9 @@ def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
 
 def text_state(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
     """[B, H]: the state of [CLS] ("cls"), or the mean of all tokens' states, special ones too ("mean")."""
-    return mean_state(sequence, input_mask) if pooling == "mean" else sequence[:, 0]
+    if pooling == "mean":
+        return mean_state(sequence, input_mask)
+    return sequence[:, 0]
 
 
 def orthogonal(shape: list[int], seed: list[int]) -> tf.Tensor:
@@ -30,5 +32,7 @@ def text_vectors(
     sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str, projection: Dense | None = None
 ) -> tf.Tensor:
     """float32 [B, H or width]: `text_state`, projected, at length 1, so that the product of two is their cosine."""
-    state = tf.cast(text_state(sequence, input_mask, pooling), tf.float32)
-    return tf.math.l2_normalize(state if projection is None else projection(state), -1)
+    vectors = tf.cast(text_state(sequence, input_mask, pooling), tf.float32)
+    if projection is not None:
+        vectors = projection(vectors)
+    return tf.math.l2_normalize(vectors, -1)

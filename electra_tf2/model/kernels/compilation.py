@@ -97,14 +97,18 @@ def with_kernel(
     def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(formula)
         def call(*tensors: Any, **static: Any) -> Any:
+            if within_program is not None and are_one_program():
+                return within_program(*tensors, **static)
             if are_on():
-                chosen = within_program if within_program is not None and are_one_program() else kernel
-                return chosen(*tensors, **static)
+                return kernel(*tensors, **static)
             dtype = tensors[0].dtype
             exact = tf.float64 if dtype == tf.float64 else tf.float32
-            floats = [tf.is_tensor(tensor) and tensor.dtype.is_floating for tensor in tensors]
-            cast = [tf.cast(x, exact) if is_float else x for x, is_float in zip(tensors, floats, strict=True)]
-            return tf.nest.map_structure(lambda value: tf.cast(value, dtype), formula(*cast, **static))
+            cast = []
+            for tensor in tensors:
+                is_float = tf.is_tensor(tensor) and tensor.dtype.is_floating
+                cast.append(tf.cast(tensor, exact) if is_float else tensor)
+            results = formula(*cast, **static)
+            return tf.nest.map_structure(lambda result: tf.cast(result, dtype), results)
 
         return call
 
@@ -126,12 +130,14 @@ class MethodProgram:
 
     def __init__(self, method: Callable[..., Any], wanted: Callable[[Any], bool]) -> None:
         functools.update_wrapper(self, method)  # type: ignore[arg-type]
-        self._method, self._wanted = method, wanted
+        self._method = method
+        self._wanted = wanted
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         if owner is None:
             return self
-        functions = owner.__dict__.setdefault("_functions", {})  # by this and not by name: a subclass may call super()
+        functions = owner.__dict__.setdefault("_functions", {})
+        # The key is this descriptor, not the method's name, which a subclass that calls super() has twice.
         if self not in functions:
             function = functools.partial(self._method, owner)
             functions[self] = one_program(function) if self._wanted(owner) else function
@@ -144,7 +150,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*tensors: Any, **static: Any) -> Any:
-        return (compiled if are_compiled_alone() else function)(*tensors, **static)
+        if are_compiled_alone():
+            return compiled(*tensors, **static)
+        return function(*tensors, **static)
 
     call.compiled = compiled  # type: ignore[attr-defined]
     return call
@@ -163,7 +171,9 @@ def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [tf.convert_to_tensor(argument) for argument in arguments]
         if tf.executing_eagerly():
             return tf.custom_gradient(lambda *tensors: function(*tensors, **static))(*tensors)
-        graph, name = tf.compat.v1.get_default_graph(), f"GradientOfBlock{next(_numbers)}"
+        graph = tf.compat.v1.get_default_graph()
+        name = f"GradientOfBlock{next(_numbers)}"
+        # What a tape saw of the inside it would differentiate as well.
         with record.stop_recording():
             value, gradient = function(*tensors, **static)
             outputs = tf.nest.flatten(value)
@@ -224,16 +234,24 @@ def materialize(*tensors: tf.Tensor) -> list[tf.Tensor]:
     """
     if not are_one_program():
         return list(tensors)
-    flat = [tf.reshape(x, [-1, x.shape[-1]]) if x.shape.rank > 2 and x.shape[-1] else x for x in tensors]
-    passed = gen_xla_ops.xla_optimization_barrier(flat)
-    return [
-        tf.reshape(y, tf.shape(x)) if y.shape.rank != x.shape.rank else y for x, y in zip(tensors, passed, strict=True)
-    ]
+    matrices = []
+    for tensor in tensors:
+        has_more_axes = tensor.shape.rank > 2 and tensor.shape[-1]
+        matrices.append(tf.reshape(tensor, [-1, tensor.shape[-1]]) if has_more_axes else tensor)
+    passed = gen_xla_ops.xla_optimization_barrier(matrices)
+    results = []
+    for tensor, result in zip(tensors, passed, strict=True):
+        was_reshaped = result.shape.rank != tensor.shape.rank
+        results.append(tf.reshape(result, tf.shape(tensor)) if was_reshaped else result)
+    return results
 
 
 def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Reads scalars, two or more, from one array: XLA joins operations on equal shapes that share an array."""
-    return tf.unstack(materialize(tf.stack(scalars))[0]) if are_one_program() else list(scalars)
+    if not are_one_program():
+        return list(scalars)
+    (array,) = materialize(tf.stack(scalars))
+    return tf.unstack(array)
 
 
 def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -276,19 +294,32 @@ def part_sums(x: tf.Tensor) -> tf.Tensor:
 
 def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
     """Computes what are sums [m] of arrays [n, m] among the tensors of a graph side by side, `most` at a time."""
-    results, alike = list(tensors), dict[int, list[int]]()
-    for index, tensor in enumerate(tensors) if are_one_program() else ():
-        if tf.is_tensor(tensor) and tensor.op.type == "Sum" and tensor.shape.rank == 1:
-            summed, axis = tensor.op.inputs
-            if summed.shape.rank == 2 and summed.shape.is_fully_defined() and tf.get_static_value(axis) == 0:
-                alike.setdefault(summed.shape[0], []).append(index)
-    for indices in alike.values():
-        for group in (indices[start : start + most] for start in range(0, len(indices), most)):
-            total = tf.reduce_sum(tf.concat([tensors[index].op.inputs[0] for index in group], 1), 0)
-            parts = tf.split(total, [tensors[index].shape[0] for index in group])
-            for index, part in zip(group, parts, strict=True):
-                results[index] = part
+    if not are_one_program():
+        return list(tensors)
+    # Arrays can be joined where they have equally many rows.
+    indices_by_rows: dict[int, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        if _is_sum_of_rows(tensor):
+            rows = tensor.op.inputs[0].shape[0]
+            indices_by_rows.setdefault(rows, []).append(index)
+    results = list(tensors)
+    for indices in indices_by_rows.values():
+        for start in range(0, len(indices), most):
+            group = indices[start : start + most]
+            arrays = [tensors[index].op.inputs[0] for index in group]
+            sizes = [tensors[index].shape[0] for index in group]
+            sums = tf.split(tf.reduce_sum(tf.concat(arrays, 1), 0), sizes)
+            for index, row_sum in zip(group, sums, strict=True):
+                results[index] = row_sum
     return results
+
+
+def _is_sum_of_rows(tensor: Any) -> bool:
+    """Tells whether a tensor of a graph is the sum over the first axis of a matrix of known sizes."""
+    if not tf.is_tensor(tensor) or tensor.op.type != "Sum" or tensor.shape.rank != 1:
+        return False
+    summed, axis = tensor.op.inputs
+    return summed.shape.rank == 2 and summed.shape.is_fully_defined() and tf.get_static_value(axis) == 0
 
 
 def scattered(tensor: Any) -> Any:
@@ -296,13 +327,18 @@ def scattered(tensor: Any) -> Any:
 
     That is the gradient of a table that is both multiplied and looked up. Other tensors are returned as they are.
     """
-    if not are_one_program() or not tf.is_tensor(tensor) or tensor.op.type != "AddN" or len(tensor.op.inputs) != 2:
+    if not are_one_program() or not tf.is_tensor(tensor):
         return tensor
-    whole, rows = sorted(tensor.op.inputs, key=lambda summand: summand.op.type == "UnsortedSegmentSum")
+    if tensor.op.type != "AddN" or len(tensor.op.inputs) != 2:
+        return tensor
+    # TensorFlow adds the rows that a look-up read to zeros by this operation. It may be either summand.
+    table, rows = tensor.op.inputs
+    if rows.op.type != "UnsortedSegmentSum":
+        table, rows = rows, table
     if rows.op.type != "UnsortedSegmentSum" or rows.op.inputs[1].shape.rank != 1:
         return tensor
     values, places, _ = rows.op.inputs
-    return tf.tensor_scatter_nd_add(whole, places[:, tf.newaxis], values)
+    return tf.tensor_scatter_nd_add(table, places[:, tf.newaxis], values)
 
 
 def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
@@ -393,10 +429,13 @@ def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Casts as `to_compute_dtype` does, in programs too, where XLA would go on with the float32 before the cast."""
     if dtype != tf.bfloat16:
         return tf.cast(x, dtype)
-    bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)
-    odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half), tf.constant(1, tf.uint32))
-    rounded = tf.bitwise.right_shift(bits + (tf.constant(0x7FFF, tf.uint32) + odd), half)
-    return tf.bitcast(tf.cast(rounded, tf.uint16), dtype)
+    # bfloat16 is the upper half of float32. Adding just under half a unit of it carries into that half where the rest
+    # is more than half; for a rest of exactly half the last bit is added too, so that odd numbers go up to even ones.
+    bits = tf.bitcast(x, tf.uint32)
+    half = tf.constant(16, tf.uint32)
+    last_bit = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half), tf.constant(1, tf.uint32))
+    upper_half = tf.bitwise.right_shift(bits + (tf.constant(0x7FFF, tf.uint32) + last_bit), half)
+    return tf.bitcast(tf.cast(upper_half, tf.uint16), dtype)
 
 
 def row_sums(x: tf.Tensor) -> tf.Tensor:
@@ -416,10 +455,13 @@ def halved_sum(x: tf.Tensor) -> tf.Tensor:
 
     Adding up halves is part of the pass that computes `x`, where XLA would store it before a reduction on CPUs.
     """
-    folds = 0
-    while are_compiled_alone() and x.shape[0] is not None and x.shape[0] % 2 == 0 and folds < 6:
-        half = x.shape[0] // 2
-        x, folds = x[:half] + x[half:], folds + 1
+    if not are_compiled_alone():
+        return x
+    for _ in range(6):
+        size = x.shape[0]
+        if size is None or size % 2:
+            break
+        x = x[: size // 2] + x[size // 2 :]
     return x
 
 

@@ -78,9 +78,10 @@ def tiled_attention(
       tiling: its number of queries divides L.
     """
     batch, heads, length, width = qkv[0].shape
-    size, learned = tiling.queries, tiling.bias == "learned"
+    size = tiling.queries
     rows = _rows_of_tile(batch, heads * size * length)
-    groups, tiles = batch // rows, length // size
+    groups = batch // rows  # of rows
+    tiles = length // size  # of a group
 
     def attended(
         index: tf.Tensor, seed: tf.Tensor, allowed: tf.Tensor, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, bias: tf.Tensor
@@ -89,14 +90,15 @@ def tiled_attention(
         if tiling.direction != "both":
             first = index % tiles * size
             allowed &= reaches(tiling.direction, first + tf.range(size)[:, tf.newaxis], tf.range(length))
-        if groups * tiles > 1:
+        if groups * tiles > 1:  # a single tile drops what attention on whole arrays drops
             seed = tf.random.experimental.stateless_fold_in(seed, index, alg="philox")
         bias = tf.zeros([1, 1, 1, 1], bias.dtype) if tiling.bias == "none" else between(bias, size)
         return attend(matmul(q, k, transpose_b=True), v, allowed, bias, seed)
 
     def in_groups(x: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
         """Cuts [B, ...] to [b, ...]."""
-        return tf.slice(x, [group * rows] + [0] * (len(x.shape) - 1), [rows, *x.shape[1:]])
+        other_axes = len(x.shape) - 1
+        return tf.slice(x, [group * rows] + [0] * other_axes, [rows, *x.shape[1:]])
 
     def in_tiles(x: tf.Tensor, tile: tf.Tensor) -> tf.Tensor:
         """Cuts [b, A, L, D] to [b, A, T, D]."""
@@ -113,44 +115,60 @@ def tiled_attention(
         q, k, v, by_distance, allowed, seed = arguments
 
         def forward(index: tf.Tensor) -> Parts:
-            group, tile = index // tiles, index % tiles
-            allowed_keys, queries, keys, values = (in_groups(x, group) for x in (allowed, q, k, v))
-            tensors = in_tiles(queries, tile), keys, values, distances(by_distance, tile)
-            return [attended(index, seed, allowed_keys, *tensors)], []
+            group = index // tiles
+            tile = index % tiles
+            output = attended(
+                index,
+                seed,
+                in_groups(allowed, group),
+                in_tiles(in_groups(q, group), tile),
+                in_groups(k, group),
+                in_groups(v, group),
+                distances(by_distance, tile),
+            )
+            return [output], []
 
         (output,), _ = in_sequence(forward, groups * tiles)
         output = tf.reshape(output, [groups, tiles, rows, heads, size, width])
         output = tf.reshape(tf.transpose(output, [0, 2, 1, 4, 3, 5]), [batch, length, heads, width])
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            # Not what was computed before, or the scores would be kept; and not before its turn, or those of several
-            # layers would be there at once.
+            # The barrier keeps XLA from using scores of the forward pass, which would have to be kept, and from
+            # computing them anew before this layer's turn, when those of several layers would be in memory.
             q, k, v, by_distance, allowed, seed, upstream = materialize(*arguments, upstream)
             upstream = tf.transpose(upstream, [0, 2, 1, 3])
 
-            def of_group(group: tf.Tensor) -> Parts:
-                of_rows = (in_groups(x, group) for x in (allowed, q, k, v, upstream))
-                allowed_keys, queries, keys, values, to_output = of_rows
+            def gradient_of_group(group: tf.Tensor) -> Parts:
+                allowed_keys = in_groups(allowed, group)
+                queries = in_groups(q, group)
+                keys = in_groups(k, group)
+                values = in_groups(v, group)
+                to_output = in_groups(upstream, group)
 
-                def of_tile(tile: tf.Tensor) -> Parts:
+                def gradient_of_tile(tile: tf.Tensor) -> Parts:
                     tensors = [in_tiles(queries, tile), keys, values, distances(by_distance, tile)]
                     with tf.GradientTape() as tape:
                         tape.watch(tensors)
                         output = attended(group * tiles + tile, seed, allowed_keys, *tensors)
                     to_q, to_k, to_v, *to_bias = tape.gradient(output, tensors, in_tiles(to_output, tile))
-                    return [to_q, *(to_bias if learned else [])], [to_float32(to_k), to_float32(to_v)]
+                    # Each query is in one tile; keys and values are in all tiles of the group.
+                    stacked = [to_q, *to_bias] if tiling.bias == "learned" else [to_q]
+                    return stacked, [to_float32(to_k), to_float32(to_v)]
 
-                (to_q, *to_bias), sums = in_sequence(of_tile, tiles)
+                (to_q, *to_bias), (to_k, to_v) = in_sequence(gradient_of_tile, tiles)
                 to_q = tf.reshape(tf.transpose(to_q, [1, 2, 0, 3, 4]), queries.shape)
-                return [to_q, *(tf.cast(total, q.dtype) for total in sums)], to_bias
+                return [to_q, tf.cast(to_k, q.dtype), tf.cast(to_v, q.dtype)], to_bias
 
-            to_products, to_distances = in_sequence(of_group, groups)
+            (to_q, to_k, to_v), to_distances = in_sequence(gradient_of_group, groups)
             to_bias = None
-            if learned:  # [tiles, A, L + T - 1]
-                after = [tile * size for tile in range(tiles)]
-                parts = zip(tf.unstack(to_distances[0]), after, strict=True)
-                to_bias = tf.add_n([tf.pad(x, [[0, 0], [length - size - more, more]]) for x, more in parts])
-            return *(tf.reshape(x, q.shape) for x in to_products), to_bias, None, None
+            if tiling.bias == "learned":
+                padded = []
+                for tile, to_its_distances in enumerate(tf.unstack(to_distances[0])):  # [A, L + T - 1] each
+                    after = tile * size
+                    padded.append(tf.pad(to_its_distances, [[0, 0], [length - size - after, after]]))
+                to_bias = tf.add_n(padded)
+            shape = q.shape
+            return tf.reshape(to_q, shape), tf.reshape(to_k, shape), tf.reshape(to_v, shape), to_bias, None, None
 
         return output, gradient
 

@@ -97,11 +97,13 @@ class FusedSoftmax:
     def __init__(self, states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> None:
         self._axes = tf.shape(states)[:-1]
         self._states = tf.reshape(states, [-1, states.shape[-1]])
-        self._table, self._bias = tf.convert_to_tensor(table), tf.convert_to_tensor(bias)
+        self._table = tf.convert_to_tensor(table)
+        self._bias = tf.convert_to_tensor(bias)
         self._words = cast_weight(self._table, states.dtype)
-        self._wide_product = self._product = matmul(self._states, self._padded_words, transpose_b=True)
+        self._wide_product = matmul(self._states, self._padded_words, transpose_b=True)
+        self._product = self._wide_product
         if self._padding:
-            (self._wide_product,) = materialize(self._product)
+            (self._wide_product,) = materialize(self._wide_product)
             self._product = self._wide_product[:, : self._table.shape[0]]
         self._block_maxima = _block_maxima(self._product, self._bias)
         self._maximum, self._sums = self._blocks(tf.constant(1.0))
@@ -141,10 +143,10 @@ class FusedSoftmax:
 
     def entropies(self) -> tf.Tensor:
         """Entropies float32 [...], in nats; no gradient."""
+        # With d = logit - maximum and S = sum(exp(d)): -sum(p log p) = log S - sum(d exp(d)) / S.
         sums = tf.reduce_sum(self._sums, 1)
-        entropies = (
-            tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
-        )
+        weighted_sums = tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1)
+        entropies = tf.math.log(sums) - weighted_sums / sums
         return tf.reshape(tf.stop_gradient(entropies), self._axes)
 
     def gradients(self, upstream: tf.Tensor, token_ids: tf.Tensor) -> Gradients:
@@ -153,20 +155,26 @@ class FusedSoftmax:
         The logits' is upstream x (onehot - softmax); the one-hot part is a gather and two scatters.
         """
         tokens = self._states.shape[0]
-        most = CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM
-        chunks = 1 if tokens is None else next(n for n in range(-(-tokens // most), tokens + 1) if tokens % n == 0)
+        chunks = _number_of_chunks(tokens)
 
         def part(index: tf.Tensor) -> Gradients:
-            fields = (upstream, token_ids, self._states, self._wide_product, self._log_normalizer)
-            if chunks > 1:
+            def in_chunk(x: tf.Tensor) -> tf.Tensor:
+                """Cuts [T, ...] to the rows of this chunk."""
+                if chunks == 1:
+                    return x
                 size = tokens // chunks
-                fields = tuple(
-                    tf.slice(x, [index * size] + [0] * (len(x.shape) - 1), [size, *x.shape[1:]]) for x in fields
-                )
-            weights, ids, states, product, log_normalizer = fields
-            product = product[:, : self._product.shape[1]] if self._padding else product
-            dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
-            places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
+                other_axes = len(x.shape) - 1
+                return tf.slice(x, [index * size] + [0] * other_axes, [size, *x.shape[1:]])
+
+            weights = in_chunk(upstream)
+            ids = in_chunk(token_ids)
+            states = in_chunk(self._states)
+            product = in_chunk(self._wide_product)
+            if self._padding:
+                product = product[:, : self._product.shape[1]]
+            dense = _weighted_probabilities(-weights, product, self._bias, in_chunk(self._log_normalizer))
+            places = ids[:, tf.newaxis]
+            column = weights[:, tf.newaxis]
             to_states = to_float32(matmul(dense, self._words)) + column * to_float32(tf.gather(self._words, ids))
             to_table = to_float32(matmul(dense, states, transpose_a=True))
             to_table = tf.tensor_scatter_nd_add(to_table, places, column * to_float32(states))
@@ -189,14 +197,20 @@ class FusedSoftmax:
         Returns:
           int32 [...].
         """
-        vocab_size, noise = self._product.shape[1], tf.reshape(noise, [-1, 2])
-        plain = isinstance(temperature, float) and temperature == 1.0
-        sums = self._sums if plain else self._blocks(tf.convert_to_tensor(temperature))[1]
+        noise = tf.reshape(noise, [-1, 2])
+        sums = self._sums  # at temperature 1
+        if not isinstance(temperature, float) or temperature != 1.0:
+            _, sums = self._blocks(tf.convert_to_tensor(temperature))
         block = invert_cumulative(tf.cumsum(sums, axis=1), noise[:, 0])
-        stride, place = vocab_size // BLOCK, tf.range(BLOCK)
-        alone = block >= stride  # a block of one word
-        first = tf.where(alone, block + stride * (BLOCK - 1), block)
-        exists = (place == 0) | ~alone[:, tf.newaxis]
+
+        # Blocks as in `_of_blocks`: word i of block k < stride is k + i stride; the later ones have one word each, and
+        # what is computed of their others counts nothing.
+        vocab_size = self._product.shape[1]
+        stride = vocab_size // BLOCK
+        place = tf.range(BLOCK)
+        is_single = block >= stride
+        first = tf.where(is_single, block + stride * (BLOCK - 1), block)
+        exists = (place == 0) | ~is_single[:, tf.newaxis]
         words = tf.minimum(first[:, tf.newaxis] + stride * place, vocab_size - 1)
         weights = tf.where(exists, tf.exp((self._logits_of(words) - self._maximum) / temperature), 0.0)
         within = invert_cumulative(tf.cumsum(weights, axis=1), noise[:, 1])
@@ -207,6 +221,17 @@ class FusedSoftmax:
     def logits(self) -> tf.Tensor:
         """float32 [..., V], made only where they are asked for."""
         return tf.reshape(to_float32(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
+
+
+def _number_of_chunks(tokens: int | None) -> int:
+    """Chooses in how many chunks of equal size a gradient is computed; one where the number of tokens is not static."""
+    if tokens is None:
+        return 1
+    most = CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM
+    chunks = -(-tokens // most)
+    while tokens % chunks:
+        chunks += 1
+    return chunks
 
 
 def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
