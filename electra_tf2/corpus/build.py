@@ -57,14 +57,23 @@ def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[s
     with lock(plan.output / ".lock", busy):
         metadata = _begin(plan, overwrite)
         if metadata is None:
-            reports = ((job, read_report(plan, job)) for job in plan.jobs)
-            jobs = [job for job, report in reports if report is None or report.contents != plan.contents(job)]
+            jobs = _jobs_to_do(plan)
             if len(jobs) < len(plan.jobs):
                 say(f"going on with an unfinished build: {len(plan.jobs) - len(jobs)} of {len(plan.jobs)} parts done")
             run_jobs(plan, jobs)
             metadata = _finish(plan)
         _remove_what_served_the_build(plan)
         return metadata
+
+
+def _jobs_to_do(plan: BuildPlan) -> list[Job]:
+    """The jobs that are not done, or were done of text that has changed since."""
+    jobs = []
+    for job in plan.jobs:
+        report = read_report(plan, job)
+        if report is None or report.contents != plan.contents(job):
+            jobs.append(job)
+    return jobs
 
 
 def run_local(num_processes: int = 0) -> RunJobs:
@@ -117,7 +126,8 @@ def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
     Raises:
       UserError: the output directory holds something else.
     """
-    folder, marker = plan.output, plan.output / UNFINISHED_FILE
+    folder = plan.output
+    marker = folder / UNFINISHED_FILE
     begun = read_json(marker, "unfinished build") if marker.exists() else None
     goes_on = begun is not None and json_sha256(begun) == plan.build_hash
     if begun is not None and not goes_on and not overwrite:
@@ -132,7 +142,8 @@ def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
             _check_done(plan, metadata)
             return metadata.values
     if not goes_on:
-        if old := _record_files(folder):
+        old = _record_files(folder)
+        if old:
             if not overwrite:
                 raise UserError(
                     f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
@@ -178,10 +189,12 @@ def _record_files(folder: Path) -> list[Path]:
 
 def _finish(plan: BuildPlan) -> dict[str, Any]:
     """Joins the held-out records of the jobs to few files and writes the metadata, once all jobs are done."""
-    folder, settings = plan.output, plan.settings
+    folder = plan.output
+    settings = plan.settings
     reports = []
     for job in plan.jobs:
-        if (report := read_report(plan, job)) is None:
+        report = read_report(plan, job)
+        if report is None:
             raise UserError(
                 f"{plan.report_file(job)} cannot be read, though that part of the build is done; "
                 "run the same command again to go on"
@@ -189,7 +202,9 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         reports.append(report)
     vocab = load_vocab(settings.vocab_file)
     special = special_ids(vocab)
-    written = {name: shard for report in reports for name, shard in report.files.items()}
+    written: dict[str, Shard] = {}
+    for report in reports:
+        written |= report.files
     train = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
     dev = _join_held_out(plan, written)
     if not Shard.total([*train.values(), *dev.values()]).examples:

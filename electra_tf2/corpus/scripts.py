@@ -19,6 +19,7 @@ _JOINED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\uff
 _MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b6-\u17d3\u3099\u309a\u30fc"
 _UNIT = re.compile(f"\\s*(?:[{_CHINESE}{_JOINED}][{_MARKS}]*|[^\\s{_CHINESE}{_JOINED}]+)")
 _IS_JOINED = re.compile(f"[{_JOINED}]")
+_IS_CHINESE = re.compile(f"[{_CHINESE}]")
 _LETTER = re.compile(f"[{_CHINESE}{_JOINED}]")
 _SAMPLE_FILES, _SAMPLE_CHARACTERS = 8, 1 << 18
 _LONGEST_WORD = 10  # letters between two blanks, on average, of text that is divided into words
@@ -75,14 +76,19 @@ def sample(corpus: Corpus) -> Sample:
 
 
 def sample_of(text: str) -> Sample:
-    characters = Counter(text)
-    for blank in [character for character in characters if character.isspace() or character < " "]:
-        del characters[blank]
+    characters = Counter(character for character in text if character > " " and not character.isspace())
     total = max(characters.total(), 1)
     stretches = [len(_LETTER.findall(word)) for word in text.split() if _IS_JOINED.search(word)]
-    joined = sum(stretches) if sum(stretches) > _LONGEST_WORD * len(stretches) else 0
-    chinese = sum(count for letter, count in characters.items() if re.match(f"[{_CHINESE}]", letter))
-    marks = sum(count for letter, count in characters.items() if _loses_a_mark(letter))
+    joined = sum(stretches)
+    if joined <= _LONGEST_WORD * len(stretches):  # short on average: words that blanks divide
+        joined = 0
+    chinese = 0
+    marks = 0
+    for character, count in characters.items():
+        if _IS_CHINESE.match(character):
+            chinese += count
+        if _loses_a_mark(character):
+            marks += count
     return Sample(chinese / total, joined / total, marks / total, characters)
 
 
@@ -93,20 +99,21 @@ def _loses_a_mark(letter: str) -> bool:
     return any(unicodedata.category(part) == "Mn" for part in unicodedata.normalize("NFD", letter))
 
 
-def warnings_of(found: Sample, strip_accents: bool) -> list[str]:
+def warnings_of(text: Sample, strip_accents: bool) -> list[str]:
     """Warnings of what WordPiece will do to such text that nobody may want, each with the way out."""
-    said = []
-    if found.joined > _WORTH_A_WORD:
-        said.append(
-            f"{100 * found.joined:.0f} % of the text are letters without blanks between words, and WordPiece takes all "
+    warnings = []
+    if text.joined > _WORTH_A_WORD:
+        warnings.append(
+            f"{100 * text.joined:.0f} % of the text are letters without blanks between words, and WordPiece takes all "
             "that stands between two blanks for one word: put blanks between words first (MeCab, PyThaiNLP, ...), here "
             "and in every text that the model is to read"
         )
-    if strip_accents and found.needs_marks:
-        common = [letter for letter, _ in found.characters.most_common() if _loses_a_mark(letter)]
-        letter = next((one for one in common if not unicodedata.combining(one)), common[0])
-        said.append(
-            f"{100 * found.marks:.0f} % of the characters lose a sign that is no accent when accents are stripped "
+    if strip_accents and text.needs_marks:
+        common = [letter for letter, _ in text.characters.most_common() if _loses_a_mark(letter)]
+        # A mark alone is hard to see in a message.
+        letter = next((letter for letter in common if not unicodedata.combining(letter)), common[0])
+        warnings.append(
+            f"{100 * text.marks:.0f} % of the characters lose a sign that is no accent when accents are stripped "
             f"(such as that of {letter}): pass --no-strip-accents, and do_strip_accents false in --hparams"
         )
-    return said
+    return warnings

@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import gzip
+import io
 import json
 import lzma
 import os
@@ -90,7 +91,7 @@ def is_no_data(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened_raw(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def opened_raw(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """Opens a file as it lies on disk. Every reader of this project opens its files here, or by `refuse_substitute`.
 
     Raises:

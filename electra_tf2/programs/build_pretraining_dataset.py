@@ -73,7 +73,7 @@ def define_flags() -> None:
 
 
 def run_build(**more: Any) -> None:
-    """Builds what the flags say, and the settings given here in their place, then looks at it; prints a summary."""
+    """Builds records with the settings of the flags, but for those in `more`; prints a summary and looks at them."""
     values = flags.FLAGS
     names = [field.name for field in dataclasses.fields(BuildSettings) if field.name in values]
     given = {name: values[name].value for name in names} | {"strip_accents": values.do_strip_accents}
@@ -86,9 +86,8 @@ def run_build(**more: Any) -> None:
     quiet_tensorflow()
     run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)
-    padding = 1 - metadata["tokens"] / (
-        (metadata["train_examples"] + metadata["dev_examples"]) * settings.max_seq_length
-    )
+    examples = metadata["train_examples"] + metadata["dev_examples"]
+    padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
     held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
     say(
         f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
@@ -98,7 +97,8 @@ def run_build(**more: Any) -> None:
     if metadata["undecodable_bytes"]:
         print(left_out(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
-    if unknown := unknown_report(share, list(metadata["unknown_characters"])):
+    unknown = unknown_report(share, list(metadata["unknown_characters"]))
+    if unknown:
         say(f"WARNING: {unknown}")
     look(settings.output_dir, settings.vocab_file)
 
@@ -108,14 +108,16 @@ def look(output_dir: str, vocab_file: str | None) -> None:
     quiet_tensorflow()
     if flags.FLAGS.verify:
         print(f"verified {verify(output_dir, vocab_file):,} examples")
-    for line in inspect(output_dir, vocab_file, flags.FLAGS.inspect) if flags.FLAGS.inspect else ():
-        print(line)
+    if flags.FLAGS.inspect:
+        for line in inspect(output_dir, vocab_file, flags.FLAGS.inspect):
+            print(line)
 
 
 def main() -> None:
     values = flags.FLAGS
     only_look = (values.inspect or values.verify) and not values.corpus_dir
-    for name in ("output_dir",) if only_look else ("corpus_dir", "vocab_file", "output_dir"):
+    needed = ["output_dir"] if only_look else ["corpus_dir", "vocab_file", "output_dir"]
+    for name in needed:
         if not values[name].value:
             raise UserError(f"--{name.replace('_', '-')} is needed; see --help")
     if only_look:
@@ -126,7 +128,9 @@ def main() -> None:
 
 def command() -> None:
     define_flags()
-    for place in range(len(sys.argv) - 2, 0, -1):  # the original's flag takes a value after a blank, and so may ours
+    # The original's flag takes a value after a blank, and so may ours. From the last to the first, since two words
+    # become one.
+    for place in range(len(sys.argv) - 2, 0, -1):
         flag, value = sys.argv[place : place + 2]
         if flag.replace("_", "-") == "--blanks-separate-docs" and value.lower() in ("true", "false", "0", "1"):
             sys.argv[place : place + 2] = [f"{flag}={value}"]

@@ -39,18 +39,24 @@ def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[
     for file in corpus.files():
         for block in corpus.read(file.name):
             for line in block.lines:
-                found = sentences(line.decode("utf-8", "ignore"))
-                for fits, group in itertools.groupby(found, lambda one: min_words <= len(words(one)) <= max_words):
-                    if fits:
-                        yield list(group)
+                run: list[str] = []
+                for sentence in sentences(line.decode("utf-8", "ignore")):
+                    if min_words <= len(words(sentence)) <= max_words:
+                        run.append(sentence)
+                    elif run:
+                        yield run
+                        run = []
+                if run:
+                    yield run
 
 
 def cropped(text: str, random: np.random.Generator) -> str:
     """The text with some of its words left out, at random; one word at least."""
-    parts = words(text)
-    stays = random.random(len(parts)) < random.uniform(*_KEPT)
-    stays[random.integers(len(parts))] = True
-    return " ".join("".join(part for part, here in zip(parts, stays, strict=True) if here).split())
+    all_words = words(text)
+    stays = random.random(len(all_words)) < random.uniform(*_KEPT)
+    stays[random.integers(len(all_words))] = True
+    kept = itertools.compress(all_words, stays)
+    return " ".join("".join(kept).split())  # the blanks before each word become one
 
 
 def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:
@@ -61,10 +67,18 @@ def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> li
         which dropout makes two of (SimCSE, section 3).
     """
     if kind == "adjacent":
-        return [{"text": one, "positive": other} for one, other in itertools.pairwise(sentences)]
+        return [{"text": sentence, "positive": following} for sentence, following in itertools.pairwise(sentences)]
     if kind == "single":
         return [{"text": sentence} for sentence in sentences]
     return [{"text": sentence, "positive": cropped(sentence, random)} for sentence in sentences]
+
+
+def pairs_of_corpus(corpus: Corpus, random: np.random.Generator) -> Iterator[dict[str, str]]:
+    """All rows that can be made of a corpus, of each kind that --kinds names."""
+    values = flags.FLAGS
+    for run_of_sentences in paragraphs(corpus, values.min_words, values.max_words):
+        for kind in values.kinds:
+            yield from pairs_of(run_of_sentences, kind, random)
 
 
 def chosen(rows: Iterator[_Row], number: int, random: np.random.Generator) -> list[_Row]:
@@ -73,7 +87,9 @@ def chosen(rows: Iterator[_Row], number: int, random: np.random.Generator) -> li
     for seen, row in enumerate(rows):
         if seen < number:
             kept.append(row)
-        elif (place := int(random.integers(seen + 1))) < number:
+            continue
+        place = int(random.integers(seen + 1))
+        if place < number:
             kept[place] = row
     return [kept[place] for place in random.permutation(len(kept))]
 
@@ -87,15 +103,16 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
     from electra_tf2.finetune.tasks.text import TextTask
 
     config = FinetuningConfig.from_dict({"data_dir": data_dir, "task_names": tasks})
-    found = []
+    pairs = []
     for name in tasks:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
         if not isinstance(task, TextTask) or task.is_regression or len(task.settings.texts) != 2:
             raise UserError(f"--tasks: {name} has no pairs of texts with labels")
         examples = [example for example in task.read("train") if example.label in _SAME]
-        say(f"{name}: {len(examples):,} pairs of label {' or '.join(sorted({str(one.label) for one in examples}))}")
-        found += [{"text": example.texts[0], "positive": example.texts[1]} for example in examples]
-    return found
+        labels = sorted({str(example.label) for example in examples})
+        say(f"{name}: {len(examples):,} pairs of label {' or '.join(labels)}")
+        pairs += [{"text": example.texts[0], "positive": example.texts[1]} for example in examples]
+    return pairs
 
 
 def add_negatives(rows: list[dict[str, str]], model: str, share: float, seed: int) -> None:
@@ -113,17 +130,16 @@ def main() -> int:
     values = flags.FLAGS
     if not values.corpus_dir and not values.tasks:
         raise UserError("--corpus-dir or --tasks is needed")
-    if unknown := [kind for kind in values.kinds if kind not in KINDS]:
-        raise UserError(f"--kinds: {unknown[0]!r} is none of {', '.join(KINDS)}")
+    for kind in values.kinds:
+        if kind not in KINDS:
+            raise UserError(f"--kinds: {kind!r} is none of {', '.join(KINDS)}")
     output = Path(values.output or Path(values.data_dir, "finetuning_data", "sentence_embedding", "train.jsonl"))
     check_new("--output", output, values.overwrite)
     random = np.random.default_rng(values.seed)
     rows = labelled_pairs(values.tasks, values.data_dir)
     if values.corpus_dir:
         corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-        found = paragraphs(corpus, values.min_words, values.max_words)
-        pairs = (pairs_of(group, kind, random) for group in found for kind in values.kinds)
-        rows += chosen(itertools.chain.from_iterable(pairs), values.num_pairs, random)
+        rows += chosen(pairs_of_corpus(corpus, random), values.num_pairs, random)
     if not rows:
         raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences of these lengths")
     if values.negatives:

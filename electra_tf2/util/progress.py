@@ -50,7 +50,10 @@ class Progress:
         per: float = 1.0,
         file: TextIO | None = None,
     ) -> None:
-        self._title, self._total, self._unit, self._per = title, total, unit, per
+        self._title = title
+        self._total = total
+        self._unit = unit
+        self._per = per
         self._file = file or sys.stdout
         self._written = time.monotonic()
         self._since = (done, self._written)  # done, time: where the rate's span begins
@@ -95,29 +98,39 @@ class Progress:
           Units per second in the rate's span.
         """
         now = time.monotonic()
-        first = not self._reports
-        rate = (done - self._since[0]) * self._per / max(now - self._since[1] - self._paused, 1e-9)
-        speed = f"{_number(rate)} {self._unit}/s" if self._unit and (values is not None or not first) else ""
-        if values is not None or first:
-            self._since, self._paused = (done, now), 0.0
-        if first or now > self._reports[-1][1] + 1:
+        is_first = not self._reports
+        done_before, time_before = self._since
+        rate = (done - done_before) * self._per / max(now - time_before - self._paused, 1e-9)
+        if values is not None or is_first:
+            self._since = (done, now)
+            self._paused = 0.0
+        if is_first or now > self._reports[-1][1] + 1:
             self._reports.append((done, now))
-            if len(self._reports) > 256:
+            if len(self._reports) > 256:  # every other one tells the pace as well
                 del self._reports[1:-1:2]
         quiet = QUIET_SECONDS if self._live is None else _REDRAW_SECONDS
         if values is None and now - self._written < quiet:
             return rate
-        self._written, self._values = now, self._values if values is None else values
-        head = [part for part in (self._count(done), speed, self._left(done, now)) if part]
+        self._written = now
+        if values is not None:
+            self._values = values
+        speed = ""
+        if self._unit and (values is not None or not is_first):
+            speed = f"{_number(rate)} {self._unit}/s"
+        left = self._left(done, now)
         if self._live is not None:
-            self._draw(done, head)
+            self._draw(done, [text for text in (self._count(done), speed, left) if text])
             self._live.refresh()
-        elif values or len(head) > 1 or not self._total:  # a place alone says nothing
-            shown = ", ".join(_shown(values or {}))
-            place = 2 if speed else 1
-            line = "  ".join([*head[:place], *([shown] if shown else []), *head[place:]])
-            print(line if len(line) <= _LINE else "  ".join(head) + f"\n  {shown}", file=self._file, flush=True)
+        elif values or speed or left or not self._total:  # how far it is alone tells little
+            self._print(self._count(done), speed, ", ".join(_shown(values or {})), left)
         return rate
+
+    def _print(self, count: str, speed: str, values: str, left: str) -> None:
+        """Prints a line of a log; values that do not fit get one of their own."""
+        line = "  ".join(text for text in (count, speed, values, left) if text)
+        if values and len(line) > _LINE:
+            line = "  ".join(text for text in (count, speed, left) if text) + f"\n  {values}"
+        print(line, file=self._file, flush=True)
 
     def _left(self, done: float, now: float) -> str:
         """The time left, or "" while that is not known."""
