@@ -27,6 +27,7 @@ REFERENCE = {
         ("electra_tf2", ""),
         ("electra_tf2.formats.folders", "models"),
         ("electra_tf2.inference.model", "load"),
+        ("electra_tf2.inference.finetuning", "finetune"),
         ("electra_tf2.inference.model", "Model"),
         ("electra_tf2.inference.model", "States"),
         ("electra_tf2.inference.model", "Replaced"),
@@ -77,7 +78,7 @@ def described(module: str, name: str) -> str:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     if not name:
         return f"### {module}\n\n{text_of(tree)}"
-    (node,) = (node for node in tree.body if getattr(node, "name", None) == name)
+    node = next(node for node in tree.body if getattr(node, "name", None) == name)
     assert isinstance(node, (ast.ClassDef, ast.FunctionDef))
     parts = [f"### {name}", f"`{module}.{name}`", signature_of(node), text_of(node)]
     if isinstance(node, ast.ClassDef):
@@ -88,18 +89,27 @@ def described(module: str, name: str) -> str:
 
 
 def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """How it is called, as code; of a class, how its objects are made and which fields they have."""
-    if isinstance(node, ast.FunctionDef):
-        if any(isinstance(decorator, ast.Name) and "property" in decorator.id for decorator in node.decorator_list):
-            returned = f": {ast.unparse(node.returns)}" if node.returns else ""
-            return code(f"{node.name}{returned}  # a property")
-        returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-        return code(f"{node.name}({wrapped_arguments(node)}){returned}")
-    annotated = [member for member in node.body if isinstance(member, ast.AnnAssign)]
-    fields = [ast.unparse(member) for member in annotated if not ast.unparse(member.target).startswith("_")]
-    makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
-    lines = [f"{node.name}({wrapped_arguments(maker)})" for maker in makers]
-    return code("\n".join([*lines, *fields])) if lines or fields else ""
+    """The call of a function, as code; the making of a class's objects, and their fields."""
+    if isinstance(node, ast.ClassDef):
+        lines = []
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+                lines.append(f"{node.name}({wrapped_arguments(member)})")
+        for member in node.body:
+            if isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
+                lines.append(ast.unparse(member))
+        return code("\n".join(lines)) if lines else ""
+    if is_property(node):
+        kind = f": {ast.unparse(node.returns)}" if node.returns else ""
+        return code(f"{node.name}{kind}  # a property")
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return code(f"{node.name}({wrapped_arguments(node)}){returned}")
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """True for property and cached_property."""
+    names = [decorator.id for decorator in node.decorator_list if isinstance(decorator, ast.Name)]
+    return any("property" in name for name in names)
 
 
 def wrapped_arguments(node: ast.FunctionDef) -> str:
@@ -112,15 +122,18 @@ def wrapped_arguments(node: ast.FunctionDef) -> str:
 
 def split_arguments(arguments: str) -> list[str]:
     """Divides at the commas that stand in no brackets."""
-    parts = [""]
+    pieces = [""]
     depth = 0
     for character in arguments:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and not depth:
-            parts.append("")
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if character == "," and depth == 0:
+            pieces.append("")
         else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+            pieces[-1] += character
+    return [piece.strip() for piece in pieces]
 
 
 def code(text: str) -> str:

@@ -16,6 +16,8 @@ import tensorflow as tf
 from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, rows_of, windows_of
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
+from electra_tf2.files.reading import read_json
+from electra_tf2.finetune.trained_folder import SCORES, TASKS
 from electra_tf2.formats.folders import located, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
@@ -195,6 +197,13 @@ class Model:
         a = self.source.architecture
         layers = counted(a.num_hidden_layers, "layer")
         return f"<{self.source.origin}: {layers} of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} of other models."""
+        path = self.source.folder / SCORES
+        is_trial = (self.source.folder / TASKS).is_file()
+        return read_json(path, "scores")["scores"] if is_trial and path.is_file() else {}
 
     @overload
     def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]

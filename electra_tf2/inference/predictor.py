@@ -19,8 +19,8 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
 from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.batching import prediction_table
+from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.results import labelled_lines, labelled_table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
