@@ -5,7 +5,7 @@
     README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
 TensorFlow's converter makes it of our networks' plain formulas. Batch and length are dynamic: a signature runner
-resizes the inputs to what it is given.
+resizes the inputs to what it is given. A batch of no rows is refused by LiteRT's own operations.
 """
 
 from collections.abc import Mapping

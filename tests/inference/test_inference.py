@@ -284,7 +284,7 @@ def test_tokens_that_a_model_does_not_know_are_counted_aloud(model: electra.Mode
         getattr(used, call)([f"{mask}the man", f"{mask}the \u5929 man"])
     [warning] = caught
     share, _, rest = str(warning.message).partition(" unknown to this model")
-    assert share == f"1 token of {5 + 2 * len(mask.split())} is" and "\u5929" in rest
+    assert share == f"1 token of {7 + 2 * len(mask.split())} is" and "\u5929" in rest
     assert "[UNK]" in rest and warning.filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
