@@ -37,6 +37,7 @@ _FEWEST_WORDS = 8  # of a paragraph
 _FEWEST_PARAGRAPHS = 2  # of a document
 _LARGEST_SOURCE = 1 << 20  # larger files are generated
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
+_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 _TASK_WORDS = range(12, 41)  # of a paragraph of the task
 _TASK_WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?)([,.]?)")
@@ -51,14 +52,19 @@ def source_files(roots: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Path]
     """(name, path) of every source below the roots, sorted; a name is that of the package, module, ..."""
     for root in roots:
         for folder, subfolders, names in os.walk(root):
-            # The standard library's folder may hold that of the installed packages, a root of its own.
-            skip = _SKIPPED_FOLDERS | ({"site-packages", "dist-packages"} if Path(folder) == root else set())
+            skip = set(_SKIPPED_FOLDERS)
+            if Path(folder) == root:
+                # The standard library's folder may hold that of the installed packages, a root of its own.
+                skip |= {"site-packages", "dist-packages"}
+            # os.walk goes into the folders that are left in this list, in its order.
             subfolders[:] = sorted(name for name in subfolders if name not in skip)
             for name in sorted(names):
                 if name.endswith(".py") and not name.startswith("test_"):
                     path = Path(folder, name)
-                    parts = path.relative_to(root).with_suffix("").parts
-                    yield parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts, path
+                    module = path.relative_to(root).with_suffix("").parts
+                    if module[-1] == "__init__" and len(module) > 1:
+                        module = module[:-1]
+                    yield module, path
 
 
 def docstrings(path: Path) -> Iterator[str]:
@@ -67,12 +73,18 @@ def docstrings(path: Path) -> Iterator[str]:
         if path.stat().st_size > _LARGEST_SOURCE:
             return
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # of the sources, as invalid escapes
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    yield from filter(None, (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)))
+    waiting: list[ast.AST] = [tree]
+    for node in waiting:
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield docstring
+        # Expressions, most of a tree, hold no functions.
+        waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, _STATEMENTS)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -91,16 +103,18 @@ def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
     """About `max_bytes` of documents from all over the roots, sorted by name; no paragraph twice."""
     sources = list(source_files(roots))
     seen: set[str] = set()
-    chosen, size = [], 0
+    chosen = []
+    size = 0
     # Multiples of the golden ratio, modulo 1, are spread evenly however many are taken: so are the first files of this
     # order, and no more are parsed than are needed.
     for number in sorted(range(len(sources)), key=lambda number: (number * _GOLDEN_RATIO) % 1):
         name, path = sources[number]
         document = []
-        for paragraph in (paragraph for docstring in docstrings(path) for paragraph in paragraphs(docstring)):
-            if paragraph.lower() not in seen:
-                seen.add(paragraph.lower())
-                document.append(paragraph)
+        for docstring in docstrings(path):
+            for paragraph in paragraphs(docstring):
+                if paragraph.lower() not in seen:
+                    seen.add(paragraph.lower())
+                    document.append(paragraph)
         if len(document) >= _FEWEST_PARAGRAPHS:
             chosen.append((name, document))
             size += len("\n".join(document).encode()) + 2
@@ -111,22 +125,35 @@ def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
 
 def tagged(paragraph: str) -> Tagged | None:
     """Words and tags of a paragraph; None unless it is two sentences or more of plain words, commas and full stops."""
-    found = [_TASK_WORD.fullmatch(word.strip("\"'()[]`*")) for word in paragraph.split()]
-    words = [(match[1].lower(), _TAGS[match[2]]) for match in found if match]
-    sentences = sum(tag == _TAGS["."] for _, tag in words)
-    whole = len(words) == len(found) in _TASK_WORDS and words[-1][1] == _TAGS["."] and sentences > 1
-    return words if whole else None
+    words = []
+    for word in paragraph.split():
+        match = _TASK_WORD.fullmatch(word.strip("\"'()[]`*"))
+        if match is None:
+            return None
+        words.append((match[1].lower(), _TAGS[match[2]]))
+    if len(words) not in _TASK_WORDS:
+        return None
+    tags = [tag for _, tag in words]
+    ends_with_period = tags[-1] == _TAGS["."]
+    if not ends_with_period or tags.count(_TAGS["."]) < 2:
+        return None
+    return words
 
 
-def make_task(documents: list[Document], train_size: int = 600, dev_size: int = 400) -> dict[str, list[Tagged]]:
+def make_task(documents: list[Document], train_size: int = 200, dev_size: int = 400) -> dict[str, list[Tagged]]:
     """Paragraphs for train and dev, at most so many of each. Raises UserError: fewer than two documents have any."""
-    modules = [found for document in documents if (found := [p for p in map(tagged, document) if p])]
+    modules = []
+    for document in documents:
+        tagged_paragraphs = [words for words in map(tagged, document) if words is not None]
+        if tagged_paragraphs:
+            modules.append(tagged_paragraphs)
     if len(modules) < 2:
         raise UserError(f"{len(documents)} documents are too few: two with punctuated paragraphs are needed")
     train: list[Tagged] = []
     dev: list[Tagged] = []
     for number in np.random.default_rng(0).permutation(len(modules)):
-        (dev if len(dev) < dev_size else train).extend(modules[number])
+        part = dev if len(dev) < dev_size else train
+        part.extend(modules[number])
     return {"train": train[:train_size], "dev": dev[:dev_size]}
 
 
@@ -137,40 +164,58 @@ def bag_of_words(folder: Path) -> float:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    bags: dict[str, list[dict[str, int]]] = {"train": [], "dev": []}
-    tags: dict[str, list[str]] = {"train": [], "dev": []}
-    for split in bags:
-        for sentence in read_sentences(folder / f"{split}.txt"):
-            words = [""] * _REACH + sentence.words + [""] * _REACH
-            for place in range(_REACH, len(words) - _REACH):
-                bags[split].append({f"{d} {words[place + d]}": 1 for d in range(-_REACH, _REACH + 1)})
-            tags[split] += sentence.tags
-    model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300)).fit(bags["train"], tags["train"])
-    gold, predicted = tags["dev"], model.predict(bags["dev"])
-    right = sum(tag == guess != "O" for tag, guess in zip(gold, predicted, strict=True))
-    return 200 * right / (sum(tag != "O" for tag in gold) + sum(guess != "O" for guess in predicted))
+    bags, tags = _bags_and_tags(folder / "train.txt")
+    model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300)).fit(bags, tags)
+    bags, tags = _bags_and_tags(folder / "dev.txt")
+    predicted = model.predict(bags)
+
+    right = 0
+    marks = 0  # of both, the original and the prediction
+    for tag, guess in zip(tags, predicted, strict=True):
+        right += tag == guess != "O"
+        marks += (tag != "O") + (guess != "O")
+    return 100 * 2 * right / marks
+
+
+def _bags_and_tags(path: Path) -> tuple[list[dict[str, int]], list[str]]:
+    """For every word, its neighbours by their distance, and its tag."""
+    bags = []
+    tags: list[str] = []
+    for sentence in read_sentences(path):
+        words = [""] * _REACH + sentence.words + [""] * _REACH
+        for place in range(_REACH, len(words) - _REACH):
+            distances = range(-_REACH, _REACH + 1)
+            bags.append({f"{distance} {words[place + distance]}": 1 for distance in distances})
+        tags += sentence.tags
+    return bags, tags
 
 
 def main() -> int:
-    data_dir, paths = Path(flags.FLAGS.data_dir), sysconfig.get_paths()
-    corpus, task = data_dir / "corpus" / "docstrings.txt", data_dir / "finetuning_data" / "punctuation"
+    data_dir = Path(flags.FLAGS.data_dir)
+    corpus = data_dir / "corpus" / "docstrings.txt"
+    task = data_dir / "finetuning_data" / "punctuation"
     if corpus.exists() and (task / "dev.txt").exists():
         print(f"{corpus} and {task} are there already")
         return 0
-    roots = [Path(name) for name in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])]
-    documents = extract(roots, flags.FLAGS.max_bytes)
-    parts = make_task(documents)
+
+    paths = sysconfig.get_paths()
+    roots = dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])  # the last two may be one
+    documents = extract(map(Path, roots), flags.FLAGS.max_bytes)
     text = "".join("\n".join(document) + "\n\n" for document in documents)
     write_atomically(corpus, text)
-    for split, rows in parts.items():
-        lines = ("".join(f"{word} {tag}\n" for word, tag in row) for row in rows)
-        write_atomically(task / f"{split}.txt", "".join(f"{line}\n" for line in lines))
+    splits = make_task(documents)
+    for split, rows in splits.items():
+        lines = []
+        for row in rows:
+            lines += [f"{word} {tag}\n" for word, tag in row]
+            lines.append("\n")
+        write_atomically(task / f"{split}.txt", "".join(lines))
     print(f"{len(documents):,} documents, {len(text.encode()) / 1e6:.1f} MB of docstrings in {corpus}")
-    print(f"{len(parts['train']):,} training and {len(parts['dev']):,} development paragraphs in {task}")
+    print(f"{len(splits['train']):,} training and {len(splits['dev']):,} development paragraphs in {task}")
     return 0
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("data_dir", "demo_data", "folder of the corpus and the task")
-    flags.DEFINE_integer("max_bytes", 6_000_000, "size of the corpus, about", lower_bound=1000)
+    flags.DEFINE_integer("max_bytes", 3_000_000, "size of the corpus, about", lower_bound=1000)
     util_flags.run(main, __doc__)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from electra_tf2.pretrain import speed
 from electra_tf2.pretrain.flops import training_flops
 from electra_tf2.programs.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, export_formats, make_plan
 from tests.support.programs import ROOT, configured, run_program
@@ -77,8 +78,9 @@ def test_a_plan_says_whether_its_model_export_formats_hugging_face():
     assert deep.startswith("Hugging Face, ")
 
 
-def test_this_machine_is_measured_and_the_plan_made_by_that(tmp_path):
+def test_this_machine_is_measured_and_the_plan_made_by_that(tmp_path, monkeypatch):
     """Whatever the rate is, hours times rate is the budget that is shown."""
+    monkeypatch.setattr(speed, "_STEPS", 1)
     words = ["--corpus-dir", str(tmp_path / "my corpus"), "--hours", "0.05", "--measure"]
     plan_of(tmp_path)  # writes the corpus
     done = run_program("plan_pretraining.py", *words)

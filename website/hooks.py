@@ -14,17 +14,17 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/first_steps.ipynb"
-# Where files of the repository outside docs/ are on the site.
+# Files of the repository outside docs/, and their places on the site.
 PAGES = {
     "README.md": "index.md",
     NOTEBOOK: "first_steps.md",
     "benchmarks/RESULTS.md": "RESULTS.md",
-    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
-    **{
-        path.relative_to(ROOT).as_posix(): f"models/{path.parent.name}.md"
-        for path in sorted(ROOT.glob("electra_tf2/pretrained/*/README.md"))
-    },
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
 }
+for _card in sorted(ROOT.glob("electra_tf2/pretrained/*/README.md")):
+    PAGES[_card.relative_to(ROOT).as_posix()] = f"models/{_card.parent.name}.md"
 SOURCES = {page: source for source, page in PAGES.items()}
 
 
@@ -43,46 +43,63 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
+    """Rewrites the links of a page; code blocks stay as they are."""
     if page.is_homepage:
-        page.meta["hide"] = ["navigation"]  # which has nothing else there
-    source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
-    parts[::2] = (with_links(part, source, page.file.src_uri, files) for part in parts[::2])
-    return "".join(parts)
+        page.meta["hide"] = ["navigation"]  # it would list this page alone
+    uri = page.file.src_uri
+    source = SOURCES.get(uri, f"docs/{uri}")
+    # Split at its code blocks: text and code in turn, text first.
+    pieces = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
+    for number in range(0, len(pieces), 2):
+        pieces[number] = with_links(pieces[number], source, uri, files)
+    return "".join(pieces)
 
 
 def with_links(text: str, source: str, page: str, files: Files) -> str:
-    """Text of a file of the repository with links for its page; a link to a file that the site lacks becomes its text.
+    """The text with links that hold on the site; a link to a file that the site lacks becomes its text.
+
+    Args:
+      source: the text's file in the repository. page: its place on the site.
 
     Raises:
       FileNotFoundError: a link leads nowhere.
     """
 
     def link(match: re.Match[str]) -> str:
-        label, target, heading = match["label"], match["target"], match["heading"] or ""
+        label = match["label"]
+        target = match["target"]
+        heading = match["heading"] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        found = PAGES.get(path, path.removeprefix("docs/"))
-        if not (ROOT / path).exists() and files.get_file_from_path(found) is None:  # figures of the notebook
+        target_page = PAGES.get(path, path.removeprefix("docs/"))
+        is_on_site = files.get_file_from_path(target_page) is not None  # also a figure of the notebook
+        if not is_on_site and not (ROOT / path).exists():
             raise FileNotFoundError(f"{source}: {target}")
-        if files.get_file_from_path(found) is None:
+        if not is_on_site:
             return label[1:-1]
-        return f"{label}({posixpath.relpath(found, posixpath.dirname(page) or '.')}{heading})"
+        relative = posixpath.relpath(target_page, posixpath.dirname(page) or ".")
+        return f"{label}({relative}{heading})"
 
     return re.sub(r"(?P<label>\[[^\[\]]*\])\((?P<target>[^)#:\s]+)(?P<heading>#[^)]*)?\)", link, text)
 
 
 def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:
     """A notebook's markdown, and its figures: file name -> PNG."""
-    parts, figures = [], {}
+    pieces = []
+    figures = {}
     for cell in json.loads(notebook)["cells"]:
         source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        if cell["cell_type"] == "markdown":
+            pieces.append(source)
+        else:
+            pieces.append(f"```python\n{source}\n```")
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/png" in data:
                 name = f"first_steps_{len(figures)}.png"
                 figures[name] = base64.b64decode("".join(data["image/png"]))
-                parts.append(f"![what the cell above draws]({name})")
-            elif printed := "".join(output.get("text", data.get("text/plain", []))):
-                parts.append(f"```text\n{printed.rstrip()}\n```")
-    return "\n\n".join(parts) + "\n", figures
+                pieces.append(f"![what the cell above draws]({name})")
+                continue
+            printed = "".join(output.get("text", data.get("text/plain", [])))
+            if printed:
+                pieces.append(f"```text\n{printed.rstrip()}\n```")
+    return "\n\n".join(pieces) + "\n", figures

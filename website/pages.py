@@ -32,6 +32,7 @@ REFERENCE = {
         ("electra_tf2.inference.model", "States"),
         ("electra_tf2.inference.model", "Replaced"),
         ("electra_tf2.inference.model", "Suggestion"),
+        ("electra_tf2.inference.model", "Answer"),
         ("electra_tf2.util.errors", "UserError"),
     ),
     "A task of your own": (
@@ -77,7 +78,7 @@ def described(module: str, name: str) -> str:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     if not name:
         return f"### {module}\n\n{text_of(tree)}"
-    (node,) = (node for node in tree.body if getattr(node, "name", None) == name)
+    node = next(node for node in tree.body if getattr(node, "name", None) == name)
     assert isinstance(node, (ast.ClassDef, ast.FunctionDef))
     parts = [f"### {name}", f"`{module}.{name}`", signature_of(node), text_of(node)]
     if isinstance(node, ast.ClassDef):
@@ -88,17 +89,27 @@ def described(module: str, name: str) -> str:
 
 
 def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """How it is called, as code; of a class, how its objects are made and which fields they have."""
-    if isinstance(node, ast.FunctionDef):
-        if any(isinstance(decorator, ast.Name) and "property" in decorator.id for decorator in node.decorator_list):
-            returned = f": {ast.unparse(node.returns)}" if node.returns else ""
-            return code(f"{node.name}{returned}  # a property")
-        returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-        return code(f"{node.name}({wrapped_arguments(node)}){returned}")
-    fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
-    makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
-    lines = [f"{node.name}({wrapped_arguments(maker)})" for maker in makers]
-    return code("\n".join([*lines, *fields])) if lines or fields else ""
+    """The call of a function, as code; the making of a class's objects, and their fields."""
+    if isinstance(node, ast.ClassDef):
+        lines = []
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+                lines.append(f"{node.name}({wrapped_arguments(member)})")
+        for member in node.body:
+            if isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
+                lines.append(ast.unparse(member))
+        return code("\n".join(lines)) if lines else ""
+    if is_property(node):
+        kind = f": {ast.unparse(node.returns)}" if node.returns else ""
+        return code(f"{node.name}{kind}  # a property")
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return code(f"{node.name}({wrapped_arguments(node)}){returned}")
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """True for property and cached_property."""
+    names = [decorator.id for decorator in node.decorator_list if isinstance(decorator, ast.Name)]
+    return any("property" in name for name in names)
 
 
 def wrapped_arguments(node: ast.FunctionDef) -> str:
@@ -111,15 +122,18 @@ def wrapped_arguments(node: ast.FunctionDef) -> str:
 
 def split_arguments(arguments: str) -> list[str]:
     """Divides at the commas that stand in no brackets."""
-    parts = [""]
+    pieces = [""]
     depth = 0
     for character in arguments:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and not depth:
-            parts.append("")
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if character == "," and depth == 0:
+            pieces.append("")
         else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+            pieces[-1] += character
+    return [piece.strip() for piece in pieces]
 
 
 def code(text: str) -> str:
@@ -127,11 +141,11 @@ def code(text: str) -> str:
 
 
 def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    """A docstring as Markdown: its sections (Args, Returns, Raises) as lists, its examples as code."""
+    """A docstring as Markdown: its sections (Args, Returns, Raises, Warns) as lists, its examples as code."""
     parts = []
     for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
         first, _, rest = paragraph.partition("\n")
-        if re.fullmatch(r"(Args|Returns|Raises|Yields):", first):
+        if re.fullmatch(r"(Args|Returns|Raises|Warns|Yields):", first):
             parts.append(f"{first[:-1]}:\n\n{as_list(textwrap.dedent(rest))}")
         elif all(line.startswith(" ") for line in paragraph.splitlines()):
             parts.append(f"```text\n{textwrap.dedent(paragraph)}\n```")

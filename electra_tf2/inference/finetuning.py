@@ -454,7 +454,8 @@ def train_and_score(config: FinetuningConfig) -> tuple[int, list[dict[str, Any]]
 
 def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]]) -> None:
     """Writes and prints the table and the scores of all trials."""
-    from electra_tf2.finetune.results import shown_errors, summarise_trials, table
+    from electra_tf2.finetune.mistakes import shown_errors
+    from electra_tf2.finetune.results import summarise_trials, table
 
     scores = [trial["scores"] for trial in finished]
     last = finished[-1]

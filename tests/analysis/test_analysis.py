@@ -33,16 +33,11 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         write_lines(tmp_path / "finetuning_data" / "sts" / f"{split}.tsv", "\t".join(["header"] * 10), *rows)
     objectives: dict[str, dict[str, Any]] = {
-        "detection": {},
         "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
         "bert": {"electra_objective": False},
     }
     contrast = {"positive_cosine": 0.75, "negative_cosine": 0.25}
-    logged: dict[str, dict[str, float]] = {
-        "detection": {},
-        "coco": contrast | {"copy_accuracy_replaced": 0.5},
-        "bert": {},
-    }
+    logged: dict[str, dict[str, float]] = {"coco": contrast | {"copy_accuracy_replaced": 0.5}, "bert": {}}
     for name, overrides in objectives.items():
         folder = tmp_path / "models" / name
         config = PretrainingConfig.from_dict(support.hparams(tmp_path, model_name=name, **overrides))

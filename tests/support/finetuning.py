@@ -18,7 +18,7 @@ def config(*tasks: str, dropout: float = 0.0, **overrides: Any) -> FinetuningCon
     hparams = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
     sizes: dict[str, Any] = {name: hparams[name] for name in _SIZES if name in hparams}
     sizes["model_hparam_overrides"] |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    given = {
+    defaults = {
         "task_names": list(tasks),
         "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
         "init_checkpoint": str(golden.CHECKPOINT),
@@ -26,7 +26,7 @@ def config(*tasks: str, dropout: float = 0.0, **overrides: Any) -> FinetuningCon
         "max_seq_length": hparams.get("max_seq_length", 32),
         "classifier_dropout": dropout,
     }
-    return FinetuningConfig.from_dict(sizes | given | overrides)
+    return FinetuningConfig.from_dict(sizes | defaults | overrides)
 
 
 def tokenizer() -> WordpieceTokenizer:
@@ -35,10 +35,13 @@ def tokenizer() -> WordpieceTokenizer:
 
 def task(folder: Path | None, name: str, described: dict[str, Any] | None = None, **overrides: Any) -> Any:
     """The task of a name with its files in a folder (None: the golden ones), or one of one's own by its description."""
-    given: dict[str, Any] = {"tasks": {name: described}} if described is not None else {}
-    given |= {"raw_data_dir": str(folder)} if folder is not None else {}
-    (made,) = make_tasks(config(name, **given, **overrides), tokenizer())
-    return made
+    hparams: dict[str, Any] = {}
+    if described is not None:
+        hparams["tasks"] = {name: described}
+    if folder is not None:
+        hparams["raw_data_dir"] = str(folder)
+    tasks = make_tasks(config(name, **hparams, **overrides), tokenizer())
+    return tasks[0]
 
 
 def write_lines(path: Path, *lines: str) -> Path:

@@ -20,6 +20,7 @@ from electra_tf2 import __main__ as electra
 from electra_tf2.config import flags as util_flags
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
+from electra_tf2.pretrain import starts
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +43,12 @@ class Finished(NamedTuple):
 def flags_of_its_own():
     """absl's flags are global: in here they are those that are defined in here."""
     values = flags.FlagValues()
-    defines = [name for name in dir(flags) if name.startswith("DEFINE")]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(flags, "FLAGS", values))
-        for name in defines:
-            define = functools.partial(getattr(flags, name), flag_values=values)
-            stack.enter_context(mock.patch.object(flags, name, define))
+        for name in dir(flags):
+            if name.startswith("DEFINE"):
+                define = functools.partial(getattr(flags, name), flag_values=values)
+                stack.enter_context(mock.patch.object(flags, name, define))
         yield values
 
 
@@ -56,7 +57,7 @@ def configured(*words: str) -> PretrainingConfig:
     with flags_of_its_own():
         util_flags.define_hparam_flags(PretrainingConfig)
         util_flags.parse(words)
-        return util_flags.config_from_flags(PretrainingConfig)
+        return util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
 
 
 def file_of(script: str | Path) -> Path:
@@ -73,7 +74,8 @@ def run_program(script: str | Path, *words: str) -> Finished:
 def run_command(*words: str, called: str = "electra") -> Finished:
     """`electra words`, called by another name if one is given."""
 
-    def run_anew(module: str, name: str, rest: list[str]) -> None:  # some define their flags as they are imported
+    def run_anew(module: str, name: str, rest: list[str]) -> None:
+        # Some programs define their flags when they are imported, so each call imports its program again.
         script = runpy.run_path(str(PROGRAMS / f"{module}.py"), run_name=module)
         sys.argv = [name, *rest]
         script["command"]()
@@ -83,7 +85,8 @@ def run_command(*words: str, called: str = "electra") -> Finished:
 
 
 def _run(program: Callable[[], object], *words: str) -> Finished:
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(flags_of_its_own())
         stack.enter_context(mock.patch.object(sys, "argv", [*words]))

@@ -23,7 +23,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTHING_CHOSEN = pytest.ExitCode.NO_TESTS_COLLECTED
-SHARED = re.compile(r"\b(trained|data_dir)\b")  # fixtures of tests/finetune/conftest.py that several files share
+# Fixtures of tests/finetune/conftest.py that train, and that several files share.
+SHARED_FIXTURES = re.compile(r"\b(trained|data_dir)\b")
 
 
 class Durations:
@@ -41,7 +42,7 @@ class Result(NamedTuple):
     """How a process of tests ended.
 
     seconds: of the processor, with the processes that it started.
-    memory: of this process at most, in bytes.
+    memory: peak of this process, in bytes.
     """
 
     files: list[Path]
@@ -50,39 +51,19 @@ class Result(NamedTuple):
     seconds: float
     memory: int
 
+    @property
+    def passed(self) -> bool:
+        return self.code in (0, NOTHING_CHOSEN)
 
-def groups(chosen: list[Path]) -> list[list[Path]]:
-    """The files of each process, long ones first: one file, or those that share a fixture which trains."""
-    files = sorted({file for path in chosen for file in (path.rglob("test_*.py") if path.is_dir() else [path])})
-    together = [one for one in files if one.parent.name == "finetune" and SHARED.search(one.read_text("utf-8"))]
-    alone = [[one] for one in files if one not in together]
-    return sorted([*alone, together] if together else alone, key=lambda one: -sum(f.stat().st_size for f in one))
+    @property
+    def last_line(self) -> str:
+        """pytest's summary."""
+        return self.output.rstrip().rpartition("\n")[2]
 
-
-def start(files: list[Path], folder: Path, words: list[str]) -> int:
-    """Runs pytest on files in a fork. Returns the process's number, which names its log in the folder."""
-    child = os.fork()
-    if child:
-        return child
-    output = os.open(folder / f"{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    # It runs, as the child of this process's parent, whom alone the system would tell so.
-    multiprocessing.forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
-    # What this process has imported is not imported anew to have its assertions rewritten.
-    words = ["-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", *words]
-    words += [str(file.relative_to(ROOT)) for file in files]
-    code = pytest.main(words, plugins=[Durations(folder / f"{os.getpid()}.durations")])
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def finished(running: dict[int, list[Path]], folder: Path) -> Result:
-    """Waits for the next process."""
-    child, status, usage = os.wait4(-1, 0)
-    code = os.waitstatus_to_exitcode(status)
-    output = (folder / f"{child}.log").read_text(errors="replace")
-    return Result(running.pop(child), code, output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    def count(self, kind: str) -> int:
+        """Tests of a kind ("passed", "failed", ...) in pytest's summary."""
+        match = re.search(rf"(\d+) {kind}", self.last_line)
+        return int(match[1]) if match else 0
 
 
 def main() -> int:
@@ -90,61 +71,133 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "tests"], help="files or folders of tests")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--durations", type=int, default=30, help="number of slowest tests that are shown")
-    given, words = parser.parse_known_args()
+    values, pytest_words = parser.parse_known_args()
     os.chdir(ROOT)
-    begun, results = time.monotonic(), []
-    running: dict[int, list[Path]] = {}
-    waiting = groups([path.resolve() for path in given.paths])
-    import tests.conftest  # noqa: F401 - TensorFlow, for all that are forked
+    begun = time.monotonic()
+    waiting = groups([path.resolve() for path in values.paths])
+    prepare_to_fork()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        results = run_groups(waiting, folder, values.jobs, pytest_words)
+        seconds = seconds_of_tests(folder)
+    show_slowest(seconds, values.durations)
+    show_failures(results)
+    show_summary(results, time.monotonic() - begun)
+    return 0 if all(result.passed for result in results) else 1
+
+
+def groups(chosen: list[Path]) -> list[list[Path]]:
+    """The files of each process: one file, or those that share a fixture which trains. Large ones come first."""
+    files: set[Path] = set()
+    for path in chosen:
+        files.update(path.rglob("test_*.py") if path.is_dir() else [path])
+    sharing = []
+    divided = []
+    for file in sorted(files):
+        if file.parent.name == "finetune" and SHARED_FIXTURES.search(file.read_text("utf-8")):
+            sharing.append(file)
+        else:
+            divided.append([file])
+    if sharing:
+        divided.append(sharing)
+    return sorted(divided, key=lambda group: -sum(file.stat().st_size for file in group))
+
+
+def prepare_to_fork() -> None:
+    """Imports what all tests need, and starts the process from which programs of tests are forked."""
+    import tests.conftest  # noqa: F401 - TensorFlow
     from electra_tf2.corpus.worker_pool import PRELOADED
     from electra_tf2.util.environment import errors_unseen
 
     multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     with errors_unseen():  # it would tell of the semaphores that an ended file has left
         multiprocessing.forkserver.ensure_running()
-    gc.freeze()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        while waiting or running:
-            while waiting and len(running) < given.jobs:
-                files = waiting.pop(0)
-                running[start(files, folder, words)] = files
-            result = finished(running, folder)
-            results.append(result)
-            good = result.code in (0, NOTHING_CHOSEN)
-            last = result.output.rstrip().rpartition("\n")[2]
-            where = ", ".join(str(file.relative_to(ROOT)) for file in result.files)
-            cost = f"{result.seconds:.0f} s of a processor, {result.memory / 1e9:.1f} GB"
-            print(f"{'' if good else result.output}{where}: {last} ({cost})", flush=True)
-        lines = [line for path in folder.glob("*.durations") for line in path.read_text().splitlines()]
+    gc.freeze()  # so that the collector of a forked process leaves the pages shared
+
+
+def run_groups(waiting: list[list[Path]], folder: Path, jobs: int, pytest_words: list[str]) -> list[Result]:
+    """Runs each group in a process of its own, so many at a time, and prints how each ended."""
+    results = []
+    running: dict[int, list[Path]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            files = waiting.pop(0)
+            running[start(files, folder, pytest_words)] = files
+        result = wait_for_one(running, folder)
+        results.append(result)
+        names = ", ".join(str(file.relative_to(ROOT)) for file in result.files)
+        cost = f"{result.seconds:.0f} s of a processor, {result.memory / 1e9:.1f} GB"
+        if not result.passed:
+            print(result.output, end="")
+        print(f"{names}: {result.last_line} ({cost})", flush=True)
+    return results
+
+
+def start(files: list[Path], folder: Path, pytest_words: list[str]) -> int:
+    """Runs pytest on files in a fork. Returns the process's number, which names its log in the folder."""
+    child = os.fork()
+    if child:
+        return child
+    output = os.open(folder / f"{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # The fork server runs. It is a child of this process's parent, and Python would take it for dead here.
+    multiprocessing.forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
+    # pytest would import again, to rewrite their assertions, modules that the parent has imported: it warns instead.
+    words = ["-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", *pytest_words]
+    words += [str(file.relative_to(ROOT)) for file in files]
+    code = pytest.main(words, plugins=[Durations(folder / f"{os.getpid()}.durations")])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def wait_for_one(running: dict[int, list[Path]], folder: Path) -> Result:
+    """Waits for the next process that ends."""
+    child, status, usage = os.wait4(-1, 0)
+    code = os.waitstatus_to_exitcode(status)
+    output = (folder / f"{child}.log").read_text(errors="replace")
+    return Result(running.pop(child), code, output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def seconds_of_tests(folder: Path) -> dict[str, float]:
+    """Test -> its seconds: set-up, call and tear-down."""
     seconds: dict[str, float] = {}
-    for line in lines:
-        duration, _, test = line.partition("\t")
-        seconds[test] = seconds.get(test, 0.0) + float(duration)
-    print(f"slowest {given.durations} of {len(seconds):,} tests, with their fixtures:")
-    for test in sorted(seconds, key=lambda test: -seconds[test])[: given.durations]:
+    for path in folder.glob("*.durations"):
+        for line in path.read_text().splitlines():
+            duration, _, test = line.partition("\t")
+            seconds[test] = seconds.get(test, 0.0) + float(duration)
+    return seconds
+
+
+def show_slowest(seconds: dict[str, float], count: int) -> None:
+    print(f"slowest {count} of {len(seconds):,} tests, with their fixtures:")
+    for test in sorted(seconds, key=lambda test: -seconds[test])[:count]:
         print(f"{seconds[test]:7.1f} s {test}")
-    bad = [result for result in results if result.code not in (0, NOTHING_CHOSEN)]
-    for result in bad:
-        print("\n".join(re.findall(r"^(?:FAILED|ERROR) .*", result.output, re.MULTILINE) or [f"ended: {result.files}"]))
+
+
+def show_failures(results: list[Result]) -> None:
+    for result in results:
+        if not result.passed:
+            lines = re.findall(r"^(?:FAILED|ERROR) .*", result.output, re.MULTILINE)
+            print("\n".join(lines or [f"ended: {result.files}"]))
+
+
+def show_summary(results: list[Result], seconds: float) -> None:
+    bad = [result for result in results if not result.passed]
+    processor = sum(result.seconds for result in results)
+    memory = max(result.memory for result in results)
     print(
-        f"{len(results)} processes, {len(bad)} with failures, in {time.monotonic() - begun:.0f} s: "
-        f"{sum(result.seconds for result in results):.0f} s of processors; the largest process took "
-        f"{max(result.memory for result in results) / 1e9:.1f} GB"
+        f"{len(results)} processes, {len(bad)} with failures, in {seconds:.0f} s: "
+        f"{processor:.0f} s of processors; the largest process took {memory / 1e9:.1f} GB"
     )
-    counts = {
-        kind: sum(counted(result, kind) for result in results) for kind in ("passed", "failed", "error", "skipped")
-    }
-    broken = sum(not counted(result, "failed") + counted(result, "error") for result in bad)  # died, or not collected
-    failed = counts["failed"] + counts["error"] + broken
-    print(f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped")
-    return int(bool(bad))
-
-
-def counted(result: Result, kind: str) -> int:
-    """Tests of a kind in pytest's last line."""
-    found = re.search(rf"(\d+) {kind}", result.output.rstrip().rpartition("\n")[2])
-    return int(found[1]) if found else 0
+    passed = sum(result.count("passed") for result in results)
+    failed = sum(result.count("failed") + result.count("error") for result in results)
+    skipped = sum(result.count("skipped") for result in results)
+    # A process that died, or whose files could not be collected, counts none: it is a failure all the same.
+    for result in bad:
+        if not result.count("failed") + result.count("error"):
+            failed += 1
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Shared by the tests of training: a small corpus of records and a small configuration."""
 
+import dataclasses
 import functools
-import itertools
 import json
 import subprocess
 import sys
@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.layers import Dense
+from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised
 from electra_tf2.training.distribution import mirrored_strategy
 from tests.support import golden
@@ -42,13 +43,20 @@ def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60,
         with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord-{shard}-of-{shards}")) as writer:
             for _ in range(examples // shards):
                 size = random.randint(8, LENGTH + 1)
-                ids = [2, *((random.randint(100) + np.arange(size - 2)) % 100 + 20), 3] + [0] * (LENGTH - size)
-                lists = {
-                    "input_ids": ids,
-                    "input_mask": [1] * size + [0] * (LENGTH - size),
+                padding = [0] * (LENGTH - size)
+                words = (random.randint(100) + np.arange(size - 2)) % 100 + 20
+                features = {
+                    "input_ids": [2, *words, 3, *padding],  # [CLS] ... [SEP]
+                    "input_mask": [1] * size + padding,
                     "segment_ids": [0] * LENGTH,
                 }
-                writer.write(example(lists))
+                writer.write(example(features))
+
+
+def masked_batch_of(**fields: tf.Tensor) -> MaskedBatch:
+    """A masked batch of some fields, for functions that read no others."""
+    nothing: dict[str, Any] = {field.name: None for field in dataclasses.fields(MaskedBatch)}
+    return MaskedBatch(**nothing | fields)
 
 
 def batch_of(rows: int = 8, seed: int = 0, last: int = 600, padding: int = 0) -> dict[str, tf.Tensor]:
@@ -93,13 +101,18 @@ def start(*flags: str, **settings: Any) -> "subprocess.Popen[str]":
 
 def logged(model_dir: Path) -> list[dict[str, Any]]:
     """The lines of train_metrics.jsonl, timing left out."""
-    lines = itertools.chain((model_dir / "train_metrics.jsonl").read_text().splitlines())
-    return [{k: v for k, v in json.loads(line).items() if k != "examples_per_second"} for line in lines]
+    lines = []
+    for text in (model_dir / "train_metrics.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        line.pop("examples_per_second", None)
+        lines.append(line)
+    return lines
 
 
 def gathered_loss(objective: Contrast) -> tuple[float, np.ndarray, np.ndarray]:
     """The loss of six pairs of views [6, 8], and both views; two replicas must have its value and gradient."""
-    inputs, strategy = np.random.RandomState(0).randn(2, 6, 4).astype(np.float32), two_replicas()
+    inputs = np.random.RandomState(0).randn(2, 6, 4).astype(np.float32)
+    strategy = two_replicas()
     with strategy.scope():
         layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
 
@@ -112,9 +125,10 @@ def gathered_loss(objective: Contrast) -> tuple[float, np.ndarray, np.ndarray]:
     @functools.partial(tf.function, autograph=False)
     def distributed() -> list[tf.Tensor]:
         def replica() -> list[tf.Tensor]:
-            half = tf.distribute.get_replica_context().replica_id_in_sync_group * 3
-            part = tf.slice(tf.constant(inputs), [0, half, 0], [2, 3, 4])
-            return tf.distribute.get_replica_context().all_reduce("sum", loss_and_gradient(part[0], part[1]))
+            context = tf.distribute.get_replica_context()
+            first_row = context.replica_id_in_sync_group * 3
+            views = tf.slice(tf.constant(inputs), [0, first_row, 0], [2, 3, 4])
+            return context.all_reduce("sum", loss_and_gradient(views[0], views[1]))
 
         return strategy.run(replica)
 

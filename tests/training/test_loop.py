@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf2.training import loop, reporting, run_folder
 from electra_tf2.training.device_loop import DeviceLoop
-from electra_tf2.training.loop import Trainer
+from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
 from tests.support.training import logged
 from tests.training import toy
@@ -56,6 +56,13 @@ def contents(folder):
     best = json.loads((folder / "best" / "best.json").read_text())
     files = sorted(path.name for path in folder.glob("**/*") if path.is_file() and "events" not in path.name)
     return logged(folder), evaluations, best, files
+
+
+def test_a_step_s_data_begins_where_earlier_phases_and_steps_have_stopped_reading():
+    schedule = LoopSchedule(20, 5, 10, 3, eval_every_steps=0, num_eval_steps=1, examples_per_step=4)
+    assert [schedule.position(step) for step in (0, 1, 7)] == [0, 4, 28]
+    second_phase = schedule._replace(first_step=10, examples_before=80)
+    assert [second_phase.position(step) for step in (10, 11, 17)] == [80, 84, 108]
 
 
 def in_whole_intervals(lines, length):
