@@ -19,7 +19,6 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
 from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.batching import prediction_table
-from electra_tf2.finetune.data_report import unknown_of
 from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
