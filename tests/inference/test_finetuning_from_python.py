@@ -93,7 +93,7 @@ def test_what_is_refused_is_refused_before_tensorflow_is_imported(
     monkeypatch.setattr(finetuning, "import_tensorflow", refuse)
     with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*another folder"):
         finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
-    (table,) = folder.glob("data/*/texts.jsonl")
+    table = next(folder.glob("data/*/texts.jsonl"))
     words = ["--train-file", str(table), "--model", str(golden.CHECKPOINT), "--model-dir", str(folder / "model")]
     done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS | {"learning_rate": 0.1}))
     (line,) = done.errors
