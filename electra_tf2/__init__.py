@@ -8,30 +8,57 @@
     model.replaced("The chef eight the meal.")             # tokens that look wrong
     model.fill("The capital of France is [MASK].")         # the likeliest words
     model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
+    model = electra.finetune(texts, labels)                # a model that learned from your examples
     model.predict(["A text to label."])                    # answers of a fine-tuned model
     model.keras()                                          # the network, to put a head on and fit
 
-`models()` lists the shipped models, and docs/python.md describes `load` and the model that it returns. Importing this
-package imports no TensorFlow; the first use of `load` does.
+`models()` lists the shipped models, and docs/python.md describes `load`, `finetune` and the model that they return.
+Importing this package imports no TensorFlow; the first use of `load` does.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from electra_tf2.inference.finetuning import finetune
     from electra_tf2.inference.model import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
 
 __version__ = "0.2.0"
-__all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load", "models"]
+__all__ = [
+    "Answer",
+    "Model",
+    "Replaced",
+    "States",
+    "Suggestion",
+    "UserError",
+    "__version__",
+    "finetune",
+    "load",
+    "models",
+]
+
+# The call `finetune` has the name of a folder of this package. Python sets that name to the folder when something
+# imports it for the first time; this does so now, and takes the name back, so that it always is the call.
+importlib.import_module("electra_tf2.finetune")
+globals().pop("finetune", None)
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "finetune":  # checks its arguments before it imports TensorFlow
+        from electra_tf2.inference.finetuning import finetune
+
+        return finetune
     if name == "models":  # and lists them without TensorFlow
         from electra_tf2.formats.folders import models
 
         return models
+    if name == "UserError":
+        from electra_tf2.util.errors import UserError
+
+        return UserError
     from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 
     before_tensorflow()  # whose log messages are off

@@ -187,12 +187,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
-    @classmethod
-    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Nothing: recipes of fine-tuning have no sizes, so `from_dict` takes a checkpoint's where none are given."""
-        del hparams
-        return {}
-
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
         pretrained, tasks = self.pretrained_model_dir, run_name(dataclasses.asdict(self))

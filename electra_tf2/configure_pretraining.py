@@ -7,17 +7,16 @@ fraction of a second.
 """
 
 import dataclasses
+import enum
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.config.hparams import checked, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.config.hparams import checked as check_values
+from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam, layered
 from electra_tf2.config.papers import check_owners, load_paper
-from electra_tf2.formats.folders import vocabulary_hparams
-from electra_tf2.formats.readers import find_model
-from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
-from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
+from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError, closest, shown
@@ -25,7 +24,7 @@ from electra_tf2.util.errors import UserError, closest, shown
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 # Objectives that train the main network, of which a run has one at most.
-_MAIN_OBJECTIVES = (
+MAIN_OBJECTIVES = (
     "electra_objective",
     "electric_objective",
     "replace_mlm_objective",
@@ -33,7 +32,25 @@ _MAIN_OBJECTIVES = (
     "corrective_lm_objective",
 )
 
-_DEBUG: dict[str, Any] = {
+
+class GeneratorKind(enum.Enum):
+    """Where the replacements of masked tokens come from. `PretrainingConfig.generator_kind` derives it from the
+    original's switches."""
+
+    NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
+    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
+    SHARED = "shared"  # the main network, with a language-model head
+    MASKED_LM = "masked_lm"  # ELECTRA's: a smaller masked language model
+    TWO_TOWERS = "two_towers"  # Electric's: two causal transformers that read the unmasked text
+
+    @property
+    def has_own_network(self) -> bool:
+        """True if the generator has layers that the main network does not have."""
+        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
+
+
+# Hparams of `debug`, which win over a recipe's.
+DEBUG: dict[str, Any] = {
     "num_train_steps": 20,
     "num_warmup_steps": 2,
     "save_checkpoints_steps": 5,
@@ -231,9 +248,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         cls = cls.extended(hparams)
-        values = cls._checked(hparams)
+        values = cls.checked(hparams)
         if values.get("debug"):
-            values = _DEBUG | values
+            values = DEBUG | values
         if values.get("electric_objective"):
             values["two_tower_generator"] = True
         config = cls(**values)
@@ -264,82 +281,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return config_class
 
     @classmethod
-    def _checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """`checked`, which first names the paper of hparams that need a --paper. Raises UserError."""
         check_owners(hparams, {field.name for field in dataclasses.fields(cls)})
-        return checked(cls, hparams)
-
-    @classmethod
-    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Hparams that files imply: vocab_size, of vocab_file; sizes, vocabulary and casing, of init_checkpoint and
-        init_generator_checkpoint (formats.readers). With `debug`, also those of its small model.
-
-        They win over a recipe and yield to what the user gives. One exception: with stack_layers the number of layers
-        is the recipe's.
-
-        Raises:
-          UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
-            fit the other.
-        """
-        cls = cls.extended(hparams)
-        hparams = cls._checked(hparams)
-        main = _DEBUG if hparams.get("debug") else {}
-        whole = hparams.get("init_checkpoint") or ""
-        beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
-        main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
-        model = find_model(whole)
-        main = main | model.network | model.generator_hparams
-        asked = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
-        if hparams.get("stack_layers") and asked and "model_hparam_overrides" in main:
-            main = layered(cls, main, {"num_hidden_layers": asked}, by_entry=True)
-        start = hparams.get("init_generator_checkpoint") or ""
-        generator = find_model(start)
-        return main | (cls._implied_by_generator(hparams, main, start, generator) if generator.network else {})
-
-    @classmethod
-    def _implied_by_generator(
-        cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, model: StoredModel
-    ) -> dict[str, Any]:
-        """Hparams of the generator's sizes, from the model at the path `start`."""
-        generator, saved = model.network, model.hparams if model.is_run else {}
-        of_a_pair = any(saved.get(flag) for flag in _MAIN_OBJECTIVES)
-        together = layered(cls, hparams, main)
-        own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
-        check_shared_vocabulary(
-            f"init_generator_checkpoint {start}",
-            generator,
-            {
-                "vocab_size": together.get("vocab_size", cls.vocab_size),
-                "vocab_file": together.get("vocab_file") or own_vocabulary,
-                "do_lower_case": together.get("do_lower_case", cls.do_lower_case),
-            },
-        )
-        if hparams.get("init_encoder_from_generator"):
-            return {}
-        found: dict[str, Any] = {}
-        if together.get("untied_generator_embeddings"):
-            if of_a_pair and saved.get("untied_generator_embeddings"):
-                found["generator_embedding_size"] = saved.get("generator_embedding_size")
-            else:
-                found["generator_embedding_size"] = generator["embedding_size"]
-        if of_a_pair:  # whose generator is smaller than what its folder says
-            return found
-        vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
-        sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
-        own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
-        width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
-        given = together.get("generator_hparam_overrides", {})
-        inner = inner_width(width, given.get("gated_mlp", sizes.gated_mlp))
-        rule = (given.get("num_attention_heads", max(1, width // HEAD_SIZE)), given.get("intermediate_size", inner))
-        if width != sizes.hidden_size and shape != rule:
-            raise UserError(
-                f"init_generator_checkpoint: {start} has {shape[0]} heads and intermediate_size {shape[1]}, but here a "
-                f"generator of width {width} has {rule[0]} and {rule[1]}: set both in generator_hparam_overrides"
-            )
-        return found | {
-            "generator_hidden_size": width / sizes.hidden_size,
-            "generator_layers": own.num_hidden_layers / sizes.num_hidden_layers,
-        }
+        return check_values(cls, hparams)
 
     # What follows from the hparams.
 
@@ -363,12 +308,20 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def main_objectives(self) -> list[str]:
         """Names of the hparams that ask for an objective of the main network."""
-        return [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
+        return [name for name in MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
-    def trains_main_network(self) -> bool:
-        """True with a main network beside the generator; a run without one is BERT's."""
-        return bool(self.main_objectives)
+    def generator_kind(self) -> GeneratorKind:
+        """The generator that the original's switches describe together, in the original's order: uniform wins."""
+        if not self.main_objectives:
+            return GeneratorKind.NONE
+        if self.uniform_generator:
+            return GeneratorKind.UNIFORM
+        if not self.untied_generator:
+            return GeneratorKind.SHARED
+        if self.two_tower_generator:
+            return GeneratorKind.TWO_TOWERS
+        return GeneratorKind.MASKED_LM
 
     @property
     def default_predictions(self) -> int:
@@ -390,15 +343,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return max(1, int(self.crop_fraction * tokens + 1e-4))
 
     @property
-    def has_own_generator(self) -> bool:
-        return self.untied_generator and self.trains_main_network
-
-    @property
-    def has_masked_lm_generator(self) -> bool:
-        """True if the generator is a masked language model with a network of its own."""
-        return self.has_own_generator and not (self.uniform_generator or self.two_tower_generator)
-
-    @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network (the main network's if they share all weights).
 
@@ -406,7 +350,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         original fails there. One that is as wide as the main network has its heads and feed-forward width too.
         """
         main = self.architecture
-        if not self.has_own_generator:
+        if not self.generator_kind.has_own_network:
             return main
         if self.generator_sample_mode == "zero_dropout":
             main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -449,7 +393,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """Why the trained model cannot score texts (inference.scoring), in one sentence; "" if it can."""
         if not (self.electra_objective or self.electric_objective):
             return ""
-        if self.uniform_generator:
+        if self.generator_kind is GeneratorKind.UNIFORM:
             return (
                 "a model of uniform_generator gives no probabilities by another one's generator: its detector alone "
                 "scores by method detector"
@@ -559,12 +503,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         generator = self.generator_architecture
         starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
         dropout = {name: getattr(main, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
-        copied = self.has_masked_lm_generator and self.init_encoder_from_generator
+        copied = self.generator_kind is GeneratorKind.MASKED_LM and self.init_encoder_from_generator
         reasons = {
             "mask_separators needs a masked language model as generator: the last token's right-to-left tower has read "
             "the token itself": self.mask_separators and self.two_tower_generator,
             "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need a masked language model "
-            "of its own as generator": starts and not self.has_masked_lm_generator,
+            "of its own as generator": starts and self.generator_kind is not GeneratorKind.MASKED_LM,
             "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network": (
                 self.freeze_generator and not self.untied_generator_embeddings
             ),
@@ -589,7 +533,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.generator_hparam_overrides:
             return
         # Entries that are hparams of their own, or would have no effect.
-        if self.uniform_generator or not self.has_own_generator:
+        if not self.generator_kind.has_own_network:
             yield "generator_hparam_overrides needs a generator network of its own"
         elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
         elsewhere["architecture"] = "its switches one by one"
@@ -649,17 +593,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
-        generator, mode = self.generator_architecture, self.generator_sample_mode
+        kind, generator, mode = self.generator_kind, self.generator_architecture, self.generator_sample_mode
         wanted = round(self.architecture.hidden_size * self.generator_hidden_size)
-        heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
+        heeded = {"train": True, "eval": kind is not GeneratorKind.NONE, "zero_dropout": kind.has_own_network}
         small_batch = self.train_batch_size <= 256  # batches of 2048 bear more
         remarks = {
             f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
             f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it": (
-                self.has_own_generator and generator.hidden_size != wanted
+                kind.has_own_network and generator.hidden_size != wanted
             ),
             "untied_generator_embeddings has no effect: the generator has no network of its own": (
-                self.untied_generator_embeddings and (self.uniform_generator or not self.has_own_generator)
+                self.untied_generator_embeddings and not kind.has_own_network
             ),
             f"generator_sample_mode {mode} has no effect: the generator has no network of its own": not heeded[mode],
             "freeze_generator without init_generator_checkpoint: replacements come from random weights": (

@@ -27,10 +27,12 @@ REFERENCE = {
         ("electra_tf2", ""),
         ("electra_tf2.formats.folders", "models"),
         ("electra_tf2.inference.model", "load"),
+        ("electra_tf2.inference.finetuning", "finetune"),
         ("electra_tf2.inference.model", "Model"),
         ("electra_tf2.inference.model", "States"),
         ("electra_tf2.inference.model", "Replaced"),
         ("electra_tf2.inference.model", "Suggestion"),
+        ("electra_tf2.inference.model", "Answer"),
         ("electra_tf2.util.errors", "UserError"),
     ),
     "A task of your own": (
@@ -94,7 +96,7 @@ def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
             if isinstance(member, ast.FunctionDef) and member.name == "__init__":
                 lines.append(f"{node.name}({wrapped_arguments(member)})")
         for member in node.body:
-            if isinstance(member, ast.AnnAssign):
+            if isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
                 lines.append(ast.unparse(member))
         return code("\n".join(lines)) if lines else ""
     if is_property(node):
@@ -139,11 +141,11 @@ def code(text: str) -> str:
 
 
 def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    """A docstring as Markdown: its sections (Args, Returns, Raises) as lists, its examples as code."""
+    """A docstring as Markdown: its sections (Args, Returns, Raises, Warns) as lists, its examples as code."""
     parts = []
     for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
         first, _, rest = paragraph.partition("\n")
-        if re.fullmatch(r"(Args|Returns|Raises|Yields):", first):
+        if re.fullmatch(r"(Args|Returns|Raises|Warns|Yields):", first):
             parts.append(f"{first[:-1]}:\n\n{as_list(textwrap.dedent(rest))}")
         elif all(line.startswith(" ") for line in paragraph.splitlines()):
             parts.append(f"```text\n{textwrap.dedent(paragraph)}\n```")

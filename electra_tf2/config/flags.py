@@ -130,14 +130,22 @@ def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
     return {"model_name": Path(recipe).stem, "recipe": recipe} | layer
 
 
-def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
+def config_from_flags(
+    config_class: type[C],
+    with_recipe: bool = True,
+    implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> C:
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
       with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
+      implied_by: from the hparams of recipe and user to those that files imply (pretrain.starts). They win over the
+        recipe and yield to what the user gives.
     """
     wider, recipe, given = _layers(config_class, with_recipe)
-    implied = wider.implied(layered(wider, recipe, given))
+    implied: dict[str, Any] = {}
+    if implied_by is not None:
+        implied = implied_by(layered(wider, recipe, given))
     config = wider.from_dict(layered(wider, recipe, implied, given))
     notes = list(config.notes())
     if with_recipe and not recipe:

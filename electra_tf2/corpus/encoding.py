@@ -15,7 +15,7 @@ Text = str | tuple[str, str]
 
 
 class Row(NamedTuple):
-    """One text or pair: int32 [tokens] each, special tokens included; `cut` counts the tokens that did not fit."""
+    """Input of one text or pair, int32 [tokens] each with the special tokens; `cut` counts tokens that did not fit."""
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
@@ -35,25 +35,32 @@ class Encoded(NamedTuple):
 
 
 class LongTexts(UserWarning):
-    """So many `texts` of all were cut to `limit` tokens; `tokens` were left out."""
+    """Warns that `texts` of `of` texts were cut to `limit` tokens, and that `tokens` were left out."""
 
     def __init__(self, texts: int, of: int, tokens: int, limit: int) -> None:
         super().__init__(
             f"{texts:,} of {of:,} texts are longer than the {limit:,} tokens that are read, and were cut: "
             f"{tokens:,} tokens do not count"
         )
-        self.texts, self.of, self.tokens, self.limit = texts, of, tokens, limit
+        self.texts = texts
+        self.of = of
+        self.tokens = tokens
+        self.limit = limit
 
     @classmethod
     def from_cut(cls, cut: Sequence[int], limit: int) -> "LongTexts | None":
         """The warning to give, if any. cut: tokens that were left out of each text. limit: the longest input."""
         texts = sum(count > 0 for count in cut)
-        return cls(texts, len(cut), sum(cut), limit) if texts else None
+        if not texts:
+            return None
+        return cls(texts, len(cut), sum(cut), limit)
 
     @classmethod
-    def all_of(cls, parts: Sequence["LongTexts"], of: int, limit: int) -> "LongTexts":
-        """One warning for several calls on `of` texts."""
-        return cls(sum(part.texts for part in parts), of, sum(part.tokens for part in parts), limit)
+    def all_of(cls, warnings: Sequence["LongTexts"], of: int, limit: int) -> "LongTexts":
+        """One warning in place of those of several calls, on `of` texts together."""
+        texts = sum(warning.texts for warning in warnings)
+        tokens = sum(warning.tokens for warning in warnings)
+        return cls(texts, of, tokens, limit)
 
 
 def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> Encoded:
@@ -73,24 +80,29 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
     Warns:
       LongTexts: some were cut.
     """
-    pairs = [_parts(text) for text in listed(texts)]
-    pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
-    rows = [pack(list(itertools.islice(pieces, len(pair))), tokenizer.special, max_length) for pair in pairs]
+    inputs = [_as_tuple(text) for text in listed(texts)]
+    # All are tokenised at once, which is fast, and dealt out again.
+    pieces = iter(tokenizer.pieces(list(itertools.chain.from_iterable(inputs))))
+    rows = []
+    for texts_of_input in inputs:
+        pieces_of_input = list(itertools.islice(pieces, len(texts_of_input)))
+        rows.append(pack(pieces_of_input, tokenizer.special, max_length))
     warn_of_cut([row.cut for row in rows], max_length)
     return rows
 
 
 def warn_of_cut(cut: Sequence[int], limit: int) -> None:
-    """Warns of texts that were cut (`LongTexts.from_cut`), in the name of the caller's caller."""
-    if found := LongTexts.from_cut(cut, limit):
-        warnings.warn(found, stacklevel=4)
+    """Warns of texts that were cut (`LongTexts.from_cut`), at the line that called our caller's caller."""
+    warning = LongTexts.from_cut(cut, limit)
+    if warning is not None:
+        warnings.warn(warning, stacklevel=4)
 
 
 class Window(NamedTuple):
-    """A part of a long text that is read at once, and the tokens that it answers for.
+    """A stretch of a long text that is read at once, and the tokens that it answers for.
 
-    start: number of its first token in the text. row: the input. kept: tokens of the text, from and to, which this
-    window shows with more around them than its neighbours do.
+    start: number of its first token in the text. row: the input. kept: the tokens of the text, from and to, that have
+    more text around them in this window than in its neighbours.
     """
 
     start: int
@@ -100,49 +112,59 @@ class Window(NamedTuple):
 
 def windows_of(pieces: np.ndarray, special: SpecialIds, max_length: int) -> list[Window]:
     """Cuts a text's tokens, int32 [pieces], into windows that overlap by half; each token is kept by one of them."""
-    room = max_length - 2
+    room = max_length - 2  # for [CLS] and [SEP]
     last = max(0, len(pieces) - room)
     starts = [*range(0, last, max(1, room // 2)), last]
-    borders = [0, *((start + before + room) // 2 for before, start in itertools.pairwise(starts)), len(pieces)]
-    rows = [pack([pieces[start : start + room]], special, max_length) for start in starts]
-    kept = itertools.starmap(slice, itertools.pairwise(borders))
-    return [Window(*window) for window in zip(starts, rows, kept, strict=True)]
+    # Two neighbours share the tokens from the start of the second to the end of the first: each keeps a half of them.
+    borders = [0]
+    for before, start in itertools.pairwise(starts):
+        borders.append((start + before + room) // 2)
+    borders.append(len(pieces))
+    windows = []
+    for number, start in enumerate(starts):
+        row = pack([pieces[start : start + room]], special, max_length)
+        windows.append(Window(start, row, slice(borders[number], borders[number + 1])))
+    return windows
 
 
 def padded(rows: Sequence[Row], special: SpecialIds) -> Encoded:
     """Pads rows to the length of the longest."""
-    shape = [len(rows), max((len(row.input_ids) for row in rows), default=1)]
-    encoded = Encoded(np.full(shape, special.pad, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
+    longest = max((len(row.input_ids) for row in rows), default=1)
+    input_ids = np.full([len(rows), longest], special.pad, np.int32)
+    input_mask = np.zeros_like(input_ids)
+    segment_ids = np.zeros_like(input_ids)
     for number, row in enumerate(rows):
-        here = slice(len(row.input_ids))
-        encoded.input_ids[number, here], encoded.segment_ids[number, here] = row.input_ids, row.segment_ids
-        encoded.input_mask[number, here] = 1
-    return encoded
+        length = len(row.input_ids)
+        input_ids[number, :length] = row.input_ids
+        input_mask[number, :length] = 1
+        segment_ids[number, :length] = row.segment_ids
+    return Encoded(input_ids, input_mask, segment_ids)
 
 
 def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
-    """Places of a batch's rows at a time, shortest rows first, so that rows of a batch need little padding."""
+    """Numbers of the rows of one batch after the other, shortest rows first, so that they need little padding."""
     order = np.argsort(lengths, kind="stable")
-    yield from np.split(order, range(batch_size, len(order), batch_size)) if len(order) else ()
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
 
 
 def at_tokens(
     function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
 ) -> list[np.ndarray]:
     """Values at each row's tokens, [tokens, ...], of a function of `Encoded` that returns a tensor [B, L, ...]."""
-    found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    values_of_rows: list[np.ndarray] = [np.zeros(0)] * len(rows)
     for places, values, lengths in of_rows(function, rows, special, batch_size):
-        for place, of_row, length in zip(places, values, lengths, strict=True):
-            found[place] = of_row[:length]
-    return found
+        for place, values_of_row, length in zip(places, values, lengths, strict=True):
+            values_of_rows[place] = values_of_row[:length]
+    return values_of_rows
 
 
 def of_rows(
     function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(places of the rows of a batch, values [B, ...] of a function of `Encoded`, numbers of tokens), batch by batch.
+    """Values [B, ...] of a function of `Encoded`, batch by batch, each with its rows' numbers and their lengths.
 
-    Rows of similar length are computed together.
+    Rows of similar length are computed together: (numbers of the rows, values, numbers of tokens).
     """
     for places in by_length([len(row.input_ids) for row in rows], batch_size):
         inputs = padded([rows[place] for place in places], special)
@@ -150,10 +172,10 @@ def of_rows(
 
 
 def listed(texts: Any) -> list[Any]:
-    """The texts that a call from Python was given, a single one or several, as a list; all calls take them here.
+    """The texts that a call from Python is given, a single one or several, as a list. All such calls go through here.
 
     Raises:
-      UserError: something else, which may look like a list: a table iterates over the names of its columns.
+      UserError: something else, even if it can be iterated over: a table would give the names of its columns.
     """
     if isinstance(texts, str):
         return [texts]
@@ -170,11 +192,13 @@ def listed(texts: Any) -> list[Any]:
     return list(texts)
 
 
-def _parts(text: object) -> Sequence[str]:
-    parts = (text,) if isinstance(text, str) else text
-    if not isinstance(parts, (tuple, list)) or len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
-        raise UserError(f"a text or a pair of texts is needed, got {shown(text)}")
-    return parts
+def _as_tuple(text: object) -> tuple[str, ...]:
+    """A text, or a pair of texts, as a tuple. Raises UserError for anything else."""
+    if isinstance(text, str):
+        return (text,)
+    if isinstance(text, (tuple, list)) and len(text) in (1, 2) and all(isinstance(item, str) for item in text):
+        return tuple(text)
+    raise UserError(f"a text or a pair of texts is needed, got {shown(text)}")
 
 
 def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
@@ -183,14 +207,17 @@ def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
     Args:
       texts: int32 [pieces] each.
     """
-    input_ids, segment_ids = [np.array([special.cls], np.int32)], [np.zeros(1, np.int32)]
-    kept = truncated_lengths([len(text) for text in texts], length - 1 - len(texts))
-    for segment, (text, room) in enumerate(zip(texts, kept, strict=True)):
-        if segment and not len(text):  # an empty second text has no [SEP] of its own
+    separator = np.array([special.sep], np.int32)
+    input_ids = [np.array([special.cls], np.int32)]
+    segment_ids = [np.zeros(1, np.int32)]
+    lengths = [len(text) for text in texts]
+    kept = truncated_lengths(lengths, length - 1 - len(texts))
+    for segment, text in enumerate(texts):
+        if segment == 1 and not len(text):  # an empty second text has no [SEP] of its own
             continue
-        input_ids += [text[:room], np.array([special.sep], np.int32)]
-        segment_ids.append(np.full(room + 1, segment, np.int32))
-    return Row(np.concatenate(input_ids), np.concatenate(segment_ids), sum(map(len, texts)) - sum(kept))
+        input_ids += [text[: kept[segment]], separator]
+        segment_ids.append(np.full(kept[segment] + 1, segment, np.int32))
+    return Row(np.concatenate(input_ids), np.concatenate(segment_ids), sum(lengths) - sum(kept))
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:

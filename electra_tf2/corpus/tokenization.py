@@ -54,9 +54,13 @@ class Words(NamedTuple):
 
 
 def divided(text: str, word: re.Pattern[str]) -> Words:
-    """A text with what a pattern finds in it as its words; one that occurs again is the same object."""
-    found = list(word.finditer(text))
-    return Words(text, [sys.intern(one[0]) for one in found], np.array([one.start() for one in found], np.int32))
+    """A text with what a pattern finds in it as its words. Equal words are the same object, to save memory."""
+    words = []
+    starts = []
+    for match in word.finditer(text):
+        words.append(sys.intern(match[0]))
+        starts.append(match.start())
+    return Words(text, words, np.array(starts, np.int32))
 
 
 def joined(words: Sequence[str]) -> Words:
@@ -136,30 +140,37 @@ class WordpieceTokenizer:
 
     def located(self, texts: Sequence[Words]) -> list[Located]:
         """The pieces of texts that are divided into words; every distinct word is tokenised once."""
-        words = list(dict.fromkeys(word for text in texts for word in text.words))
+        words = list(dict.fromkeys(itertools.chain.from_iterable(text.words for text in texts)))
         number_of = {word: number for number, word in enumerate(words)}
         ids, lengths = self.tokenize([word.encode("utf-8", "ignore") for word in words])
-        spans, first = self._spans(words, ids, lengths), starts_of(lengths)
-        found: list[Located] = []
-        for part in (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER)):
-            numbers = np.array([number_of[word] for text in part for word in text.words], np.int32)
+        spans = self._spans(words, ids, lengths)
+        first = starts_of(lengths)  # piece of each distinct word
+        located: list[Located] = []
+        for start in range(0, len(texts), _TOGETHER):
+            group = texts[start : start + _TOGETHER]
+            words_of_group = itertools.chain.from_iterable(text.words for text in group)
+            numbers = np.array([number_of[word] for word in words_of_group], np.int32)
+            # All words of the group one after the other, and all their pieces: where each word's pieces begin, the
+            # word of each piece, and the piece's place among those of the distinct words.
             first_piece = starts_of(lengths[numbers])
             word = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
             pieces = np.arange(len(word)) + (first[numbers] - first_piece)[word]
-            placed = spans[pieces] + np.concatenate([text.starts for text in part])[word, np.newaxis]
-            # Each text counts its own words and pieces.
-            sizes = np.array([len(text.words) for text in part])
-            word_starts, text_of = starts_of(sizes), np.repeat(np.arange(len(part)), sizes)
+            placed = spans[pieces] + np.concatenate([text.starts for text in group])[word, np.newaxis]
+            # From here on each text counts its own words and pieces.
+            sizes = np.array([len(text.words) for text in group])
+            text_of_word = np.repeat(np.arange(len(group)), sizes)
+            word_starts = starts_of(sizes)
             piece_starts = np.append(first_piece, len(word))[word_starts].astype(np.int32)
-            at_words, at_pieces = word_starts[1:], piece_starts[1:]
-            found += map(
+            at_words = word_starts[1:]
+            at_pieces = piece_starts[1:]
+            located += map(
                 Located,
                 np.split(ids[pieces], at_pieces),
-                np.split(word - word_starts[text_of][word], at_pieces),
-                np.split(first_piece - piece_starts[text_of], at_words),
+                np.split(word - word_starts[text_of_word][word], at_pieces),
+                np.split(first_piece - piece_starts[text_of_word], at_words),
                 np.split(placed, at_pieces),
             )
-        return found
+        return located
 
     def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """int32 [pieces, 2]: of each piece of the words its first character in its word and the one behind its last.
@@ -170,33 +181,44 @@ class WordpieceTokenizer:
         sizes, stripped = self._normal_sizes(characters)
         origin = np.repeat(np.arange(len(characters)), sizes)  # of every normalised character, blanks apart
         letters = np.append(np.flatnonzero(~stripped), len(characters))
-        word = np.repeat(np.arange(len(words)), lengths)
-        of_words = np.array([len(of_word) for of_word in words], np.int32)
+        word = np.repeat(np.arange(len(words)), lengths)  # of each piece
+        word_lengths = np.array([len(characters_of_word) for characters_of_word in words], np.int32)
+        # Pieces stand for all normalised characters in their order, so their sizes say where each begins and ends.
         behind = np.cumsum(self._piece_sizes(words, ids, word))
-        starts, lasts = origin[np.append(0, behind[:-1])[: len(ids)]], origin[behind - 1]
-        ends = np.minimum(letters[np.searchsorted(letters, lasts, "right")], np.cumsum(of_words)[word])
-        return (np.stack([starts, ends], -1) - starts_of(of_words)[word, np.newaxis]).astype(np.int32)
+        starts = origin[np.append(0, behind[:-1])[: len(ids)]]
+        lasts = origin[behind - 1]
+        # A piece goes on to the next letter, over the marks behind its last one, but not beyond its word.
+        ends = np.minimum(letters[np.searchsorted(letters, lasts, "right")], np.cumsum(word_lengths)[word])
+        return (np.stack([starts, ends], -1) - starts_of(word_lengths)[word, np.newaxis]).astype(np.int32)
 
     def _normal_sizes(self, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int8, characters without blanks that normalisation makes of each code point; bool, marks that it strips."""
         distinct = np.flatnonzero(np.bincount(characters))  # faster than sorting them
         texts = list(map(chr, distinct))
         normal = self.normalize([text.encode("utf-8", "ignore") for text in texts])
-        sizes, marks = np.zeros([2, characters.max(initial=0) + 1], np.int8)
+        sizes = np.zeros([characters.max(initial=0) + 1], np.int8)
+        marks = np.zeros_like(sizes)
         sizes[distinct] = [len(line.decode().replace(" ", "")) for line in normal]
         marks[distinct] = [unicodedata.category(text) == "Mn" for text in texts]
-        return sizes[characters], (marks > sizes)[characters]
+        is_stripped = marks > sizes  # a mark of which nothing is left
+        return sizes[characters], is_stripped[characters]
 
     def _piece_sizes(self, words: Sequence[str], ids: np.ndarray, word: np.ndarray) -> np.ndarray:
         """int64 [pieces]: the number of normalised characters, blanks apart, that each piece of words stands for."""
         lengths, continues = self._shapes
-        sizes, unknown = lengths[ids], ids == self.special.unk
-        if unknown.any():  # which stands for all that is between blanks, punctuation and Chinese characters
-            odd = np.zeros(len(words), bool)
-            odd[word[unknown]] = True
-            of_words = [basic_tokens(words[number], self.normalize) for number in np.flatnonzero(odd).tolist()]
-            part_of = np.cumsum(odd[word] & ~continues[ids]) - 1
-            sizes[unknown] = np.array([len(part) for parts in of_words for part in parts])[part_of[unknown]]
+        sizes = lengths[ids]
+        unknown = ids == self.special.unk
+        if not unknown.any():
+            return sizes
+        # [UNK] stands for all that is between two blanks, punctuation or Chinese characters: for a basic token of its
+        # word. Each piece that continues none begins the next basic token.
+        has_unknown = np.zeros(len(words), bool)
+        has_unknown[word[unknown]] = True
+        sizes_of_basic_tokens = []
+        for number in np.flatnonzero(has_unknown).tolist():
+            sizes_of_basic_tokens += [len(token) for token in basic_tokens(words[number], self.normalize)]
+        basic_token = np.cumsum(has_unknown[word] & ~continues[ids]) - 1  # of each piece of these words
+        sizes[unknown] = np.array(sizes_of_basic_tokens)[basic_token[unknown]]
         return sizes
 
     @functools.cached_property
@@ -208,8 +230,11 @@ class WordpieceTokenizer:
     def without_token(self, characters: Counter[str]) -> list[tuple[str, int]]:
         """Those of the characters of normalised texts that are no token, the commonest first, and their numbers."""
         known = {token.removeprefix("##") for token in self.vocab}
-        unknown = [one for one in characters.items() if one[0] not in known and not one[0].isspace()]
-        return sorted(unknown, key=lambda one: (-one[1], one[0]))
+        unknown = []
+        for character, number in characters.items():
+            if character not in known and not character.isspace():
+                unknown.append((character, number))
+        return sorted(unknown, key=lambda item: (-item[1], item[0]))
 
     def unknown_report(self, ids: Iterable[np.ndarray], texts: Iterable[str]) -> str:
         """Reports how many of the tokens of a task's texts are [UNK] (`unread_report`); "" if they are few."""
@@ -261,27 +286,39 @@ class FileTokenizer(WordpieceTokenizer):
         self._tokenizer.encode_special_tokens = True  # what is written like a special token is text
 
     def _special_ids(self) -> SpecialIds:
-        around, of_pair = self._tokenizer.encode("").ids, self._tokenizer.encode("", "").ids
-        if len(around) != 2 or of_pair != [*around, around[1]]:
-            tokens = " ".join(self.convert_ids_to_tokens(of_pair)) or "nothing"
+        around_text = self._tokenizer.encode("").ids
+        around_pair = self._tokenizer.encode("", "").ids
+        if len(around_text) != 2 or around_pair != [*around_text, around_text[1]]:
+            tokens = " ".join(self.convert_ids_to_tokens(around_pair)) or "nothing"
             raise UserError(f"{self.path} puts {tokens} around two texts: [CLS] A [SEP] B [SEP] is needed")
-        found = {
-            name: [number for token in names if (number := self._tokenizer.token_to_id(token)) is not None]
-            for name, names in _NAMES.items()
-        }
-        lacking = [" or ".join(_NAMES[name]) for name in ("pad", "mask") if not found[name]]
-        if lacking:
+        pad = self._first_id(_NAMES["pad"])
+        mask = self._first_id(_NAMES["mask"])
+        unknown = self._first_id(_NAMES["unk"])
+        lacking = []
+        if pad is None:
+            lacking.append(" or ".join(_NAMES["pad"]))
+        if mask is None:
+            lacking.append(" or ".join(_NAMES["mask"]))
+        if pad is None or mask is None:
             raise UserError(f"{self.path} has no {' and no '.join(lacking)}")
-        pad, mask = found["pad"][0], found["mask"][0]
-        unknown = found["unk"][0] if found["unk"] else pad  # bytes know no unknown text
-        return SpecialIds(pad, unknown, around[0], around[1], mask)
+        if unknown is None:  # bytes know no unknown text
+            unknown = pad
+        return SpecialIds(pad, unknown, around_text[0], around_text[1], mask)
+
+    def _first_id(self, names: Sequence[str]) -> int | None:
+        """Id of the first of some tokens that the tokenizer knows."""
+        for name in names:
+            number = self._tokenizer.token_to_id(name)
+            if number is not None:
+                return number
+        return None
 
     def tokenize(self, lines: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all lines one after the other [sum of lengths] and their number for each line [lines], int32."""
         texts = [line.decode("utf-8", "ignore") for line in lines]
-        found = [one.ids for one in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
-        lengths = np.array([len(ids) for ids in found], np.int32)
-        return np.array([number for ids in found for number in ids], np.int32), lengths
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        lengths = np.array([len(ids_of_line) for ids_of_line in ids], np.int32)
+        return np.array(list(itertools.chain.from_iterable(ids)), np.int32), lengths
 
     def located(self, texts: Sequence[Words]) -> list[Located]:
         """The pieces of texts that are divided into words.
@@ -289,21 +326,23 @@ class FileTokenizer(WordpieceTokenizer):
         A text is tokenised as a whole, blanks included, as the model has seen text. A piece belongs to the word of its
         first character that is no blank; one of blanks alone to the word before it.
         """
-        found = []
+        located = []
         # What is no Unicode (halves of surrogate pairs) becomes "?", so that places stay as they are.
         strings = [text.text.encode("utf-8", "replace").decode() for text in texts]
-        encoded = self._tokenizer.encode_batch(strings, add_special_tokens=False)
-        for text, one in zip(texts, encoded, strict=True):
-            spans = np.array(one.offsets, np.int32).reshape([-1, 2])
+        encodings = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+        for text, encoding in zip(texts, encodings, strict=True):
+            spans = np.array(encoding.offsets, np.int32).reshape([-1, 2])
+            # Blanks at either end of a piece are none of its span, unless it has nothing else.
             letters = np.flatnonzero([not character.isspace() for character in text.text])
-            low, high = np.searchsorted(letters, spans[:, 0]), np.searchsorted(letters, spans[:, 1])
-            inside = low < high
-            spans[inside] = np.stack([letters[low[inside]], letters[high[inside] - 1] + 1], -1)
+            low = np.searchsorted(letters, spans[:, 0])
+            high = np.searchsorted(letters, spans[:, 1])
+            has_letters = low < high
+            spans[has_letters] = np.stack([letters[low[has_letters]], letters[high[has_letters] - 1] + 1], -1)
             words = np.maximum(np.searchsorted(text.starts, spans[:, 0], side="right") - 1, 0)
-            words = np.maximum.accumulate(words).astype(np.int32)
+            words = np.maximum.accumulate(words).astype(np.int32)  # in order, as `first` needs them
             first = starts_of(np.bincount(words, minlength=len(text.words)))
-            found.append(Located(np.array(one.ids, np.int32), words, first, spans))
-        return found
+            located.append(Located(np.array(encoding.ids, np.int32), words, first, spans))
+        return located
 
     def readable(self, ids: Iterable[int]) -> str:
         """Text for people to look at, padding left out."""

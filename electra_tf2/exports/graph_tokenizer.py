@@ -165,11 +165,18 @@ class GraphTokenizer(tf.Module):
             segments += [tf.ones_like(part) * number, number * end]
         joined = tf.concat(ids, 1)
         return {
-            "input_ids": joined.to_tensor(self.special.pad),
-            "input_mask": tf.ones_like(joined).to_tensor(0),
-            "segment_ids": tf.concat(segments, 1).to_tensor(0),
+            "input_ids": _of_one_length(joined, self.special.pad),
+            "input_mask": _of_one_length(tf.ones_like(joined), 0),
+            "segment_ids": _of_one_length(tf.concat(segments, 1), 0),
         }
 
     def tokens(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """string [B, L]; "" for padding."""
         return tf.where(mask == 1, tf.gather(self.vocabulary, ids), "")
+
+
+def _of_one_length(ragged: tf.RaggedTensor, padding: int) -> tf.Tensor:
+    """int32 [B, L]; [0, 1] of no rows, since networks read the first token of each row."""
+    padded = ragged.to_tensor(padding)
+    missing = tf.maximum(0, 1 - tf.shape(padded)[1])
+    return tf.pad(padded, [[0, 0], [0, missing]], constant_values=padding)

@@ -11,6 +11,7 @@ tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its nam
 as ONNX and LiteRT files of them (exports.exportable). Batch and length are dynamic.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 
 _OF_STRINGS = ("classification", "regression")  # kinds of tasks whose SavedModel takes strings
+_COLUMNS = ("text", "text_pair")
 _PAIRS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))
 
 
@@ -56,15 +58,23 @@ class Signature(NamedTuple):
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a SavedModel, of strings where the model's heads allow it."""
+    """Writes a SavedModel, of strings where the model's tokenizer and heads allow it."""
     del options
-    if not model.is_fine_tuned or embeds(model):
-        return convert_encoder(folder, model)
-    config = config_of(model)
-    assert isinstance(config, FinetuningConfig)
-    if not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names):
+    if not takes_strings(model):
+        return write_network(folder, model, exportable(model, "main"), RUNTIME)
+    if model.is_fine_tuned and not embeds(model):
         return convert_classifier(folder, model)
-    return write_network(folder, model, exportable(model, "main"), RUNTIME)
+    return convert_encoder(folder, model)
+
+
+def takes_strings(model: StoredModel) -> bool:
+    """True for encoders and classifiers whose tokenizer is WordPiece, the one that tensorflow_text has."""
+    if model.tokenizer_file:
+        return False
+    config = config_of(model)
+    if not isinstance(config, FinetuningConfig) or embeds(model):
+        return True
+    return not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names)
 
 
 # Of strings.
@@ -131,7 +141,7 @@ def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer
     """string [B], or twice -> `label` string [B] and `probabilities` [B, C] of `labels`; or `value` float32 [B]."""
     task = predictor.tasks[number]
     ((*texts,),) = task.text_keys
-    names = ("text", "text_pair")[: len(texts)]
+    names = _COLUMNS[: len(texts)]
 
     def answer(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = tokenizer.rows(*(given[name] for name in names))
@@ -183,11 +193,16 @@ def write_signatures(
 
 def difference_of_states(model: StoredModel, loaded: Any) -> float:
     """The largest difference between our states and those of a loaded SavedModel, from strings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some tokens of the fixed sentences may be unknown
+        all_states = Model(model).states(SENTENCES)
     differences = []
-    for sentence, ours in zip(SENTENCES, Model(model).states(SENTENCES), strict=True):
-        name, texts = ("states", [sentence]) if isinstance(sentence, str) else ("pair_states", [*sentence])
-        given = zip(("text", "text_pair"), texts, strict=False)
-        theirs = loaded.signatures[name](**{column: tf.constant([text]) for column, text in given})
+    for sentence, ours in zip(SENTENCES, all_states, strict=True):
+        if isinstance(sentence, str):
+            theirs = loaded.signatures["states"](text=tf.constant([sentence]))
+        else:
+            first, second = sentence
+            theirs = loaded.signatures["pair_states"](text=tf.constant([first]), text_pair=tf.constant([second]))
         differences.append(distance(ours.vectors, theirs["states"][0].numpy()))
     return largest(differences)
 
@@ -197,16 +212,18 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
     differences: list[float] = []
     for task in predictor.tasks:
         ((*keys,),) = task.text_keys
-        names = ("text", "text_pair")[: len(keys)]
         texts = [pair[: len(keys)] for pair in pairs]
-        columns = zip(*texts, strict=True)
-        theirs = loaded.signatures[task.name](
-            **{name: tf.constant(column) for name, column in zip(names, columns, strict=True)}
-        )
-        for row, answer in enumerate(predictor(texts, task.name)):
-            ours = list(answer.get("probabilities", {"": answer["label"]}).values())
-            value = theirs.get("probabilities", theirs.get("value"))[row].numpy()
-            differences.append(float(np.abs(np.atleast_1d(value) - ours).max()))
+        columns = zip(_COLUMNS, zip(*texts, strict=True), strict=False)  # of one text or of two
+        theirs = loaded.signatures[task.name](**{name: tf.constant(column) for name, column in columns})
+        numbers = theirs["probabilities"] if "probabilities" in theirs else theirs["value"][:, tf.newaxis]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they may be cut, and some of their tokens unknown
+            answers = predictor(texts, task.name)
+        for answer, row in zip(answers, numbers.numpy(), strict=True):
+            ours = [answer["label"]]
+            if "probabilities" in answer:
+                ours = list(answer["probabilities"].values())
+            differences.append(float(np.abs(row - ours).max()))
     return largest(differences)
 
 

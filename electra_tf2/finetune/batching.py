@@ -1,8 +1,8 @@
-"""Features to padded batches: of similar length, padded to a bucket, in an order that follows from (seed, position).
+"""Makes padded batches of features, in an order that is a function of (seed, position).
 
-All features of a run are one table; a batch is a list of its rows and a length. Each epoch is a permutation of all
-rows. Within it, a pool of batches is sorted by length, cut into batches, and these are shuffled, so that little is
-padded. Evaluation sees every row once, the longest first.
+All features of a run are the rows of one table; a batch is a list of row numbers and a length. Each epoch is a
+permutation of all rows. To pad little, the rows of several batches (a pool) are sorted by length, cut into batches of
+similar length, and these are shuffled. Evaluation takes every row once, the longest first.
 """
 
 import itertools
@@ -47,13 +47,22 @@ class FeatureTable:
     def __init__(
         self, tasks: Sequence[TaskFeatures], max_length: int, fixed_padding: bool = False, choices: int = 1
     ) -> None:
-        self.max_length, self.fixed_padding, self.choices = max_length, fixed_padding, choices
-        self._tasks, self._features = tasks, [(i, feature) for i, task in enumerate(tasks) for feature in task.features]
-        self.lengths = np.array([len(feature.input_ids) for _, feature in self._features], np.int32)
+        self.max_length = max_length
+        self.fixed_padding = fixed_padding
+        self.choices = choices
+        self._tasks = tasks
+        self._features: list[Features] = []
+        task_numbers = []
+        for number, task in enumerate(tasks):
+            self._features += task.features
+            task_numbers += [number] * len(task.features)
+        self._task_numbers = np.array(task_numbers, np.int32)
+        self.lengths = np.array([len(feature.input_ids) for feature in self._features], np.int32)
+        # An example is as long as its longest row.
         self._example_lengths = self.lengths.reshape(-1, choices).max(1, initial=0)
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.lengths)
 
     @property
@@ -74,34 +83,39 @@ class FeatureTable:
         batches_before = position // batch_size
 
         def batches() -> Iterator[dict[str, np.ndarray]]:
-            # Drawn from the first epoch on, since one begins with what the one before it has left: 0.1 s for a million.
-            for examples in itertools.islice(self._training_examples(batch_size, seed), batches_before, None):
+            # From the first epoch on, since each begins with the remainder of the one before (0.1 s for a million).
+            every_batch = self._training_examples(batch_size, seed)
+            for examples in itertools.islice(every_batch, batches_before, None):
+                # All hosts pad alike, to the longest example of the global batch.
                 yield self._batch(examples[rows], self._padded_length(examples))
 
-        return self._dataset(batches, len(range(batch_size)[rows]))
+        rows_of_this_host = len(range(batch_size)[rows])
+        return self._dataset(batches, rows_of_this_host)
 
     def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
         """Every row once; the last batch is filled up with rows of `row` -1."""
 
         def batches() -> Iterator[dict[str, np.ndarray]]:
             for examples in self._by_length(batch_size):
-                full = np.pad(examples, (0, batch_size - len(examples)), constant_values=-1)
-                yield self._batch(full, self._padded_length(examples))
+                filled_up = np.pad(examples, (0, batch_size - len(examples)), constant_values=-1)
+                yield self._batch(filled_up, self._padded_length(examples))
 
         return self._dataset(batches, batch_size)
 
     def plain_batches(self, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Every row once as arrays, at hand at once: a dataset takes 0.1 s to begin.
+        """Every row once, as arrays, padded to the batch's longest row; the last batch may have fewer rows.
 
-        Padded to their longest row; the last one is as short as it comes out.
+        For a few rows: a dataset takes 0.1 s to begin.
         """
         for examples in self._by_length(batch_size):
             longest = self.max_length if self.fixed_padding else int(self._example_lengths[examples].max())
             yield self._batch(examples, longest)
 
     def _by_length(self, batch_size: int) -> Iterator[np.ndarray]:
+        """The examples of every batch, the longest first."""
         order = np.argsort(-self._example_lengths, kind="stable")
-        return (order[i : i + batch_size] for i in range(0, len(order), batch_size))
+        for start in range(0, len(order), batch_size):
+            yield order[start : start + batch_size]
 
     def _padded_length(self, examples: np.ndarray) -> int:
         if self.fixed_padding:
@@ -123,58 +137,74 @@ class FeatureTable:
                 filling = others[: batch_size - len(remainder)]
                 yet_to_come = order[~np.isin(order, filling)]
                 order = np.concatenate([remainder, filling, yet_to_come])
-            whole_batches = len(order) // batch_size
-            remainder = order[whole_batches * batch_size :]
-            batches = order[: whole_batches * batch_size].reshape(-1, batch_size)
-            shared_batches = 1 if len(order) > self.examples else 0
-            yield from batches[:shared_batches]
-            yield from self._in_pools(batches[shared_batches:], random)
+            in_whole_batches = len(order) // batch_size * batch_size
+            batches = order[:in_whole_batches].reshape(-1, batch_size)
+            if len(order) > self.examples:
+                # The batch that this epoch shares with the one before takes no part in a pool.
+                yield from batches[:1]
+                batches = batches[1:]
+            yield from self._in_pools(batches, random)
+            remainder = order[in_whole_batches:]
 
     def _in_pools(self, batches: np.ndarray, random: np.random.Generator) -> Iterator[np.ndarray]:
-        """Exchanges the examples of an epoch's batches within pools, so that those of a batch are of similar length."""
+        """Regroups the examples of an epoch's batches within pools, so that those of a batch are of similar length."""
         pool_size = 1
         if not self.fixed_padding:
             pool_size = min(_LARGEST_POOL, max(1, len(batches) // _POOLS_OF_AN_EPOCH))
         for first in range(0, len(batches), pool_size):
             pool = batches[first : first + pool_size]
             # A stable sort keeps rows of one length in their order, which the permutation of the epoch made random.
-            by_length = np.argsort(self._example_lengths[pool.reshape(-1)], kind="stable")
-            pool = pool.reshape(-1)[by_length].reshape(pool.shape)
+            examples = pool.reshape(-1)
+            by_length = np.argsort(self._example_lengths[examples], kind="stable")
+            pool = examples[by_length].reshape(pool.shape)
             # Shuffled again, or each pool would go from its shortest rows to its longest.
             yield from random.permutation(pool)
 
     def _dataset(self, batches: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int) -> tf.data.Dataset:
-        rows, width = batch_size * self.choices, self.max_length if self.fixed_padding else None
-        shapes = {"row": tf.TensorSpec([rows], tf.int64), "task_id": tf.TensorSpec([rows], tf.int32)}
-        shapes |= {name: tf.TensorSpec([rows, width], tf.int32) for name in ("input_ids", "segment_ids", "input_mask")}
+        rows = batch_size * self.choices
+        length = self.max_length if self.fixed_padding else None
+        shapes = {
+            "row": tf.TensorSpec([rows], tf.int64),
+            "task_id": tf.TensorSpec([rows], tf.int32),
+            "input_ids": tf.TensorSpec([rows, length], tf.int32),
+            "segment_ids": tf.TensorSpec([rows, length], tf.int32),
+            "input_mask": tf.TensorSpec([rows, length], tf.int32),
+        }
         for task in self._tasks:
             for name, label in task.labels.items():
-                inner = [width] if label.per_token else []
-                shapes[f"{task.name}/{name}"] = tf.TensorSpec([rows, *inner], label.dtype)
+                shape = [rows, length] if label.per_token else [rows]
+                shapes[f"{task.name}/{name}"] = tf.TensorSpec(shape, label.dtype)
         return tf.data.Dataset.from_generator(batches, output_signature=shapes).prefetch(4)
 
     def _batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and int64 `row`.
 
-        Rows of number -1 are copies of the batch's first row under the task -1, which no head's loss counts.
+        An example of number -1 fills a batch up: its rows are copies of the first row under the task -1, which no
+        head's loss counts.
         """
         rows = (examples[:, np.newaxis] * self.choices + np.arange(self.choices)).reshape(-1)
-        rows[np.repeat(examples < 0, self.choices)] = -1
-        source = np.where(rows < 0, rows[0], rows)
-        chosen = [self._features[row] for row in source]
-        batch: dict[str, np.ndarray] = {
+        is_filling = np.repeat(examples < 0, self.choices)
+        rows[is_filling] = -1
+        source = np.where(is_filling, rows[0], rows)
+        features = [self._features[row] for row in source]
+        task_numbers = self._task_numbers[source]
+        batch = {
             "row": rows,
-            "task_id": np.where(rows < 0, -1, [number for number, _ in chosen]).astype(np.int32),
+            "task_id": np.where(is_filling, -1, task_numbers).astype(np.int32),
             "input_mask": (np.arange(length) < self.lengths[source, np.newaxis]).astype(np.int32),
-            "input_ids": _padded([feature.input_ids for _, feature in chosen], length, "int32"),
-            "segment_ids": _padded([feature.segment_ids for _, feature in chosen], length, "int32"),
+            "input_ids": _padded([feature.input_ids for feature in features], length, "int32"),
+            "segment_ids": _padded([feature.segment_ids for feature in features], length, "int32"),
         }
         for number, task in enumerate(self._tasks):
             for name, label in task.labels.items():
-                none: Any = [] if label.per_token else 0
-                values = [feature.labels[name] if of == number else none for of, feature in chosen]
-                padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
-                batch[f"{task.name}/{name}"] = padded
+                # Rows of other tasks have zeros there.
+                values: list[Any] = [[] if label.per_token else 0] * len(features)
+                for place in np.flatnonzero(task_numbers == number):
+                    values[place] = features[place].labels[name]
+                if label.per_token:
+                    batch[f"{task.name}/{name}"] = _padded(values, length, label.dtype)
+                else:
+                    batch[f"{task.name}/{name}"] = np.array(values, label.dtype)
         return batch
 
 

@@ -11,18 +11,10 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
+from electra_tf2.finetune.data_report import balance, data_table, trained_on, unknown_of
+from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline, remedy
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import (
-    Scores,
-    balance,
-    complaint,
-    data_table,
-    errors_of,
-    is_baseline,
-    remedy,
-    trained_on,
-    unknown_of,
-)
+from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks import check_together
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
@@ -52,7 +44,7 @@ class Evaluation:
 
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
         self.config, self.tasks = config, list(tasks)
-        self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> results.errors_of the last evaluation
+        self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> mistakes.errors_of the last evaluation
         self._splits: dict[str, dict[str, Split]] = {task.name: {} for task in tasks}  # those that were read
         self._tables: dict[str, FeatureTable] = {}  # "<task> <split>" -> its features, of those that were predicted
         self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end

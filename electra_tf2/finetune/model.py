@@ -41,18 +41,22 @@ class FinetuningModel(Layer):
 
         Args:
           seed: int32 [2] of the dropout; None switches it off.
-          numbers: of the tasks whose heads are asked; None: all.
+          numbers: of the tasks whose heads are computed; None: all.
         """
         seeds = None if seed is None else SeedStream(seed)
-        numbers = range(len(self.tasks)) if numbers is None else numbers
-        input_ids, input_mask, segment_ids = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
-        tasks = [self.tasks[number] for number in numbers]
-        labels = [{name: batch[f"{task.name}/{name}"] for name in task.labels} for task in tasks]
+        if numbers is None:
+            numbers = range(len(self.tasks))
+        input_ids = batch["input_ids"]
+        input_mask = batch["input_mask"]
+        segment_ids = batch["segment_ids"]
         sequence = self.encoder(input_ids, input_mask, segment_ids, seeds).sequence
-        return [
-            self.heads[number](HeadInput(sequence, input_mask, segment_ids, of_task, input_ids), seeds, training)
-            for number, of_task in zip(numbers, labels, strict=True)
-        ]
+        outputs = []
+        for number in numbers:
+            task = self.tasks[number]
+            labels = {name: batch[f"{task.name}/{name}"] for name in task.labels}
+            inputs = HeadInput(sequence, input_mask, segment_ids, labels, input_ids)
+            outputs.append(self.heads[number](inputs, seeds, training))
+        return outputs
 
     def predict(self, batch: Batch, number: int) -> HeadOutput:
         """The output of one task's head, without dropout."""
@@ -63,9 +67,13 @@ def layer_of(name: str, num_layers: int) -> int | None:
     """The transformer layer that a variable belongs to, 0 to num_layers - 1; -1 below them, None for a head."""
     if not name.startswith("electra/"):
         return None
-    if name.startswith("electra/encoder/LayerNorm/"):  # after the last layer, where layers normalise what they read
+    if name.startswith("electra/encoder/LayerNorm/"):
+        # Of pre-norm encoders: the norm behind the last layer.
         return num_layers - 1
-    return int(name.split("/layer_")[1].split("/")[0]) if "/encoder/layer_" in name else -1
+    if "/encoder/layer_" not in name:
+        return -1
+    number = name.split("/layer_")[1].split("/")[0]
+    return int(number)
 
 
 def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> float:
@@ -77,7 +85,10 @@ def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> floa
     layer = layer_of(name, num_layers)
     if not decay or layer is None:
         return 1.0
-    return decay ** (num_layers - layer + (1 if top == "pooler" else 0))
+    steps_down = num_layers - layer
+    if top == "pooler":
+        steps_down += 1
+    return decay**steps_down
 
 
 def number_of_steps(config: FinetuningConfig, examples: int) -> int:
@@ -106,29 +117,45 @@ class FinetuningTask(TrainingTask):
         table: FeatureTable | None,
         seed: int,
     ) -> None:
-        parts, one = config.gradient_accumulation_steps, strategy.num_replicas_in_sync == 1
-        original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
-        super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
-        self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
+        micro_batches = config.gradient_accumulation_steps
+        # The original takes the norm of a gathered table's gradient over its slices, repeated rows counted apart. That
+        # is only defined where no sum over micro-batches or replicas makes the gradient dense.
+        norm_of_slices = (
+            config.compat == "original"
+            and strategy.num_replicas_in_sync == 1
+            and micro_batches == 1
+            and config.precision != "float16"
+        )
+        super().__init__(
+            strategy, jit_compile, seed, config.precision, micro_batches, dense_gradients=not norm_of_slices
+        )
+        self.config = config
+        self.tasks = list(tasks)
+        self.table = table
+        self.seed = seed
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)
-        self.num_train_steps = number_of_steps(config, table.examples) if table is not None else 0
+        self.num_train_steps = 0
+        if table is not None:
+            self.num_train_steps = number_of_steps(config, table.examples)
         schedule = LearningRateSchedule(
             peak=config.learning_rate,
             num_train_steps=self.num_train_steps,
             num_warmup_steps=int(self.num_train_steps * config.warmup_proportion),
             separate=config.lr_schedule == "separate",
         )
-        layers = config.architecture.num_hidden_layers
+        num_layers = config.architecture.num_hidden_layers
+
+        def lr_multiplier(variable: tf.Variable) -> float:
+            return layer_multiplier(variable.name, num_layers, config.layerwise_lr_decay, config.layerwise_lr_top)
+
         self.optimizer = AdamW(
             self.model.trainable_variables,
             schedule,
             self.model.decays,
             config,
-            lr_multiplier=lambda variable: layer_multiplier(
-                variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
-            ),
-            norm_of_slices=original,
+            lr_multiplier=lr_multiplier,
+            norm_of_slices=norm_of_slices,
         )
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
@@ -143,20 +170,22 @@ class FinetuningTask(TrainingTask):
 
     @compiled
     def _gradients(self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Any]]:
-        """Gradients of the sum of these rows' losses, of each row that of its own task."""
+        """Gradients of the sum of these rows' losses; a row's loss is that of its own task's head."""
 
         def forward(rows: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             outputs = self.model(rows, seed, training=True)
-            losses, metrics = tf.zeros([]), {}
+            loss = tf.zeros([])
+            metrics = {}
             for number, (task, output) in enumerate(zip(self.tasks, outputs, strict=True)):
-                belongs = tf.cast(rows["task_id"] == number, tf.float32)
-                total, count = tf.reduce_sum(output.losses * belongs), tf.reduce_sum(belongs)
-                losses += total
+                is_of_task = tf.cast(rows["task_id"] == number, tf.float32)
+                task_loss = tf.reduce_sum(output.losses * is_of_task)
+                loss += task_loss
                 if len(self.tasks) > 1:
-                    metrics[f"{task.name}_loss"] = (total, count / task.choices)
+                    examples = tf.reduce_sum(is_of_task) / task.choices
+                    metrics[f"{task.name}_loss"] = (task_loss, examples)
             if self.config.loss_reduction == "mean":
-                losses /= self.config.train_batch_size
-            return losses, {"losses": {"loss": losses}, "metrics": metrics}
+                loss /= self.config.train_batch_size
+            return loss, {"losses": {"loss": loss}, "metrics": metrics}
 
         return self.summed_gradients(self.model.trainable_variables, forward, batch, seed, scale)
 
@@ -184,15 +213,16 @@ class FinetuningTask(TrainingTask):
         predictions: list[Prediction] = [{} for _ in range(len(table))]
         losses = np.zeros(len(table), np.float32)
         dataset = table.evaluation_batches(batch_size)
-        alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
-        local, done = self.strategy.experimental_local_results, 0
+        # Of several hosts each predicts all rows by itself, so that none waits for another.
+        alone = host_number(self.strategy) is not None
         batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
-        self._predict_step.get_concrete_function(batches.element_spec, number, alone)  # one graph for all lengths
+        # Traced for any length: one graph for all batches.
+        self._predict_step.get_concrete_function(batches.element_spec, number, alone)
+        done = 0
         for batch in batches:
             result = self._predict_step(batch, number, alone)
-            arrays = tf.nest.map_structure(
-                lambda value: np.concatenate([part.numpy() for part in local(value)]), result
-            )
+            arrays = tf.nest.map_structure(self._on_this_host, result)
+            # Rows of number -1 only fill the last batch up.
             for i in np.flatnonzero(arrays["row"] >= 0):
                 row = arrays["row"][i]
                 predictions[row] = {name: values[i] for name, values in arrays["predictions"].items()}
@@ -200,6 +230,10 @@ class FinetuningTask(TrainingTask):
                 done += 1
             progress(done)
         return predictions, losses
+
+    def _on_this_host(self, value: Any) -> np.ndarray:
+        """The rows of all replicas of this host."""
+        return np.concatenate([part.numpy() for part in self.strategy.experimental_local_results(value)])
 
     def _predict_batch(self, batch: Batch, number: int, alone: bool) -> dict[str, Any]:
         if alone:

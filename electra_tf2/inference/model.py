@@ -4,10 +4,10 @@
 the batch, L the length, H the width of its layers.
 """
 
-import itertools
 import os
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -16,6 +16,8 @@ import tensorflow as tf
 from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, rows_of, windows_of
 from electra_tf2.corpus.tokenization import undivided
 from electra_tf2.corpus.vocabulary import MASK
+from electra_tf2.files.reading import read_json
+from electra_tf2.finetune.trained_folder import SCORES, TASKS
 from electra_tf2.formats.folders import located, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
@@ -24,6 +26,7 @@ from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.scoring import Scorer
+from electra_tf2.inference.unknown import warn_of_unknown
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
+_LONGEST = 512  # tokens that a model reads, at most
 _process: int | None = None  # in which TensorFlow was first used here
 
 
@@ -47,21 +51,11 @@ def _check_process() -> None:
         )
 
 
-def _again(path: str, options: dict[str, Any]) -> "Model":
-    return load(path, **options)
-
-
-def _item(found: tuple[Any, ...], key: Any) -> Any:
-    """A field by its name, as of `predict`'s answers, or by its place in the tuple."""
-    if isinstance(key, str):
-        if key.startswith("_") or not hasattr(found, key):
-            raise KeyError(key)
-        return getattr(found, key)
-    return tuple.__getitem__(found, key)
+# Results.
 
 
 class States(NamedTuple):
-    """Vectors of a text: `states.mean` or `states["mean"]`.
+    """Vectors of a text.
 
     tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
     the vector of [CLS], which means little before fine-tuning; `mean` or `Model.embed` say more of a whole text.
@@ -70,9 +64,6 @@ class States(NamedTuple):
     tokens: list[str]
     vectors: np.ndarray
     sentence: np.ndarray
-
-    def __getitem__(self, key: Any) -> Any:
-        return _item(self, key)
 
     @property
     def mean(self) -> np.ndarray:
@@ -91,9 +82,6 @@ class Replaced(NamedTuple):
     start: int
     end: int
 
-    def __getitem__(self, key: Any) -> Any:
-        return _item(self, key)
-
 
 class Suggestion(NamedTuple):
     """A wordpiece for a [MASK], and its probability."""
@@ -101,17 +89,16 @@ class Suggestion(NamedTuple):
     token: str
     probability: float
 
-    def __getitem__(self, key: Any) -> Any:
-        return _item(self, key)
 
-
-class Answer(dict[str, Any]):
-    """An answer of `Model.predict`: `answer["label"]` or `answer.label`."""
+class Answer(SimpleNamespace):
+    """An answer of `Model.predict`. Its fields are those that `--predict` writes for the kind of task, such as `label`
+    and `probabilities`, or `words` and `tags`; `vars(answer)` gives them as a dict, for JSON."""
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self:
-            raise AttributeError(f"the answer has no {name!r}; it has {', '.join(self)}")
-        return self[name]
+        raise AttributeError(f"the answer has no {name!r}; it has {', '.join(vars(self))}")
+
+
+# Loading.
 
 
 def load(
@@ -126,43 +113,50 @@ def load(
     """Loads a model.
 
     Args:
-      path: a pre-training run or a trial of fine-tuning, a self-contained folder, a Hugging Face directory (ELECTRA or
-        BERT), a TF1 checkpoint of the original or a checkpoint of tf-models' encoder; or the name of a shipped model
-        (`models`).
+      path: a pre-training run or a trial of fine-tuning, a self-contained folder, a Hugging Face directory (ELECTRA,
+        BERT or ModernBERT), a TF1 checkpoint of the original or a checkpoint of tf-models' encoder; or the name of a
+        shipped model (`models`).
       generator: path of the generator, for a discriminator that comes without one.
       vocab_file, num_attention_heads: for a checkpoint whose files lack them; default: vocab.txt beside it, width / 64.
       pairs: True if a classifier of Hugging Face reads two texts, which its files do not say.
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
-      UserError: there is no model that can be read (the message says what was looked for), the model's own files
-        answer what an argument says, or the precision is unknown.
+      UserError: there is no model that can be read (the message has what was looked for), the model's own files hold
+        what an argument gives, or the precision is unknown.
     """
     _check_process()
     if precision not in PRECISIONS:
         raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
-    for name, value in (("path", path), ("generator", generator)):
-        if not isinstance(value, (str, os.PathLike)) and (value is not None or name == "path"):
-            raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(value)}")
-    given = Given(vocab_file, num_attention_heads, pairs=pairs)
-    source = read_model(located(os.fspath(path)), given)
+    _check_path("path", path)
     if generator is not None:
-        where = located(os.fspath(generator))
-        has_vocabulary = "vocab_file" in find_model(where).answered_by_files
-        given_to_generator = Given() if has_vocabulary else Given(vocab_file)
-        source = with_generator(source, described(read_model(where, given_to_generator)))
+        _check_path("generator", generator)
+    source = read_model(located(os.fspath(path)), Given(vocab_file, num_attention_heads, pairs=pairs))
+    generator_path = None
+    if generator is not None:
+        generator_path = located(os.fspath(generator))
+        has_vocabulary = "vocab_file" in find_model(generator_path).answered_by_files
+        given = Given() if has_vocabulary else Given(vocab_file)
+        source = with_generator(source, described(read_model(generator_path, given)))
     model = Model(source, precision)
-    model._loaded = (
-        os.path.abspath(source.path),
-        {
-            "generator": None if generator is None else os.path.abspath(where),
-            "vocab_file": vocab_file and os.path.abspath(vocab_file),
-            "num_attention_heads": num_attention_heads,
-            "pairs": pairs,
-            "precision": precision,
-        },
-    )
+    options = {
+        "generator": generator_path and os.path.abspath(generator_path),
+        "vocab_file": vocab_file and os.path.abspath(vocab_file),
+        "num_attention_heads": num_attention_heads,
+        "pairs": pairs,
+        "precision": precision,
+    }
+    model._load_options = (os.path.abspath(source.path), options)
     return model
+
+
+def _check_path(name: str, path: object) -> None:
+    if not isinstance(path, (str, os.PathLike)):
+        raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(path)}")
+
+
+def _load_again(path: str, options: dict[str, Any]) -> "Model":
+    return load(path, **options)
 
 
 class Model:
@@ -172,17 +166,20 @@ class Model:
     describes the network. tokenizer: text to wordpieces.
     """
 
-    _loaded: tuple[str, dict[str, Any]] | None = None  # path and options of `load`
-
     def __init__(self, source: StoredModel, precision: str = "float32") -> None:
         global _process
         _check_process()
         _process = os.getpid()
-        self.source, self.precision = source, precision
+        self.source = source
+        self.precision = precision
         self.config = config_of(source)
         self.tokenizer = source.tokenizer()
         self.network = make_network(source, precision)
-        self.max_length = min(512, source.architecture.max_position_embeddings, longest_in(source.folder) or 512)
+        self.max_length = min(_LONGEST, source.architecture.max_position_embeddings)
+        longest = longest_in(source.folder)
+        if longest is not None:
+            self.max_length = min(self.max_length, longest)
+        self._load_options: tuple[str, dict[str, Any]] | None = None  # path and options of `load`
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
         self._fill = graph_of_any_shape(self.network.token_logits)
@@ -192,14 +189,21 @@ class Model:
 
     def __reduce__(self) -> Any:
         """A copy, or a pickle in another process, is loaded anew: a model is its path and options."""
-        if self._loaded is None:
+        if self._load_options is None:
             raise UserError(f"{self!r} was not made by load, so it cannot be copied or pickled")
-        return _again, self._loaded
+        return _load_again, self._load_options
 
     def __repr__(self) -> str:
         a = self.source.architecture
         layers = counted(a.num_hidden_layers, "layer")
         return f"<{self.source.origin}: {layers} of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} of other models."""
+        path = self.source.folder / SCORES
+        is_trial = (self.source.folder / TASKS).is_file()
+        return read_json(path, "scores")["scores"] if is_trial and path.is_file() else {}
 
     @overload
     def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]
@@ -208,12 +212,18 @@ class Model:
     def states(self, texts: Sequence[Text]) -> list[States]: ...
 
     def states(self, texts: str | Sequence[Text]) -> States | list[States]:
-        """The vectors of a text, or of several texts or pairs of texts; longer ones are cut at 512 tokens, with a
-        warning (LongTexts)."""
+        """The vectors of a text, or of several texts or pairs of texts; longer ones are cut at 512 tokens.
+
+        Warns:
+          LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
+        """
         _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
-        found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
-        states = [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
+        self._warn_of_unknown(rows, texts)
+        states = []
+        for row, vectors in zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True):
+            tokens = self.tokenizer.convert_ids_to_tokens(row.input_ids)
+            states.append(States(tokens, vectors, vectors[0]))
         return states[0] if isinstance(texts, str) else states
 
     @property
@@ -230,11 +240,14 @@ class Model:
         """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.
 
         Args:
-          texts: a text, whose vector [width] is returned, or several; longer ones are cut, with a warning.
+          texts: a text, whose vector [width] is returned, or several; longer ones are cut.
           pooling: "mean" of all tokens' states, or "cls", that of [CLS]; default: `Model.pooling`.
 
         Raises:
           UserError: there is no such pooling.
+
+        Warns:
+          LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
         """
         pooling = self.pooling if pooling is None else pooling
         if pooling not in self.network.poolings:
@@ -243,10 +256,11 @@ class Model:
             self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
         _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
-        found = np.zeros([len(rows), self.width], np.float32)
+        self._warn_of_unknown(rows, texts)
+        embedded = np.zeros([len(rows), self.width], np.float32)
         for places, vectors, _ in of_rows(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
-            found[places] = vectors
-        return found[0] if isinstance(texts, str) else found
+            embedded[places] = vectors
+        return embedded[0] if isinstance(texts, str) else embedded
 
     @overload
     def replaced(self, texts: str) -> list[Replaced]: ...
@@ -265,26 +279,38 @@ class Model:
 
         Raises:
           UserError: the model does not detect replaced tokens.
+
+        Warns:
+          UnknownTokens: some tokens are [UNK].
         """
         _check_process()
         if self.network.detector is None:
             raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
         all_texts = listed(texts)
-        wrong = next((text for text in all_texts if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise UserError(f"replaced: texts are needed, got {shown(wrong)}")
-        special, tokenized = self.tokenizer.special, self.tokenizer.located(list(map(undivided, all_texts)))
+        for text in all_texts:
+            if not isinstance(text, str):
+                raise UserError(f"replaced: texts are needed, got {shown(text)}")
+        special = self.tokenizer.special
+        tokenized = self.tokenizer.located([undivided(text) for text in all_texts])
+        warn_of_unknown(self.tokenizer, [text.ids for text in tokenized], [[text] for text in all_texts])
         windows = [windows_of(text.ids, special, self.max_length) for text in tokenized]
-        rows = [window.row for of_text in windows for window in of_text]
-        values, found = iter(at_tokens(self._replaced, rows, special, _BATCH)), []
-        for of_text, text in zip(windows, tokenized, strict=True):
-            of_windows = [
-                next(values)[1 + kept.start - start : 1 + kept.stop - start].tolist() for start, _, kept in of_text
-            ]
-            tokens, probabilities = self.tokenizer.convert_ids_to_tokens(text.ids), itertools.chain(*of_windows)
-            pieces = zip(tokens, probabilities, text.spans.tolist(), strict=True)
-            found.append([Replaced(token, probability, start, end) for token, probability, (start, end) in pieces])
-        return found[0] if isinstance(texts, str) else found
+        rows = [window.row for text_windows in windows for window in text_windows]
+        values = iter(at_tokens(self._replaced, rows, special, _BATCH))  # [CLS] first
+        results = []
+        for text, text_windows in zip(tokenized, windows, strict=True):
+            probabilities: list[float] = []
+            for start, _, kept in text_windows:
+                window_values = next(values)[1:]
+                probabilities += window_values[kept.start - start : kept.stop - start].tolist()
+            tokens = self.tokenizer.convert_ids_to_tokens(text.ids)
+            spans = text.spans.tolist()
+            results.append(
+                [
+                    Replaced(token, probability, *span)
+                    for token, probability, span in zip(tokens, probabilities, spans, strict=True)
+                ]
+            )
+        return results[0] if isinstance(texts, str) else results
 
     @overload
     def fill(self, texts: str, top: int = 5) -> list[list[Suggestion]]: ...
@@ -302,37 +328,47 @@ class Model:
 
         Raises:
           UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
+
+        Warns:
+          UnknownTokens: some tokens are [UNK].
         """
         _check_process()
-        suggestions = [self._filled(text, top) for text in listed(texts)]
+        if not 1 <= top <= len(self.tokenizer):
+            raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
+        all_texts = listed(texts)
+        rows = [self._row_with_masks(text) for text in all_texts]
+        warn_of_unknown(self.tokenizer, rows, [[text] for text in all_texts])
+        suggestions = [self._suggestions(row, top) for row in rows]
         return suggestions[0] if isinstance(texts, str) else suggestions
 
-    def _filled(self, text: str, top: int) -> list[list[Suggestion]]:
+    def _row_with_masks(self, text: object) -> np.ndarray:
+        """int32 [tokens], a text with [MASK]s as the network reads it."""
         if not isinstance(text, str):
             raise UserError(f"fill: a text is needed, got {shown(text)}")
         if MASK not in text:
             raise UserError(f"fill: there is no {MASK} in {shown(text, 60)}")
-        if not 1 <= top <= len(self.tokenizer):
-            raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
         special = self.tokenizer.special
-        row = [special.cls]
-        *before, last = text.split(MASK)
+        parts = text.split(MASK)
         if self.tokenizer.mask_takes_blank:
-            before = [part.rstrip() for part in before]
-        for part in self.tokenizer.pieces([*before, last]):
+            parts[:-1] = [part.rstrip() for part in parts[:-1]]
+        row = [special.cls]
+        for part in self.tokenizer.pieces(parts):
             row += [*part, special.mask]
-        row[-1] = special.sep
+        row[-1] = special.sep  # behind the last part
         if len(row) > self.max_length:
             raise UserError(f"fill: the text has {len(row)} tokens, the model reads {self.max_length}")
-        input_ids = tf.constant([row], tf.int32)
-        inputs = input_ids, tf.ones_like(input_ids), tf.zeros_like(input_ids)
-        masks = [place for place, token in enumerate(row) if token == special.mask]
-        logits = tf.gather(self._fill(*inputs)[0], masks)
-        best = tf.math.top_k(tf.nn.softmax(logits), top)
-        return [
-            [Suggestion(self.tokenizer.vocab[token], float(p)) for token, p in zip(tokens, probabilities, strict=True)]
-            for tokens, probabilities in zip(best.indices.numpy(), best.values.numpy(), strict=True)
-        ]
+        return np.array(row, np.int32)
+
+    def _suggestions(self, row: np.ndarray, top: int) -> list[list[Suggestion]]:
+        input_ids = tf.constant(row[np.newaxis])
+        masks = np.flatnonzero(row == self.tokenizer.special.mask)
+        logits = self._fill(input_ids, tf.ones_like(input_ids), tf.zeros_like(input_ids))[0]
+        best = tf.math.top_k(tf.nn.softmax(tf.gather(logits, masks)), top)
+        suggestions = []
+        for ids, probabilities in zip(best.indices.numpy(), best.values.numpy().tolist(), strict=True):
+            tokens = self.tokenizer.convert_ids_to_tokens(ids)
+            suggestions.append([Suggestion(*pair) for pair in zip(tokens, probabilities, strict=True)])
+        return suggestions
 
     def score(
         self,
@@ -346,8 +382,8 @@ class Model:
 
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
         in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
-        one that learned from the masked positions alone (disc_tokens masked) says the probability itself. Of a longer
-        text, the first 512 tokens count, with a warning.
+        one that learned from the masked positions alone (disc_tokens masked) gives the probability itself. Of a longer
+        text, the first 512 tokens count.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the
@@ -357,9 +393,13 @@ class Model:
 
         Raises:
           UserError: the model's numbers are no probabilities, or mask_prob is no share.
+
+        Warns:
+          LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
         """
         _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
+        self._warn_of_unknown(rows, texts)
         scores = self.scorer(method, mask_prob).scores(rows, batch_size)
         return scores[0] if isinstance(texts, str) else scores
 
@@ -389,14 +429,15 @@ class Model:
           UserError: the model is not fine-tuned, or a text does not fit its task.
 
         Warns:
-          LongTexts: some were cut; tags and answers are found in windows of the whole text.
+          LongTexts: some were cut; tags and answers are found in windows of the whole text. UnknownTokens: some tokens
+          are [UNK].
         """
         _check_process()
         if self._predictor is None:
             from electra_tf2.inference.predictor import Predictor
 
             self._predictor = Predictor(self.source, self.tokenizer)
-        answers = [Answer(answer) for answer in self._predictor(texts, task)]
+        answers = [Answer(**fields) for fields in self._predictor(texts, task)]
         return answers[0] if isinstance(texts, str) else answers
 
     def keras(self) -> EncoderModel:
@@ -407,5 +448,7 @@ class Model:
         assign(model.trainable_variables, self.source.weights)
         return model
 
-    def _tokens(self, row: Row) -> list[str]:
-        return self.tokenizer.convert_ids_to_tokens(row.input_ids)
+    def _warn_of_unknown(self, rows: Sequence[Row], texts: str | Sequence[Text]) -> None:
+        """Warns, in the name of the caller's caller, of rows of texts and pairs with unknown tokens."""
+        parts = [[text] if isinstance(text, str) else text for text in listed(texts)]
+        warn_of_unknown(self.tokenizer, [row.input_ids for row in rows], parts, stacklevel=4)

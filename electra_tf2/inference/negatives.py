@@ -1,7 +1,7 @@
 """Texts in which a generator replaced some words: ELECTRA's corruption of text, as negatives of sentences.
 
 A word that is likely in its place and is not the one that stood there is hardest to tell apart for vectors of
-sentences (`electra build-pairs --negatives`).
+sentences (`electra build-pairs --negatives`). B texts of a batch, L their length, N replaced pieces of a text at most.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from electra_tf2.inference.network import Network, graph_of_any_shape
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress
 
-_BATCH, _MAX_LENGTH = 256, 64  # texts of a pass; tokens of a text, of which more are left out
+_BATCH = 256  # texts
+_MAX_LENGTH = 64  # tokens of a text, of which more are left out
 
 
 def replaced_texts(
@@ -26,34 +27,57 @@ def replaced_texts(
     Raises:
       UserError: the network has no masked language model.
     """
-    model = network.language_model
-    if model is None:
+    language_model = network.language_model
+    if language_model is None:
         raise UserError("a model with a generator or a masked language model is needed to replace words")
 
     def sampled(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        logits = model(tf.gather(network.filler(ids, mask, segments).sequence, places, batch_dims=1))
+        """int32 [B, L] three times, places [B, N] and a seed [2] -> int32 [B, N], a sample for each place."""
+        states = tf.gather(network.filler(ids, mask, segments).sequence, places, batch_dims=1)
+        logits = language_model(states)
         uniform = tf.random.stateless_uniform(tf.shape(logits), noise, 1e-9, 1.0)
-        return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)  # a sample, by Gumbel's trick
+        return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)  # Gumbel's trick
 
-    graph, random = graph_of_any_shape(sampled), np.random.default_rng(seed)
-    rows, special = rows_of(tokenizer, texts, _MAX_LENGTH), tokenizer.special
-    found = [""] * len(rows)
+    graph = graph_of_any_shape(sampled)
+    random = np.random.default_rng(seed)
+    special = tokenizer.special
+    rows = rows_of(tokenizer, texts, _MAX_LENGTH)
+    replaced = [""] * len(rows)
     with Progress("replacing words: text", len(rows)) as progress:
         for number, chosen in enumerate(by_length([len(row.input_ids) for row in rows], _BATCH)):
             inputs = padded([rows[place] for place in chosen], special)
-            inside = np.arange(inputs.input_ids.shape[1]) < inputs.lengths[:, np.newaxis] - 1
-            inside[:, 0] = False
-            most = max(1, round(share * int(inside.sum(1).max())))
-            order = np.argsort(np.where(inside, random.random(inside.shape), 2), 1)[:, :most].astype(np.int32)
-            here = np.arange(len(chosen))[:, np.newaxis]
-            used = np.arange(most) < random.integers(1, most + 1, [len(chosen), 1])
-            used &= inside[here, order]
-            masked = inputs.input_ids.copy()
-            masked[here, order] = np.where(used, special.mask, masked[here, order])
+            ids = inputs.input_ids
+            places, is_replaced = _drawn_places(inputs.lengths, ids.shape[1], share, random)
+            in_row = np.arange(len(chosen))[:, np.newaxis]
+            masked = ids.copy()
+            masked[in_row, places] = np.where(is_replaced, special.mask, ids[in_row, places])
             noise = np.array([seed, number], np.int32)
-            samples = graph(masked, inputs.input_mask, inputs.segment_ids, order, noise).numpy()
-            inputs.input_ids[here, order] = np.where(used, samples, inputs.input_ids[here, order])
-            for place, ids, length in zip(chosen, inputs.input_ids, inputs.lengths, strict=True):
-                found[place] = tokenizer.readable(ids[1 : length - 1])
+            samples = graph(masked, inputs.input_mask, inputs.segment_ids, places, noise).numpy()
+            ids[in_row, places] = np.where(is_replaced, samples, ids[in_row, places])
+            for place, row_ids, length in zip(chosen, ids, inputs.lengths, strict=True):
+                replaced[place] = tokenizer.readable(row_ids[1 : length - 1])
             progress.update((number + 1) * _BATCH)
-    return found
+    return replaced
+
+
+def _drawn_places(
+    lengths: np.ndarray, length: int, share: float, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws which pieces of each row are replaced: one at least, `share` of its pieces at most; none of a row without.
+
+    Args:
+      lengths: [B], tokens of the rows, [CLS] and [SEP] included.
+      length: L.
+
+    Returns:
+      int32 [B, N] places, and bool [B, N], true for those that are replaced.
+    """
+    is_piece = np.arange(length) < lengths[:, np.newaxis] - 1
+    is_piece[:, 0] = False
+    pieces = is_piece.sum(1)
+    most = np.maximum(1, np.round(share * pieces).astype(int))
+    # Pieces in random order, behind them what is no piece.
+    order = np.argsort(np.where(is_piece, random.random(is_piece.shape), 2), 1)
+    places = order[:, : most.max()].astype(np.int32)
+    count = np.minimum(pieces, random.integers(1, most + 1))
+    return places, np.arange(places.shape[1]) < count[:, np.newaxis]

@@ -5,7 +5,8 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
 from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.batching import prediction_table
+from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.results import labelled_lines, labelled_table, unknown_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
@@ -28,6 +29,7 @@ from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
+from electra_tf2.inference.unknown import UnknownTokens, unknown_tokens
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
@@ -66,8 +68,12 @@ class Predictor:
         all_texts = listed(texts)
         if not all_texts:
             return []
-        split = parse(task, [row_of(task, text) for text in all_texts], "texts")
+        rows = [row_of(task, text) for text in all_texts]
+        split = parse(task, rows, "texts")
         warn_of_cut(split.cut, task.longest_text)
+        unknown = unknown_in(task, split, rows)
+        if unknown is not None:
+            warnings.warn(unknown, stacklevel=3)
         return task.answers(split, self.predictions(number, split))
 
     def predictions(self, number: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:
@@ -93,6 +99,28 @@ class Predictor:
                 lambda rows: self.model.predict(rows, number).predictions, [shapes]
             )
         return self._predict[number]
+
+
+def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> UnknownTokens | None:
+    """The warning to give of a split with unknown tokens, which was made of rows; None if there are none."""
+    text_keys = {key for keys in task.text_keys for key in keys}
+    texts: list[str] = []
+    for row in rows:
+        read = [value for key, value in row.items() if key in text_keys]
+        texts += _strings_in(read or list(row.values()))  # columns of a file may have other names
+    all_ids = np.concatenate([feature.input_ids for feature in split.features])
+    return unknown_tokens(task.tokenizer, [all_ids], [texts])
+
+
+def _strings_in(value: Any) -> list[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [text for entry in value for text in _strings_in(entry)]
 
 
 # Texts as rows, the JSON objects that `Task.example` reads.
@@ -210,8 +238,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     cut = LongTexts.from_cut(split.cut if split else [], task.longest_text)
     if cut:
         say(f"WARNING: {cut}")
-    unknown = unknown_of(task, [split]) if split else ""
-    if unknown:
+    unknown = unknown_in(task, split, [row.values for row in rows]) if split else None
+    if unknown is not None:
         say(f"WARNING: {table.name}: {unknown}")
     answers = iter(task.answers(split, predictor.predictions(number, split)) if split else [])
     if empty:

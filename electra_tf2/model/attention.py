@@ -1,16 +1,16 @@
 """Self-attention: on whole arrays, or in tiles where sequences are long (model.kernels.tiles).
 
-Where a token sees a window of neighbours alone, all others are masked (model.windows). B batch, L length, H hidden, A
-heads, D head size.
+Where a token sees a window of neighbours alone, all others are masked (model.local_attention).
+B batch, L length, H hidden, A heads, D head size.
 """
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from electra_tf2.model import windows
+from electra_tf2.model import local_attention
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
@@ -22,6 +22,9 @@ from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
 LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
+
+# Which sequences are attended to in tiles, where their shapes let them.
+TiledSequences: TypeAlias = Literal["none", "long", "all"]
 
 # Formulas.
 
@@ -55,7 +58,7 @@ def attention(
     """
     biased = scale * scores + position_bias
     probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))
-    return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
+    return matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
 # Layers.
@@ -121,12 +124,12 @@ class SelfAttention(Layer):
             q, k = context.rotation(q), context.rotation(k)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         attend = functools.partial(attention, scale=self.head_size**-0.5, rate=rate)
-        allowed, bias = context.allowed, context.position_bias
-        if context.tiling is not None:
-            attended = tiled_attention(attend, (q, k, v), allowed, bias, seed, context.tiling)
+        if context.tiling is None:
+            scores = self.scores(q, k, context)
+            attended = attend(scores, v, context.allowed, context.position_bias, seed)
+            attended = tf.transpose(attended, [0, 2, 1, 3])  # heads beside one another: [B, L, A, D]
         else:
-            attended = attend(self.scores(q, k, context), v, allowed, bias, seed)
-            attended = tf.transpose(attended, [0, 2, 1, 3])
+            attended = tiled_attention(attend, (q, k, v), context.allowed, context.position_bias, seed, context.tiling)
         attended = tf.reshape(attended, [-1, context.length, self.num_heads * self.head_size])
         return self.output_dense.product(attended)
 
@@ -175,31 +178,45 @@ def make_context(
     positions: Positions,
     direction: Direction = "both",
     window: int | None = None,
-    in_tiles: bool | None = None,
+    tiled: TiledSequences = "long",
 ) -> AttentionContext:
     """Prepares attention to the real tokens of a batch.
 
     Args:
       input_mask: int32 [B, L], 1 at real tokens.
       window: distance of the farthest token that a token sees; None: all.
-      in_tiles: True: at every length, where they can be; None: long sequences alone; False: never.
+      tiled: which sequences are attended to in tiles.
     """
-    length, kind = shape_of(input_mask)[1], positions.bias_kind
-    by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
-    may_cut = isinstance(length, int) and in_tiles is not False
-    if window is not None:
-        by_distance = windows.within(by_distance, window, direction)
-        if kind == "none":
-            kind = "fixed"
+    length = shape_of(input_mask)[1]
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
-    long = 0 if in_tiles else LONG_IN_PROGRAM if are_one_program() else LONG
-    queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None
-    if queries is not None:
-        if kind != "none":
-            by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
-        tiling = Tiling(queries, direction, kind)
-        return AttentionContext(length, allowed, by_distance, positions, rotation, tiling=tiling)
-    if direction != "both":
-        allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
-    bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(by_distance, length)
-    return AttentionContext(length, allowed, bias, positions, rotation)
+    rotation = positions.rotation(length, is_local=window is not None)
+    bias_kind = positions.bias_kind
+    by_distance = positions.bias(length)
+    if window is not None:
+        by_distance = local_attention.within(by_distance, window, direction)
+        if bias_kind == "none":
+            bias_kind = "fixed"  # the mask of the window, which nothing learns
+
+    queries = _queries_of_tile(input_mask.shape, tiled)
+    if queries is None:
+        if direction != "both":
+            allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
+        position_bias = tf.zeros([1, 1, 1, 1]) if bias_kind == "none" else between(by_distance, length)
+        return AttentionContext(length, allowed, position_bias, positions, rotation)
+
+    if bias_kind != "none":
+        # A tile cuts its distances out of a row for each head, so that heads with one bias have a copy each.
+        by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
+    tiling = Tiling(queries, direction, bias_kind)
+    return AttentionContext(length, allowed, by_distance, positions, rotation, tiling)
+
+
+def _queries_of_tile(shape: tf.TensorShape, tiled: TiledSequences) -> int | None:
+    """Chooses how many queries a tile of sequences [B, L] has; None where attention is on whole arrays."""
+    length = shape[1]
+    if length is None or tiled == "none":
+        return None
+    shortest = LONG_IN_PROGRAM if are_one_program() else LONG
+    if tiled == "long" and length < shortest:
+        return None
+    return queries_of_tile(shape)

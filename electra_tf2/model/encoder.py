@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from electra_tf2.model import layers
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, make_context
+from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, TiledSequences, make_context
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels import xla
-from electra_tf2.model.kernels.compilation import are_one_program
+from electra_tf2.model.kernels.compilation import are_one_program, matrix_product
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, seed_and_rate, shape_of
 from electra_tf2.model.recomputation import recomputed
@@ -76,7 +76,7 @@ class Embeddings(Layer):
         if self.token_type_embeddings is not None:
             types = self.token_type_embeddings.shape[0]
             segments = tf.one_hot(segment_ids if types > 1 else tf.zeros_like(segment_ids), types)
-            x += tf.tensordot(segments, self.token_type_embeddings, 1)
+            x += matrix_product(segments, self.token_type_embeddings)
         if self.position_embeddings is not None:
             x += self.position_embeddings[: shape_of(words)[1]]
         return x
@@ -206,6 +206,13 @@ class Encoder(Layer):
         """Class of the layers' attention, the position scheme's."""
         return self.relative_positions.attention_class
 
+    @property
+    def _tiled_sequences(self) -> TiledSequences:
+        if self.attention_class.on_whole_arrays:
+            return "none"
+        # Tiles keep nothing of pairs of positions, which is what `recompute` selective asks for.
+        return "all" if self._recompute == "selective" else "long"
+
     def _make_layer(self, number: int) -> TransformerLayer:
         return TransformerLayer(
             f"{self.scope}/encoder/layer_{number}",
@@ -235,13 +242,14 @@ class Encoder(Layer):
             x = self.project(x)
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
-        embeddings, outputs = x, []
-        in_tiles = False if self.attention_class.on_whole_arrays else True if self._recompute == "selective" else None
-        contexts = {
-            window: make_context(input_mask, self.relative_positions, self.direction, window, in_tiles)
-            for window in dict.fromkeys(self._windows)
-        }
+        embeddings = x
+        outputs = []
+        contexts: dict[int | None, AttentionContext] = {}  # layers with the same window share theirs
         for number, window in enumerate(self._windows):
+            if window not in contexts:
+                contexts[window] = make_context(
+                    input_mask, self.relative_positions, self.direction, window, self._tiled_sequences
+                )
             x = self.run_layer(number, x, contexts[window], seeds)
             outputs.append(x)
         sequence = x if self.final_norm is None else self.final_norm(x)

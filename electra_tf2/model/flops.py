@@ -29,7 +29,8 @@ def embedding_parameters(a: Architecture) -> int:
     """Word, position and segment tables and their layer norm."""
     positions = a.max_position_embeddings if a.positions.embedded else 0
     norm = norm_parameters(a, a.embedding_size) if a.embedding_norm == "before" else 0
-    return (a.vocab_size + positions + a.type_vocab_size) * a.embedding_size + norm
+    rows = a.vocab_size + positions + a.type_vocab_size
+    return rows * a.embedding_size + norm
 
 
 def norm_parameters(a: Architecture, size: int) -> int:
@@ -39,58 +40,70 @@ def norm_parameters(a: Architecture, size: int) -> int:
 
 def encoder(name: str, a: Architecture, length: int, embedding_parameters: int = 0) -> Part:
     """Projection of the embeddings, and the layers, over sequences of `length` tokens."""
-    hidden, inner = a.hidden_size, a.intermediate_size
-    inputs = 2 if a.gated_mlp else 1  # products of a feed-forward network's input
-    ffn_kernels, norm = (inputs + 1) * hidden * inner, norm_parameters(a, hidden)
-    layer_kernels = 4 * hidden * hidden + ffn_kernels
-    # Biases of attention and feed-forward, a layer norm each; shared parts are counted once.
-    attention_parameters = 4 * hidden * hidden + 4 * hidden * a.attention_bias + norm
-    ffn_parameters = ffn_kernels + (inputs * inner + hidden) * a.mlp_bias + norm
-    shared = set(a.shared_with("attention"))
-    no_norm = norm if not a.first_norm and 0 in shared else 0
-    projects = a.embedding_size != hidden
-    projection = a.embedding_size * hidden if projects else 0
-    after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
-    attention = a.num_hidden_layers * a.positions.score_flops(a, length)
+    hidden = a.hidden_size
+    norm = norm_parameters(a, hidden)
+    attention_kernels = 4 * hidden * hidden
+    ffn_inputs = 2 if a.gated_mlp else 1  # products of a feed-forward network's input
+    ffn_kernels = (ffn_inputs + 1) * hidden * a.intermediate_size
+
+    projection = 0
+    if a.embedding_size != hidden:
+        projection = a.embedding_size * hidden
+
+    # A layer: kernels, biases, and a layer norm each of attention and feed-forward network.
+    attention_parameters = attention_kernels + 4 * hidden * a.attention_bias + norm
+    for rows, columns in a.positions.layer_kernels(a):
+        attention_parameters += rows * columns
+    ffn_parameters = ffn_kernels + (ffn_inputs * a.intermediate_size + hidden) * a.mlp_bias + norm
+
+    # Parts that layers share are counted once.
+    attentions = set(a.shared_with("attention"))
+    ffns = set(a.shared_with("ffn"))
+    parameters = embedding_parameters + projection + a.positions.parameters(a)
+    parameters += len(attentions) * attention_parameters + len(ffns) * ffn_parameters
+    if not a.first_norm and 0 in attentions:
+        parameters -= norm
+    if a.embedding_norm == "after":
+        parameters += norm
+    elif projection:
+        parameters += hidden  # its bias
+    if a.norm_style == "pre":
+        parameters += norm  # after the last layer
+
     # Scores and weighted average, in local layers, too, which mask what is too far.
-    attention += a.num_hidden_layers * 2 * (2 * length * length * hidden)
-    attention_parameters += sum(rows * columns for rows, columns in a.positions.layer_kernels(a))
-    last_norm = norm if a.norm_style == "pre" else 0
-    return Part(
-        name,
-        parameters=embedding_parameters
-        + projection
-        + after_projection
-        + len(shared) * attention_parameters
-        - no_norm
-        + len(set(a.shared_with("ffn"))) * ffn_parameters
-        + a.positions.parameters(a)
-        + last_norm,
-        forward_flops=2 * length * projection + a.num_hidden_layers * 2 * length * layer_kernels + attention,
-    )
+    pairs_flops = 2 * (2 * length * length * hidden) + a.positions.score_flops(a, length)
+    layer_flops = 2 * length * (attention_kernels + ffn_kernels) + pairs_flops
+    return Part(name, parameters, forward_flops=2 * length * projection + a.num_hidden_layers * layer_flops)
 
 
 def newton_schulz(a: Architecture, steps: int) -> int:
     """FLOPs by which Muon (training.muon) makes the momenta of an encoder's kernels orthogonal, once an update."""
 
-    def of_matrix(*shape: int) -> int:
-        shorter, longer = sorted(shape)
+    def matrix_flops(rows: int, columns: int) -> int:
+        shorter = min(rows, columns)
+        longer = max(rows, columns)
         return steps * 2 * (2 * shorter**2 * longer + shorter**3)
 
-    hidden, inner = a.hidden_size, a.intermediate_size
-    attention = 4 * of_matrix(hidden, hidden) + sum(of_matrix(*shape) for shape in a.positions.layer_kernels(a))
-    feed_forward = (3 if a.gated_mlp else 2) * of_matrix(hidden, inner)
-    return len(set(a.shared_with("attention"))) * attention + len(set(a.shared_with("ffn"))) * feed_forward
+    attention = 4 * matrix_flops(a.hidden_size, a.hidden_size)
+    for rows, columns in a.positions.layer_kernels(a):
+        attention += matrix_flops(rows, columns)
+    ffn_kernels = 3 if a.gated_mlp else 2
+    feed_forward = ffn_kernels * matrix_flops(a.hidden_size, a.intermediate_size)
+    attentions = set(a.shared_with("attention"))
+    ffns = set(a.shared_with("ffn"))
+    return len(attentions) * attention + len(ffns) * feed_forward
 
 
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:
     """dense, layer norm and a softmax over the vocabulary whose matrix is the word table, or the head's own."""
-    wide = a.head_style == "modernbert"
-    size, width = a.hidden_size if wide else a.embedding_size, table_width(a)
+    size = a.hidden_size if a.head_style == "modernbert" else a.embedding_size  # of the dense layer
+    width = table_width(a)
+    dense = input_size * size
     projection = size * width if size != width else 0  # of the embeddings, whose parameters are theirs
-    parameters = input_size * size + size + norm_parameters(a, size) + a.vocab_size
-    parameters += 0 if a.tie_word_embeddings else a.vocab_size * width
-    flops = 2 * positions * (input_size * size + projection + width * a.vocab_size)
+    parameters = dense + size + norm_parameters(a, size) + a.vocab_size
+    if not a.tie_word_embeddings:
+        parameters += a.vocab_size * width
+    flops = 2 * positions * (dense + projection + width * a.vocab_size)
     return Part(name, parameters, flops)
 
 

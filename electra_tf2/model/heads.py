@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.initializers import glorot_uniform, truncated_normal, zeros
-from electra_tf2.model.kernels.compilation import are_on
+from electra_tf2.model.kernels.compilation import are_on, matrix_product
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
@@ -81,7 +81,7 @@ class LanguageModelHead(PredictionHead):
         hidden = super().call(states)
         if self.projection is None:
             return hidden
-        return tf.tensordot(hidden, tf.cast(tf.transpose(self.projection.kernel), hidden.dtype), 1)
+        return matrix_product(hidden, tf.cast(tf.transpose(self.projection.kernel), hidden.dtype))
 
     def softmax(self, states: tf.Tensor) -> Softmax:
         """Distributions over the vocabulary, from states [..., H]."""

@@ -130,7 +130,7 @@ class KeysOfDistances(PositionScheme):
         return 2 * sizes.hidden_size * length * (2 * length - 1)
 
     def layer_class(self) -> "type[Positions]":
-        from electra_tf2.model.distance_keys import Distances
+        from electra_tf2.model.transformer_xl import Distances
 
         return Distances
 

@@ -8,8 +8,8 @@ import math
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.chunked_softmax import chunked_log_probs
 from electra_tf2.model.kernels.compilation import are_on, matmul
-from electra_tf2.model.kernels.every_token import chunked_log_probs
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax, invert_cumulative
 from electra_tf2.model.layers import shape_of
 

@@ -1,10 +1,10 @@
-"""Counts that papers take over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
+"""Counts 64-bit keys (hashes, pairs of tokens) over records in bounded memory, and writes and reads files of arrays.
 
-No paper itself. `electra build-table` runs what a paper counts and writes; pre-training reads the file. Each process
-counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a file for each
-part of the keys. Afterwards the parts are merged one at a time, so memory is bounded by what a process may hold and by
-the largest part. A file holds the checksum of the vocabulary whose ids it speaks of: a table of another one would be
-silently wrong in every entry, so reading compares them.
+Papers share it. `electra build-table` runs a paper's counting and writes its table; pre-training reads that. The keys
+are divided into parts. Each process counts the files that it reads; whenever it holds a certain number of keys it
+appends them, sorted and counted, to a file for each part. Afterwards the parts are merged one at a time, so memory is
+bounded by what a process may hold and by the largest part. A table holds the checksum of its vocabulary, which is
+compared when it is read: with another vocabulary every entry would be wrong without a sign.
 """
 
 import contextlib
@@ -30,11 +30,14 @@ from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress
 
 PARTS = 64
-HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB, and 768 MB more while they are sorted
-BATCH_KEYS = 1 << 22  # of the records that are counted at once, before equal ones are counted together
+# Keys that a process holds before it writes them: 256 MB, and 768 MB more while they are sorted.
+HELD_KEYS = 1 << 24
+# Keys of the records that are counted at once, before equal ones are counted together.
+BATCH_KEYS = 1 << 22
 _BATCH_RECORDS = 1024
 _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
-_VOCABULARY, _KIND = "vocab_sha256", "kind"
+_VOCABULARY = "vocab_sha256"
+_KIND = "kind"
 
 PartsOf = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
@@ -52,8 +55,10 @@ class Option(NamedTuple):
 class Table(NamedTuple):
     """A kind of table, an entry of a paper's TABLES.
 
-    description: the tokens that it says something of, for --help. build: counts and writes it, called with the inputs,
-    the file to write and the options by name; returns what it holds, for the user.
+    description: for --help.
+    build: counts and writes it, called with the inputs, the file to write and the options by name; returns a
+      description of its content for the user.
+    options: flags by name.
     """
 
     description: str
@@ -64,8 +69,9 @@ class Table(NamedTuple):
 class TableInputs(NamedTuple):
     """The records to count.
 
-    tokens: of their vocabulary. num_processes: 0: one for each core. work_dir: for counts while they are made; None:
-    the system's.
+    tokens: those of their vocabulary.
+    num_processes: 0 means one for each core.
+    work_dir: folder for counts until they are merged; None: the system's.
     """
 
     files: list[str]
@@ -77,7 +83,7 @@ class TableInputs(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Counts of some records: int64 keys and counts, both [K], and numbers that add up, of any shape."""
+    """Counts of some records: int64 keys and counts, both [K], and totals of any shape, which add up over records."""
 
     keys: np.ndarray
     counts: np.ndarray
@@ -85,7 +91,7 @@ class Counted(NamedTuple):
 
 
 def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
-    """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
+    """Finds the records of a pattern. Raises UserError if there are none, or if they have another vocabulary."""
     files = record_files(pattern)
     if not files:
         raise UserError(f"--pretrain-tfrecords: no file matches {pattern!r}: build some, electra build-data")
@@ -100,10 +106,13 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
 
 def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distinct keys in order, and the sums of their counts."""
+    if not len(keys):
+        return keys, counts
     order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1)) if len(keys) else np.zeros(0, np.int64)
-    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
+    keys = keys[order]
+    counts = counts[order]
+    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return keys[first], np.add.reduceat(counts, first)
 
 
 @contextlib.contextmanager
@@ -113,13 +122,13 @@ def counted(
     """Counts all records.
 
     Args:
-      count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
+      count_in: int32 [records, L] ids of tokens -> counts; a function that can be pickled.
       group: keys with the same key // group come into the same part.
-      keys_of_record: how many there are in a record, at most, before equal ones are counted together.
+      keys_of_record: number of keys of a record, at most, before equal ones are counted together.
 
     Yields:
-      The sum of the totals, and a function that reads what was counted, as long as the context is open: distinct keys
-      that occur so often, in order, and their counts, one part of the keys after the other.
+      The sum of the totals; and a function from a least count to an iterator over the parts, which can be called within
+      the context: of each part the distinct keys that occur at least so often, in order, and their counts.
 
     Raises:
       UserError: a record is damaged or not of the format; the disk is full.
@@ -139,8 +148,10 @@ def counted(
 
         def parts_of(at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for part in range(PARTS):
-                found = [np.fromfile(file, _KEY_AND_COUNT) for file in sorted(folder.glob(f"{part}.*"))]
-                together = np.concatenate([*found, np.empty(0, _KEY_AND_COUNT)])
+                pieces = [np.empty(0, _KEY_AND_COUNT)]
+                for file in sorted(folder.glob(f"{part}.*")):
+                    pieces.append(np.fromfile(file, _KEY_AND_COUNT))
+                together = np.concatenate(pieces)
                 keys, counts = summed(together["key"], together["count"])
                 yield keys[counts >= at_least], counts[counts >= at_least]
 
@@ -163,12 +174,15 @@ def _count_file(
     totals: np.ndarray | None = None
 
     def write() -> None:
-        keys, counts = summed(*(np.concatenate(column) for column in list(zip(*held, strict=True))[:2]))
-        part_of = (keys // group) % PARTS
+        keys, counts = summed(
+            np.concatenate([counted.keys for counted in held]), np.concatenate([counted.counts for counted in held])
+        )
+        parts = (keys // group) % PARTS
         for part in range(PARTS):
-            chosen = part_of == part
+            chosen = parts == part
             written = np.empty(int(chosen.sum()), _KEY_AND_COUNT)
-            written["key"], written["count"] = keys[chosen], counts[chosen]
+            written["key"] = keys[chosen]
+            written["count"] = counts[chosen]
             with writing(folder), open(folder / f"{part}.{number}", "ab") as stream:
                 written.tofile(stream)
         held.clear()
@@ -177,7 +191,7 @@ def _count_file(
         counted = count_in(batch["input_ids"])
         held.append(counted)
         totals = counted.totals if totals is None else totals + counted.totals
-        if sum(len(one.keys) for one in held) >= HELD_KEYS:
+        if sum(len(counted.keys) for counted in held) >= HELD_KEYS:
             write()
         advance(len(batch["input_ids"]))
     if held:
@@ -187,17 +201,18 @@ def _count_file(
 
 def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a table whole or not at all. Raises UserError as `files.writing.writing`."""
-    own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
+    about = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
     save: Any = np.savez_compressed
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        save(file, **own, **arrays)
+        save(file, **about, **arrays)
 
 
 def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, np.ndarray]:
-    """The arrays of a table.
+    """Reads the arrays of a table.
 
     Args:
-      hparam: that names the file. kind: what `write_table` was given.
+      hparam: name of the hparam that holds the path, for messages.
+      kind: that of `write_table`.
 
     Raises:
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.

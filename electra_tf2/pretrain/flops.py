@@ -6,7 +6,7 @@ run_pretraining prints the figures at start, flops_computation.py tables of them
 
 import dataclasses
 
-from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig, phases_of
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import (
     Part,
@@ -25,7 +25,8 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     main, generator = config.architecture, config.generator_architecture
     length, masked = config.max_seq_length, config.max_predictions_per_seq
     embeddings = Part("embeddings", embedding_parameters(main), 0)
-    if not config.trains_main_network:
+    kind = config.generator_kind
+    if kind is GeneratorKind.NONE:
         parts = [encoder("main network", main, length), _masked_lm_head(main, masked)]
         return [embeddings, *parts, *config.further_parts()]
 
@@ -35,12 +36,12 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     elif config.generator_sample_mode == "zero_dropout":  # all but the word table
         own_tables = embedding_parameters(dataclasses.replace(generator, vocab_size=0))
     main_network = encoder("main network", main, length)
-    if config.uniform_generator:
+    if kind is GeneratorKind.UNIFORM:
         parts = []
-    elif not config.untied_generator:
+    elif kind is GeneratorKind.SHARED:
         parts = [main_network._replace(name="generator"), _masked_lm_head(main, masked)]
         main_network = main_network._replace(parameters=0)
-    elif config.two_tower_generator:
+    elif kind is GeneratorKind.TWO_TOWERS:
         towers = [f"generator, {direction}" for direction in ("left to right", "right to left")]
         parts = [encoder(tower, generator, length, own_tables) for tower in towers]
         if not config.untied_generator_embeddings:  # else each tower has its tables
@@ -51,7 +52,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
         parts = [encoder("generator", generator, length, own_tables), _masked_lm_head(generator, masked)]
         parts = [part._replace(backward=trained) for part in parts]
     if parts and config.generator_sample_mode == "eval":
-        width = generator.hidden_size * (2 if config.two_tower_generator else 1)
+        width = generator.hidden_size * (2 if kind is GeneratorKind.TWO_TOWERS else 1)
         second = [*parts[:-1], language_model_head("", width, generator, masked)]
         again = sum(part.forward_flops for part in second)
         parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
@@ -115,9 +116,11 @@ def update_flops(config: PretrainingConfig) -> int:
     """FLOPs of an update's matrix products: Muon's iteration; AdamW has none."""
     if config.optimizer != "muon":
         return 0
-    networks = [config.architecture] if config.trains_main_network or not config.uniform_generator else []
-    if config.has_own_generator and not (config.uniform_generator or config.freeze_generator):
-        networks += [config.generator_architecture] * (2 if config.two_tower_generator else 1)
+    networks = [config.architecture]
+    if config.generator_kind is GeneratorKind.TWO_TOWERS:
+        networks += [config.generator_architecture] * 2
+    elif config.generator_kind is GeneratorKind.MASKED_LM and not config.freeze_generator:
+        networks.append(config.generator_architecture)
     return sum(newton_schulz(network, config.muon_ns_steps) for network in networks)
 
 

@@ -120,7 +120,7 @@ def main_network_names(model: PretrainingModel, start: StoredModel) -> Callable[
     """
     heads = _heads_of_main_network(model)
     language_model = start.language_model
-    of_other_states = model.config.has_own_generator and not start.has_generator
+    of_other_states = model.config.generator_kind.has_own_network and not start.has_generator
 
     def names(name: str) -> list[str]:
         scope, _, rest = name.partition("/")

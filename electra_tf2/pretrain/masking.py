@@ -5,8 +5,9 @@ global row); replicas and micro-batches only slice it.
 B rows on this replica, L length, N = max_predictions_per_seq, V vocabulary.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -22,8 +23,9 @@ _MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels 
 _ONE = 0x3F800000  # the bits of 1.0
 
 
-class MaskedBatch(NamedTuple):
-    """A batch with its masked positions; everything has leading dimension B.
+@dataclasses.dataclass(frozen=True)
+class MaskedBatch:
+    """A batch with its masked positions; everything has leading dimension B. A paper may extend it by fields.
 
     input_ids, input_mask, segment_ids: int32 [B, L], as read.
     masked_input_ids: int32 [B, L], what a masked language model sees.
@@ -47,13 +49,27 @@ class MaskedBatch(NamedTuple):
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
 
+    # By these two, tf.nest and tf.function treat it as a structure of its fields.
+
+    def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
+        return (), tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    @classmethod
+    def __tf_unflatten__(cls, metadata: tuple[()], components: tuple[Any, ...]) -> "MaskedBatch":
+        del metadata
+        return cls(*components)
+
 
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
 Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
-# Numbers of the draws of a masked batch: which positions; [MASK], kept or random, and which random token; the
-# generator's samples; how many positions (mask_count probabilistic); COCO-LM's crop; the masking unit.
-WHERE, HOW, SAMPLES, COUNT, CROP, UNIT = range(1, 7)
+# Numbers of the draws of a masked batch, of which each has its own seed.
+WHERE = 1  # which positions
+HOW = 2  # [MASK], kept or random; and which random token
+SAMPLES = 3  # the generator's samples
+COUNT = 4  # how many positions, if mask_count is probabilistic
+CROP = 5  # COCO-LM's crop
+UNIT = 6  # the masking unit
 
 
 def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -66,13 +82,18 @@ def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
-    """Draws of rows [row_offset, row_offset + rows) of a global batch, as a function of (seed int32 [2], row)."""
+    """Makes the draws of rows [row_offset, row_offset + rows) of a global batch, as a function of (seed, global row).
+
+    Args:
+      seed: int32 [2], of the step.
+    """
 
     def draw(index: int, shape: list[int]) -> tf.Tensor:
         key = fold_in(seed, index)
         noise = uniform([global_batch_size, *shape], key)
         if rows == global_batch_size:
             return noise
+        # Every replica draws for all rows, so that numbers do not depend on how many replicas there are.
         return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
 
     return draw
@@ -82,9 +103,11 @@ def candidates_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
 ) -> tf.Tensor:
     """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default."""
+    excluded = [special.cls, special.mask, special.pad]
+    if not separators:
+        excluded.append(special.sep)
     allowed = tf.cast(input_mask, tf.bool)
-    separator = () if separators else (special.sep,)
-    for token_id in (special.cls, special.mask, special.pad, *separator):
+    for token_id in excluded:
         allowed &= tf.not_equal(input_ids, token_id)
     return tf.cast(allowed, tf.float32)
 
@@ -119,18 +142,21 @@ def mask(
       unit: what is masked as a whole; None: every token for itself.
     """
     candidates = candidates_mask(batch["input_ids"], batch["input_mask"], special, config.mask_separators)
-    return masked_at(config, batch, *draw_positions(config, batch, draw, candidates, unit), draw, special)
+    positions, weights, how = draw_positions(config, batch, draw, candidates, unit)
+    return masked_at(config, batch, positions, weights, how, draw, special)
 
 
 def draw_positions(
     config: PretrainingConfig, batch: Batch, draw: Draw, candidates: tf.Tensor, unit: MaskingUnit | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Positions int32 [B, N] among candidates float32 [B, L], their weights and draws `how`, as `masked_at` takes them.
+    """Draws positions int32 [B, N] among candidates float32 [B, L], and their weights and draws `how` for `masked_at`.
 
     A row without any candidate gets weight 0 everywhere (the original divides by zero).
     """
-    input_ids, input_mask = batch["input_ids"], batch["input_mask"]
-    count, how = config.max_predictions_per_seq, draw(HOW, [config.max_predictions_per_seq, 2])
+    input_ids = batch["input_ids"]
+    input_mask = batch["input_mask"]
+    count = config.max_predictions_per_seq
+    how = draw(HOW, [count, 2])
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
     if config.mask_count == "probabilistic":
         wanted = number_at_random(input_mask, config.mask_prob, count, draw(COUNT, []))
@@ -140,8 +166,9 @@ def draw_positions(
         positions = draw_with_replacement(draw(WHERE, [count]), candidates)
         wanted = tf.where(available > 0, wanted, 0)
     else:
-        where, of_units = draw(WHERE, [config.max_seq_length]), draw(UNIT, [config.max_seq_length])
-        positions, wanted, how = draw_without_replacement(unit, input_ids, where, of_units, how, candidates, wanted)
+        where = draw(WHERE, [config.max_seq_length])
+        unit_draws = draw(UNIT, [config.max_seq_length])
+        positions, wanted, how = draw_without_replacement(unit, input_ids, where, unit_draws, how, candidates, wanted)
     real = tf.sequence_mask(wanted, count)
     return tf.where(real, positions, 0), tf.cast(real, tf.float32), how
 
@@ -155,7 +182,10 @@ def masked_at(
     draw: Draw,
     special: SpecialIds,
 ) -> MaskedBatch:
-    """The masked batch for given positions int32 [B, N], weights float32 [B, N] and draws `how` float32 [B, N, 2]."""
+    """Masks a batch at positions int32 [B, N] with weights float32 [B, N] and draws `how` float32 [B, N, 2].
+
+    Apart from `draw_positions`, so that the golden tests can mask where the original did.
+    """
     input_ids = batch["input_ids"]
     mask_rate, keep_rate, random_rate = config.mask_rates
     choice, token = tf.unstack(how, axis=-1)
@@ -191,14 +221,18 @@ def update_positions(sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tens
     Returns:
       The updated sequence and an int32 [B, L] mask of the updated positions.
     """
-    length, count = sequence.shape[1], positions.shape[1]
-    rows = tf.range(tf.shape(sequence)[0])[:, tf.newaxis] * length
-    flat, segments = tf.reshape(positions + rows, [-1]), tf.shape(sequence)[0] * length
-    order = tf.tile(tf.range(count)[tf.newaxis], [tf.shape(sequence)[0], 1])
-    first = tf.reshape(tf.math.unsorted_segment_min(tf.reshape(order, [-1]), flat, segments), [-1, length])
-    updated = tf.cast(first < count, tf.int32) * tf.cast(tf.range(length) > 0, tf.int32)  # none: the largest int32
+    rows = tf.shape(sequence)[0]
+    length = sequence.shape[1]
+    count = positions.shape[1]
+    # The place of every draw in all rows, laid end to end; and its number within its row.
+    flat = tf.reshape(positions + tf.range(rows)[:, tf.newaxis] * length, [-1])
+    order = tf.reshape(tf.tile(tf.range(count)[tf.newaxis], [rows, 1]), [-1])
+    # The first draw of every place. Of places without one it is int32.max.
+    first = tf.reshape(tf.math.unsorted_segment_min(order, flat, rows * length), [-1, length])
+    is_updated = (first < count) & (tf.range(length) > 0)
+    updated = tf.cast(is_updated, tf.int32)
     values = tf.gather(updates, tf.minimum(first, count - 1), batch_dims=1)
-    result = tf.where(updated > 0, values, sequence)
+    result = tf.where(is_updated, values, sequence)
     return tf.ensure_shape(result, sequence.shape), tf.ensure_shape(updated, sequence.shape)
 
 
@@ -221,14 +255,18 @@ class CorruptedBatch(NamedTuple):
 
 
 def sampled_softmax(config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput) -> Softmax:
-    """The distributions that are sampled: the generator's, without the original tokens if disallow_correct."""
-    return without_tokens(generated.softmax, masked.masked_lm_ids) if config.disallow_correct else generated.softmax
+    """Returns the distributions that are sampled: the generator's, without the original tokens if disallow_correct."""
+    if config.disallow_correct:
+        return without_tokens(generated.softmax, masked.masked_lm_ids)
+    return generated.softmax
 
 
 def corrupt(config: PretrainingConfig, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
     """Writes the samples int32 [B, N] into the unmasked input."""
-    write = averaged_updates if config.compat == "original" else update_positions
-    input_ids, was_sampled = write(masked.input_ids, sampled_ids, masked.positions)
+    if config.compat == "original":
+        input_ids, was_sampled = averaged_updates(masked.input_ids, sampled_ids, masked.positions)
+    else:
+        input_ids, was_sampled = update_positions(masked.input_ids, sampled_ids, masked.positions)
     differs = tf.cast(tf.not_equal(input_ids, masked.input_ids), tf.int32)
     return CorruptedBatch(
         input_ids=input_ids, was_sampled=was_sampled, is_replaced=was_sampled * differs, sampled_ids=sampled_ids

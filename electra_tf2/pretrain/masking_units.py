@@ -1,8 +1,8 @@
 """Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words.
 
 `UNITS` is the list of them; `mask_unit` chooses one by its name. A paper with one of its own makes it in its model
-(`PretrainingModel.make_unit`) and adds its name to the choices of `mask_unit`. From the ids and uniform
-draws of a batch a unit says which tokens go together; drawing whole units within the budget is done here once for all.
+(`PretrainingModel.make_unit`) and adds its name to the choices of `mask_unit`. A unit divides the tokens of a batch,
+from their ids and uniform draws; drawing whole units within the budget is the same for all, and stands here.
 """
 
 import math
@@ -41,8 +41,9 @@ def number_at_random(input_mask: tf.Tensor, mask_prob: float, maximum: int, draw
 
 
 def sizes_of(units: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
-    """int32 [B, L]: by unit, the number of its candidates."""
-    rows, length = tf.shape(units)[0], units.shape[1]
+    """int32 [B, L]: number of candidates of each unit."""
+    rows = tf.shape(units)[0]
+    length = units.shape[1]
     flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
     counted = tf.reshape(tf.cast(candidates, tf.int32), [-1])
     return tf.reshape(tf.math.unsorted_segment_sum(counted, flat, rows * length), [-1, length])
@@ -51,19 +52,21 @@ def sizes_of(units: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
 def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
     """bool [B, L]: the candidates of units drawn by falling noise [B, L]; a unit that does not fit is passed over.
 
-    So every unit is drawn whole or not at all, and hardly fewer tokens than `wanted` [B].
+    So every unit is drawn whole or not at all, and nearly `wanted` [B] tokens are.
     """
     order = tf.argsort(noise, direction="DESCENDING")
     sizes = tf.gather(sizes_of(units, candidates), order, batch_dims=1)
 
     def fitting(taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Units that are not taken and fit by themselves; tokens still wanted."""
         left = wanted[:, tf.newaxis] - tf.reduce_sum(tf.where(taken, sizes, 0), -1, keepdims=True)
         return (sizes > 0) & ~taken & (sizes <= left), left
 
     def take(taken: tf.Tensor) -> tuple[tf.Tensor]:
         """Takes, in drawn order, as many of the units that fit by themselves as fit together."""
         fits, left = fitting(taken)
-        return (taken | fits & (tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left),)
+        fits_with_those_before = tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left
+        return (taken | (fits & fits_with_those_before),)
 
     def more(taken: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(fitting(taken)[0])
@@ -118,7 +121,7 @@ def draw_without_replacement(
     unit: MaskingUnit | None,
     input_ids: tf.Tensor,
     where: tf.Tensor,
-    of_units: tf.Tensor,
+    unit_draws: tf.Tensor,
     how: tf.Tensor,
     candidates: tf.Tensor,
     wanted: tf.Tensor,
@@ -127,7 +130,7 @@ def draw_without_replacement(
 
     Args:
       unit: what is masked as a whole; None: every token for itself.
-      input_ids, of_units: int32 and uniform draws float32 [B, L], which the unit goes by.
+      input_ids, unit_draws: int32 ids and float32 uniform draws [B, L], from which the unit divides the tokens.
       where: uniform draws, float32 [B, L]: which tokens or units.
       how: likewise [B, N, 2]: [MASK], kept or random, and which random token.
       candidates: float32 [B, L]. wanted: int32 [B], tokens to be masked at most.
@@ -139,19 +142,20 @@ def draw_without_replacement(
     if unit is None:
         positions = tf.math.top_k(tf.where(candidates > 0, where, -1.0), k=how.shape[1]).indices
         return positions, tf.minimum(wanted, tf.cast(tf.reduce_sum(candidates, -1), tf.int32)), how
-    units = unit(input_ids, of_units)
+    units = unit(input_ids, unit_draws)
     if units.spans is None:
         together = units.numbers
         drawn = draw_units(where, units.numbers, candidates, wanted)
     else:
         together = draw_spans(where, units.numbers, units.spans, candidates, wanted)
         drawn = together > 0
+    # Falling numbers, so that top_k returns the drawn positions from left to right.
     leftmost_first = tf.range(candidates.shape[1], 0, -1, dtype=tf.float32)
     positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=how.shape[1]).indices
     count = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
     # One draw of [MASK], kept or random for all tokens of a unit; the draws of random tokens remain each token's own.
-    of_positions = tf.gather(together, positions, batch_dims=1)
-    changes = tf.cast(of_positions[:, 1:] != of_positions[:, :-1], tf.int32)
+    units_of_positions = tf.gather(together, positions, batch_dims=1)
+    changes = tf.cast(units_of_positions[:, 1:] != units_of_positions[:, :-1], tf.int32)
     number = tf.pad(tf.cumsum(changes, axis=-1), [[0, 0], [1, 0]])
     how = tf.stack([tf.gather(how[..., 0], number, batch_dims=1), how[..., 1]], -1)
     return positions, count, how

@@ -12,7 +12,8 @@ from electra_tf2.training.loop import ratios
 
 NUM_BUCKETS = 200  # tf.metrics.auc's default number of thresholds
 _EPSILON = 1e-6  # tf.metrics.auc's
-_LOGIT_RANGE, _BUCKETS_PER_LOGIT = 32, 64
+_LOGIT_RANGE = 32
+_BUCKETS_PER_LOGIT = 64
 _LOGIT_BUCKETS = 2 * _LOGIT_RANGE * _BUCKETS_PER_LOGIT
 
 
@@ -50,7 +51,7 @@ def _counts(bucket: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, buckets: i
 
 
 def auc(histogram: np.ndarray) -> float:
-    """The trapezoidal area under the ROC curve of such a histogram, as tf.metrics.auc computes it."""
+    """Area under the ROC curve of a histogram [2, K] by the trapezoidal rule, as tf.metrics.auc computes it."""
     negatives, positives = np.asarray(histogram, np.float64)
     # Predicted positive at threshold k: everything that exceeds more than k thresholds.
     false_positives = negatives.sum() - np.cumsum(negatives)
@@ -82,9 +83,12 @@ def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[t
 
 
 def summary(totals: Mapping[str, Any], unigram_entropy: float | None, weights: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of an evaluation by name, from `totals` of "metrics" and "histograms"; `weights` are those of the losses.
+    """Computes metrics of an evaluation by name.
 
-    unigram_entropy: of the records, in nats; None if unknown.
+    Args:
+      totals: "metrics" and "histograms", summed over the evaluation.
+      unigram_entropy: of the records, in nats; None if unknown.
+      weights: of the losses, by name.
     """
     metrics = ratios(totals["metrics"])
     if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric

@@ -6,7 +6,7 @@ A paper's model passes another class of encoder (PretrainingModel.make_encoder, 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.encoder import Embeddings, Encoder
 from electra_tf2.model.heads import MaskedLanguageModel
 from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
@@ -14,33 +14,32 @@ from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenera
 Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
 
-def _of_run(config: PretrainingConfig) -> dict[str, Any]:
+def _arguments_of_networks(config: PretrainingConfig) -> dict[str, Any]:
     """Arguments that all networks of a run share."""
     return {"compute_dtype": config.precision, "seed": config.seed, "recompute": config.recompute}
 
 
 def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
     """The network that pre-training is for: the main network, or BERT's only one."""
-    return encoder_class("electra", config.architecture, **_of_run(config))
+    return encoder_class("electra", config.architecture, **_arguments_of_networks(config))
 
 
-def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
-    """The generator, with what it shares with the main network (ELECTRA, section 3.2).
-
-    The original's order: uniform wins; then a generator of its own; else the main network's weights.
+def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
+    """The generator of a run, with what it shares with the main network (ELECTRA, section 3.2).
 
     Args:
-      main: the main network; None where nothing needs one.
+      main: the main network, or BERT's only one.
     """
-    if config.uniform_generator:
-        return UniformGenerator(config.vocab_size)
-    assert main is not None
-    if not config.has_own_generator:
-        return MaskedLanguageModel(main, seed=config.seed)
-    if config.two_tower_generator:
+    kind = config.generator_kind
+    if kind is GeneratorKind.MASKED_LM:
+        return MaskedLanguageModel(make_generator_encoder(config, main), seed=config.seed)
+    if kind is GeneratorKind.TWO_TOWERS:
         embeddings = _generator_embeddings(config, main.embeddings)
-        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_of_run(config))
-    return MaskedLanguageModel(make_generator_encoder(config, main), seed=config.seed)
+        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_arguments_of_networks(config))
+    if kind is GeneratorKind.UNIFORM:
+        return UniformGenerator(config.vocab_size)
+    # BERT, and a generator that shares all weights: a head on the main network.
+    return MaskedLanguageModel(main, seed=config.seed)
 
 
 def make_generator_encoder(
@@ -48,7 +47,7 @@ def make_generator_encoder(
 ) -> Encoder:
     """The network of a masked language model of its own."""
     embeddings = _generator_embeddings(config, main.embeddings)
-    return encoder_class("generator", config.generator_architecture, embeddings, **_of_run(config))
+    return encoder_class("generator", config.generator_architecture, embeddings, **_arguments_of_networks(config))
 
 
 def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embeddings | None:

@@ -1,4 +1,4 @@
-"""Noise too large for a masked batch to hold, for papers that sample more than ELECTRA does."""
+"""Noise for papers that sample more than ELECTRA does: too large for a masked batch, so drawn where it is used."""
 
 import tensorflow as tf
 

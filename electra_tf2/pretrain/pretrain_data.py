@@ -8,7 +8,7 @@ run resumes anywhere by reading at most one window. Nothing is dropped at the en
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -20,15 +20,16 @@ from electra_tf2.pretrain.masking import Batch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
-WINDOW_RECORDS = 1 << 17  # at most so many records are shuffled together, unless one shard holds more
+# A window is at most so large, unless a single shard holds more records.
+WINDOW_RECORDS = 1 << 17
 WINDOW_SHARDS = 16
 
 
 class Records(NamedTuple):
     """Files of records and how many each holds.
 
-    unigram_entropy: in nats, of the tokens that can be masked; None if the files' metadata do not say it.
-    listed: what metadata.json says of files, with which their content is compared when they are read.
+    unigram_entropy: in nats, of the tokens that can be masked; None if the files' metadata lack it.
+    listed: entries of metadata.json by file, with which its content is compared when it is read.
     """
 
     files: list[str]
@@ -48,7 +49,7 @@ class Records(NamedTuple):
                 yield from read_batches(file, self.format)
 
     def checked(self, files: list[str]) -> Iterator[str]:
-        """The files, each as soon as its content is known to be what the builder wrote. Raises UserError."""
+        """Yields files, each after a check that its content is what the builder wrote. Raises UserError."""
         for file in files:
             if file in self.listed:
                 self.listed[file].check_content(file)
@@ -56,55 +57,70 @@ class Records(NamedTuple):
 
 
 def has_records(pattern: str) -> bool:
-    """True if there are files behind a pattern, or should be, because the metadata.json of their folder lists them."""
+    """True if files match a pattern, or metadata.json of their folder lists some that do."""
     metadata = read_metadata(os.path.dirname(pattern) or ".")
     return bool((metadata and metadata.listed(pattern)) or record_files(pattern))
 
 
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
-    """The records behind a pattern, checked against the configuration.
+    """Finds the records of a pattern and checks them against the configuration.
 
     Args:
-      flag: the hparam that the pattern is of, for messages.
+      flag: name of the hparam that holds the pattern, for messages.
 
     Raises:
-      UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
+      UserError: no file matches, a file is truncated or differs from its folder's metadata.json, or the records have
         another vocabulary or length.
     """
     files = record_files(pattern)
     if not has_records(pattern):
-        folder = os.path.dirname(pattern) or "."
-        found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
-        there = f"{folder} does not exist" if found is None else f"{folder} holds {', '.join(found) or 'nothing'}"
-        raise UserError(f"{flag}: no file matches {pattern!r} ({there}). Build some by electra build-data.")
+        _refuse_pattern(pattern, flag)
     listed: dict[str, Shard] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
-    metadata = [read_metadata(folder or ".") for folder in folders]
-    for folder, of_folder in zip(folders, metadata, strict=True):
-        if of_folder is not None:
-            casing = config.do_lower_case, config.do_strip_accents
-            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing)
-            for name in of_folder.listed(pattern):
-                of_folder.check_shard(name)
-                listed[os.path.join(folder, name)] = of_folder.shards[name]
-    counts = [listed[file].examples if file in listed else count_records(file) for file in files]
-    entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
+    entropy = None
+    for folder in folders:
+        metadata = read_metadata(folder or ".")
+        if metadata is None:
+            continue
+        check_metadata(
+            metadata, config.vocab_file, config.max_seq_length, config.do_lower_case, config.do_strip_accents
+        )
+        for name in metadata.listed(pattern):
+            metadata.check_shard(name)
+            listed[os.path.join(folder, name)] = metadata.shards[name]
+        if len(folders) == 1:
+            # Entropies of several folders would have to be weighed, which nobody has asked for.
+            entropy = metadata.unigram_entropy
+    counts = []
+    for file in files:
+        counts.append(listed[file].examples if file in listed else count_records(file))
     record_format = RecordFormat(config.max_seq_length, config.vocab_size)
     records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
+    # Reads a first record, so that files of another kind are refused now.
     next(records.batches())
     return records
 
 
+def _refuse_pattern(pattern: str, flag: str) -> NoReturn:
+    folder = os.path.dirname(pattern) or "."
+    content = f"{folder} does not exist"
+    if os.path.isdir(folder):
+        names = sorted(os.listdir(folder))[:8]
+        content = f"{folder} holds {', '.join(names) or 'nothing'}"
+    raise UserError(f"{flag}: no file matches {pattern!r} ({content}). Build some by electra build-data.")
+
+
 def find_problem(error: Exception, *records: Records | None) -> str | None:
-    """Finds the record that is at fault for an error, if reading one can have raised it, by reading them all."""
+    """Finds the damaged record behind an error of TensorFlow's by reading all records; None if there is none."""
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         return None
-    files = [(file, some.format) for some in records if some is not None for file in some.files]
+    files = []
     try:
-        for some in records:
-            list(some.checked(some.files) if some is not None else ())
+        for source in records:
+            if source is not None:
+                files += [(file, source.format) for file in source.checked(source.files)]
         for file, record_format in track(files, "looking for the damaged record in file", len(files)):
             for _ in read_batches(file, record_format):
                 pass
@@ -114,7 +130,7 @@ def find_problem(error: Exception, *records: Records | None) -> str | None:
 
 
 def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
-    """An epoch's shards in order, cut into windows."""
+    """Cuts an epoch's shards, in the order in which they are visited, into windows."""
     order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(records.files))
     windows: list[list[int]] = [[]]
     size = 0
@@ -129,16 +145,21 @@ def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
 
 
 def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list[str], tuple[int, int], int]]:
-    """(files, seed of the shuffle, records to skip) of the windows from a position on, for ever."""
-    epoch, offset = divmod(position, records.total)
+    """Yields (files, seed of the shuffle, records to skip) of every window from a position on, for ever."""
+    epoch, skip = divmod(position, records.total)
     while True:
-        of_epoch = (seed * 1_000_003 + epoch) % 2**63  # an int64, whatever the seed
+        # An int64, whatever the seed.
+        epoch_seed = (seed * 1_000_003 + epoch) % 2**63
         for number, window in enumerate(_windows(records, seed, epoch)):
             size = sum(records.counts[shard] for shard in window)
-            if offset < size:
-                yield [*records.checked([records.files[shard] for shard in window])], (of_epoch, number), offset
-            offset = max(0, offset - size)
-        epoch, offset = epoch + 1, 0
+            if skip >= size:
+                # The whole window lies before the position.
+                skip -= size
+                continue
+            files = list(records.checked([records.files[shard] for shard in window]))
+            yield files, (epoch_seed, number), skip
+            skip = 0
+        epoch += 1
 
 
 def training_batches(
@@ -181,14 +202,18 @@ def evaluation_batches(records: Records, batch_size: int, rows: slice | None = N
 
     def fill(batch: Batch) -> Batch:
         missing = batch_size - tf.shape(batch["input_ids"])[0]
-        filled = {name: tf.pad(value, [[0, missing], [0, 0]]) for name, value in batch.items()}
-        filled = {name: tf.ensure_shape(value, [batch_size, batch[name].shape[1]]) for name, value in filled.items()}
-        return filled if rows is None else {name: value[rows] for name, value in filled.items()}
+        filled = {}
+        for name, value in batch.items():
+            padded = tf.pad(value, [[0, missing], [0, 0]])
+            filled[name] = tf.ensure_shape(padded, [batch_size, value.shape[1]])
+            if rows is not None:
+                filled[name] = filled[name][rows]
+        return filled
 
     return dataset.map(fill).prefetch(2)
 
 
 def dataset_summary(records: Records) -> str:
-    """ "12,345 records in 8 files" with their folder."""
+    """Describes records: "12,345 records in 8 files of FOLDER"."""
     files = len(records.files)
     return f"{records.total:,} records in {files} file{'s' * (files > 1)} of {Path(records.files[0]).parent}"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.config.papers import class_of_run
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
@@ -20,15 +20,15 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
-from electra_tf2.pretrain.objectives import choice, coco_lm
+from electra_tf2.pretrain.objectives import coco_lm, make
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
 from electra_tf2.util.errors import UserError
 
 
 class StepValues(NamedTuple):
-    """Values that may differ from step to step.
+    """Values that schedules depend on.
 
-    step: int64, 0-based; None in evaluation, where every schedule is at its end.
+    step: int64 scalar, 0-based; None in evaluation, where every schedule is at its end.
     """
 
     step: tf.Tensor | None = None
@@ -56,18 +56,15 @@ class PretrainingModel(Layer):
       config: hparams of the run.
 
     Raises:
-      UserError: no vocabulary there; two objectives of a paper have the same loss_name.
+      UserError: there is no vocabulary; two objectives of a paper have the same loss_name.
     """
 
     def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("", config.seed)
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
-        self.has_main_network = config.trains_main_network
         self.final_values = StepValues()  # of evaluation
-        self.encoder = None
-        if self.has_main_network or not config.uniform_generator:
-            self.encoder = self.make_encoder()
+        self.encoder = self.make_encoder()
         self.generator = self.make_generator()
         self.unit = self.make_unit()
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
@@ -95,7 +92,7 @@ class PretrainingModel(Layer):
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""
-        return choice.make_objectives(self.config, networks)
+        return make.make_objectives(self.config, networks)
 
     def load_own_start(self) -> None:
         """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
@@ -149,7 +146,7 @@ class PretrainingModel(Layer):
 
         Args:
           seed: int32 [2] of the dropout; unused if not `training`.
-          training: whether dropout is on and metrics over the vocabulary are off.
+          training: switches dropout on and metrics over the vocabulary off.
           values: of this step; the final ones if not given.
         """
         values = values or self.final_values
@@ -170,13 +167,12 @@ class PretrainingModel(Layer):
         """
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
-        if not self.has_main_network:  # BERT
+        if self.config.generator_kind is GeneratorKind.NONE:  # BERT
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
             softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
             sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
-        assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
 
@@ -190,7 +186,6 @@ class PretrainingModel(Layer):
         """Loss name -> the main network's outputs on further sequences that the loss reads: COCO-LM's crops."""
         if not self.config.sequence_contrast_objective:
             return {}
-        assert self.encoder is not None
         crop = coco_lm.crop(self.config, masked)
         return {coco_lm.SequenceContrast.loss_name: [self.encoder(*crop, seeds)]}
 
@@ -234,5 +229,5 @@ class PretrainingModel(Layer):
 
 
 def make_model(config: PretrainingConfig) -> PretrainingModel:
-    """The model of a run: the core's, or that of its paper where that has one."""
+    """Makes the model of a run: its paper's if that has one, else the core's."""
     return class_of_run(config.paper, "Model", PretrainingModel)(config)

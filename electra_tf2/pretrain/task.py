@@ -1,4 +1,4 @@
-"""Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
+"""Pre-training as a task of the training loop: one step on one replica, its data and its metrics."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.config.papers import class_of_run
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
@@ -17,15 +17,16 @@ from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 
-# First words of the seeds of training steps and evaluation batches.
-TRAIN, EVALUATE = 1, 2
+# Purposes of seeds (`TrainingTask.seed_of`): a training step and an evaluation batch of one number draw differently.
+TRAIN = 1
+EVALUATE = 2
 
 
 class PretrainingTask(TrainingTask):
-    """Builds model and optimizer; create it under the strategy's scope.
+    """Model, optimizer and steps of a pre-training run; create it under the strategy's scope.
 
     Args:
-      jit_compile: compile the step with XLA; not with scl_gather on several replicas.
+      jit_compile: compiles the step with XLA, except for scl_gather on several replicas.
     """
 
     def __init__(
@@ -37,15 +38,20 @@ class PretrainingTask(TrainingTask):
         eval_records: Records | None = None,
     ) -> None:
         if config.scl_gather and strategy.num_replicas_in_sync > 1:
-            jit_compile = False  # its loss gathers between devices, which stays outside of XLA
+            # Its loss gathers views of all devices, which XLA cannot compile into one device's program.
+            jit_compile = False
         super().__init__(strategy, jit_compile, config.seed, config.precision, config.gradient_accumulation_steps)
         self.config = config
-        self.train_records, self.eval_records = train_records, eval_records
+        self.train_records = train_records
+        self.eval_records = eval_records
         self.model = make_model(config)
         self.shown = ["loss"]
         for objective in self.model.objectives:
-            of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
-            self.shown += [objective.loss_name, *of_frequencies, *objective.shown]
+            self.shown.append(objective.loss_name)
+            if objective.loss_name == "masked_lm_loss":
+                # The loss of a generator that knows frequencies alone, to compare with.
+                self.shown.append("unigram_entropy")
+            self.shown += objective.shown
         schedule = LearningRateSchedule(
             peak=config.learning_rate,
             num_train_steps=config.num_train_steps,
@@ -69,7 +75,7 @@ class PretrainingTask(TrainingTask):
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Metrics of a batch; the masking is a function of the batch's number."""
+        """Measures a batch, whose masking is a function of its number, so that evaluations of a run compare."""
         seed = self.seed_of(EVALUATE, step)
         masked, _ = self._prepare(batch, seed, self._row_offset(batch))
         return self._forward(masked)
@@ -89,21 +95,26 @@ class PretrainingTask(TrainingTask):
         scale: tf.Tensor,
         values: StepValues,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
-        """Gradients of these rows' share of the loss."""
-        whole = None
+        """Gradients of these rows' share of the loss, and the step's losses and metrics."""
+        whole_batch = None
         if self.micro_batches > 1 and self.config.needs_whole_batch:
-            whole = contrast.whole_batch(self.model.objectives, self.model.forward, masked, seed, self.micro_batches)
+            # A loss that compares rows reads those of other micro-batches, too, from a pass before.
+            whole_batch = contrast.whole_batch(
+                self.model.objectives, self.model.forward, masked, seed, self.micro_batches
+            )
 
-        def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-            rows, row_numbers = part
-            result = self.model.forward(rows, seed)
-            if whole is not None:
-                result = dataclasses.replace(result, whole=whole._replace(start=row_numbers[0]))
-            outputs = self.model.outputs(result, True, normalizers, values)
+        def loss_of_rows(
+            numbered_rows: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor
+        ) -> tuple[tf.Tensor, dict[str, Any]]:
+            rows, numbers = numbered_rows
+            forward = self.model.forward(rows, seed)
+            if whole_batch is not None:
+                forward = dataclasses.replace(forward, whole=whole_batch._replace(start=numbers[0]))
+            outputs = self.model.outputs(forward, True, normalizers, values)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
-        batch = (masked, tf.range(masked.input_ids.shape[0]))
-        return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
+        numbered_rows = (masked, tf.range(masked.input_ids.shape[0]))
+        return self.summed_gradients(self.model.trained_variables, loss_of_rows, numbered_rows, seed, scale)
 
     @compiled
     def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
@@ -111,6 +122,7 @@ class PretrainingTask(TrainingTask):
         return {"metrics": outputs.metrics, "histograms": outputs.histograms}
 
     def _row_offset(self, batch: Batch) -> tf.Tensor:
+        """Number of this replica's first row in the global batch."""
         return self.replica() * batch["input_ids"].shape[0]
 
     def _sum_over_replicas(self, values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -138,16 +150,19 @@ class PretrainingTask(TrainingTask):
     @property
     def unigram_entropy(self) -> float | None:
         """Entropy of the tokens in nats, the loss of a generator that knows frequencies only; None if unknown."""
-        if self.config.uniform_generator:
+        if self.config.generator_kind is GeneratorKind.UNIFORM:
             return None
-        known = (records.unigram_entropy for records in (self.train_records, self.eval_records) if records is not None)
-        return next(known, None)
+        for records in (self.train_records, self.eval_records):
+            if records is not None:
+                return records.unigram_entropy
+        return None
 
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
         """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""
-        return summary(totals, self.unigram_entropy, {one.loss_name: one.loss_weight for one in self.model.objectives})
+        weights = {objective.loss_name: objective.loss_weight for objective in self.model.objectives}
+        return summary(totals, self.unigram_entropy, weights)
 
 
 def make_task(config: PretrainingConfig, *arguments: Any, **named: Any) -> PretrainingTask:
-    """The task of a run: the core's, or that of its paper where it has one. Arguments as `PretrainingTask`."""
+    """Makes the task of a run: its paper's if that has one, else the core's. Arguments as of `PretrainingTask`."""
     return class_of_run(config.paper, "Task", PretrainingTask)(config, *arguments, **named)

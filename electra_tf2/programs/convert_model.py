@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 _OTHER_RUNTIMES = ("onnx", "tflite")
 _WITHOUT_SHARED_LAYERS = ("tf1", "tf_models", *_OF_TRANSFORMERS)
-_WORDPIECE = ("tf1", "tf_models", "saved_model")
+_WORDPIECE = ("tf1", "tf_models")
 # Formats, and the function that writes each: a module of exports/ and its name there.
 WRITERS = {
     "electra": ("conversions", "to_electra"),
@@ -88,7 +88,7 @@ def main() -> int:
     if values.format in _WORDPIECE and model.tokenizer_file:
         raise UserError(
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
-            "--format huggingface, onnx and electra keep it as it is"
+            "--format huggingface, onnx, saved_model and electra keep it as it is"
         )
     if values.format in _WITHOUT_SHARED_LAYERS and sizes.share_layers != "none":
         from electra_tf2.formats.joining import with_own_layers

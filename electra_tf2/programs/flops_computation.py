@@ -16,9 +16,10 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config import recipes
 from electra_tf2.config.hparams import all_hparams
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import main_network_parameters
+from electra_tf2.pretrain import starts
 from electra_tf2.pretrain.flops import (
     model_parts,
     parameter_count,
@@ -132,17 +133,17 @@ def original_table() -> dict[str, float]:
 
 def original_training_flops(config: PretrainingConfig) -> float | None:
     """FLOPs of the run by the original's rule; None where it has no rule (two towers, contrast, a paper, ...)."""
-    if config.two_tower_generator or config.uniform_generator or config.sequence_contrast_objective:
+    if config.generator_kind in (GeneratorKind.TWO_TOWERS, GeneratorKind.UNIFORM):
         return None
-    if config.further_parts():
+    if config.sequence_contrast_objective or config.further_parts():
         return None
     main = _by_original_rule(config.architecture, config.max_seq_length)
     if config.electra_objective:
         generator = _by_original_rule(config.generator_architecture, config.max_seq_length)
         return _original_electra(main, generator, config.train_batch_size, config.num_train_steps)
-    if config.trains_main_network:
-        return None
-    return main.training(config.train_batch_size, config.num_train_steps)  # BERT
+    if config.generator_kind is GeneratorKind.NONE:  # BERT
+        return main.training(config.train_batch_size, config.num_train_steps)
+    return None
 
 
 def _by_original_rule(network: Architecture, length: int) -> OriginalRule:
@@ -163,7 +164,7 @@ def main() -> int:
         raise UserError(f"--tflops must be above 0, got {tflops:g}")
     names = ["hparams", "recipe"] + [field.name for _, field in all_hparams(PretrainingConfig)]
     if any(flags.FLAGS[name].present for name in names):
-        _show_config(util_flags.config_from_flags(PretrainingConfig), tflops)
+        _show_config(util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of), tflops)
     else:
         _show_original_table()
         _show_recipes(tflops)

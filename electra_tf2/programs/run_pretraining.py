@@ -21,7 +21,7 @@ from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_o
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
-from electra_tf2.pretrain import diagnosis
+from electra_tf2.pretrain import diagnosis, starts
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
@@ -61,7 +61,7 @@ class PhaseData(NamedTuple):
 
 def main() -> int:
     dry_run = flags.FLAGS.dry_run
-    config = util_flags.config_from_flags(PretrainingConfig)
+    config = util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
     training = config.do_train and not dry_run
 
     # Everything that can be wrong without TensorFlow, which takes seconds to import.
@@ -354,7 +354,7 @@ def expected_loss(task: "PretrainingTask", first_step: int) -> str:
     weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
     expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
     terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
-    return f"initial loss   {expected:.3g} +- {expected / 10:.2g} expected ({' + '.join(terms)})"
+    return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"
 
 
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:

@@ -53,24 +53,28 @@ def main() -> int:
 def score_pairs() -> None:
     """Prints the accuracy of each phenomenon."""
     values = flags.FLAGS
-    folder, pairs = Path(values.pairs), []
-    files = [folder]
+    folder = Path(values.pairs)
+    paths = [folder]
     if folder.is_dir():
-        files = sorted(path for path in folder.glob("*.jsonl") if not is_no_data(path.name))
-    for path in files:
+        paths = sorted(path for path in folder.glob("*.jsonl") if not is_no_data(path.name))
+    good_texts: list[str] = []
+    bad_texts: list[str] = []
+    phenomena: list[str] = []
+    for path in paths:
         for number, row in read_json_lines(path, "--pairs"):
-            names = (values.good_field, values.bad_field)
-            good, bad = (field(row, name, str, f"--pairs {path}, line {number}") for name in names)
-            pairs.append((good, bad, str(row.get(values.phenomenon_field, path.stem))))
-    if not pairs:
+            where = f"--pairs {path}, line {number}"
+            good_texts.append(field(row, values.good_field, str, where))
+            bad_texts.append(field(row, values.bad_field, str, where))
+            phenomena.append(str(row.get(values.phenomenon_field, path.stem)))
+    if not phenomena:
         raise UserError(f"--pairs: {folder} holds no pairs{' in .jsonl files' if folder.is_dir() else ''}")
-    good_texts, bad_texts, phenomena = (list(column) for column in zip(*pairs, strict=True))
-    found = ranking.accuracy(phenomena, *scores([good_texts, bad_texts]))
-    width = max(map(len, found))
-    for name, value in found.items():
-        print(f"{name:{width}} {value:6.2f}")
+    good_scores, bad_scores = scores([good_texts, bad_texts])
+    accuracies = ranking.accuracy(phenomena, good_scores, bad_scores)
+    width = max(map(len, accuracies))
+    for name, accuracy in accuracies.items():
+        print(f"{name:{width}} {accuracy:6.2f}")
     if values.output:
-        write_json(values.output, {"pairs": len(pairs), "accuracy": found})
+        write_json(values.output, {"pairs": len(phenomena), "accuracy": accuracies})
 
 
 def score_nbest() -> None:
@@ -82,14 +86,19 @@ def score_nbest() -> None:
         raise UserError("--nbest needs --output, the file of re-ranked lists")
     lists = ranking.read_lists(values.nbest, "--nbest")
     dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev", references=True)
-    found = scores([one.texts for one in [*lists, *dev]])
+    all_scores = scores([hypotheses.texts for hypotheses in [*lists, *dev]])
+    list_scores = all_scores[: len(lists)]
     weight = values.weight
     if weight is None:
-        weight, rates = ranking.best_weight(dev, found[len(lists) :])
+        weight, rates = ranking.best_weight(dev, all_scores[len(lists) :])
         print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
-    _write([ranking.reordered(one, of_list, weight) for one, of_list in zip(lists, found, strict=False)], "lists")
-    if all(one.reference is not None for one in lists):
-        before, after = (ranking.rate_at(lists, found[: len(lists)], one) for one in (0.0, weight))
+    rows = []
+    for hypotheses, its_scores in zip(lists, list_scores, strict=True):
+        rows.append(ranking.reordered(hypotheses, its_scores, weight))
+    _write(rows, "lists")
+    if all(hypotheses.reference is not None for hypotheses in lists):
+        before = ranking.rate_at(lists, list_scores, 0.0)
+        after = ranking.rate_at(lists, list_scores, weight)
         print(f"word error rate {after:.2f} with lambda {weight:g}, {before:.2f} without")
 
 
@@ -98,8 +107,9 @@ def score_text() -> None:
     lines = [line for line in read_text(flags.FLAGS.text, "--text").split("\n") if line.strip()]
     if not lines:
         raise UserError(f"--text: {flags.FLAGS.text} has no lines")
-    found = zip(lines, scores([lines])[0].tolist(), strict=True)
-    _write([{"text": line, "score": score} for line, score in found], "lines")
+    [line_scores] = scores([lines])
+    rows = [{"text": line, "score": score} for line, score in zip(lines, line_scores.tolist(), strict=True)]
+    _write(rows, "lines")
 
 
 def _write(rows: list[dict[str, Any]], what: str) -> None:
@@ -118,28 +128,35 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
 
     import electra_tf2
     from electra_tf2.corpus.encoding import LongTexts
+    from electra_tf2.inference.unknown import unknown_tokens
 
     values = flags.FLAGS
     model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
     note = model.scorer(values.method, values.mask_prob).note
     if note:
         print(f"note: {note}", file=sys.stderr)
-    distinct = sorted(dict.fromkeys(text for texts in lists for text in texts), key=len)  # an order without hashes
-    found: dict[str, float] = {}
+    distinct = dict.fromkeys(text for texts in lists for text in texts)  # in the same order in every process
+    shortest_first = sorted(distinct, key=len)
+    score_of: dict[str, float] = {}
     with (
         warnings.catch_warnings(record=True) as caught,
-        Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress,
+        Progress("sentence", len(shortest_first), unit="sentences", file=sys.stderr) as progress,
     ):
         warnings.simplefilter("always")
-        for start in range(0, len(distinct), values.batch_size):
-            part = distinct[start : start + values.batch_size]
-            of_part = model.score(part, values.batch_size, values.mask_prob, values.method)
-            found |= dict(zip(part, of_part.tolist(), strict=True))
-            progress.update(start + len(part))
+        for start in range(0, len(shortest_first), values.batch_size):
+            batch = shortest_first[start : start + values.batch_size]
+            batch_scores = model.score(batch, values.batch_size, values.mask_prob, values.method)
+            score_of.update(zip(batch, batch_scores.tolist(), strict=True))
+            progress.update(start + len(batch))
+    # One line for all batches.
     cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
     if cut:
-        print(f"WARNING: {LongTexts.all_of(cut, len(distinct), model.max_length)}", file=sys.stderr)
-    return [np.array([found[text] for text in texts], np.float32) for texts in lists]
+        print(f"WARNING: {LongTexts.all_of(cut, len(shortest_first), model.max_length)}", file=sys.stderr)
+    ids = model.tokenizer.pieces(shortest_first)
+    unknown = unknown_tokens(model.tokenizer, ids, [[text] for text in shortest_first])
+    if unknown is not None:
+        print(f"WARNING: {unknown}", file=sys.stderr)
+    return [np.array([score_of[text] for text in texts], np.float32) for texts in lists]
 
 
 flags.DEFINE_string("model", None, "model: a run, a folder, a shipped model's name, a Hugging Face directory or TF1's")

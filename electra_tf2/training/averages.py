@@ -16,14 +16,17 @@ class WeightAverage:
     """
 
     def __init__(self, variables: Sequence[tf.Variable], decay: float) -> None:
-        self._variables, self._decay = list(variables), decay
-        self.values = [
-            tf.Variable(tf.zeros(one.shape, one.dtype), trainable=False, name=f"{one.name.split(':')[0]}/{AVERAGE}")
-            for one in variables
-        ]
+        self._variables = list(variables)
+        self._decay = decay
+        self.values = []
+        for variable in variables:
+            name = f"{variable.name.split(':')[0]}/{AVERAGE}"
+            zeros = tf.zeros(variable.shape, variable.dtype)
+            self.values.append(tf.Variable(zeros, trainable=False, name=name))
 
     def share(self, step: tf.Tensor) -> tf.Tensor:
-        """float32 scalar: how far the averages move after the update of 0-based `step`; all the way after the first."""
+        """float32 scalar: how far the averages move towards the variables after the update of 0-based `step`; 1 is all
+        the way, after the first."""
         done = tf.cast(step, tf.float32)
         return 1.0 - tf.minimum(self._decay, done / (done + 10.0))
 
@@ -34,7 +37,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """The variables hold their averages meanwhile; on the host."""
+        """Exchanges variables and averages within the context, through the host's memory."""
 
         def swap() -> None:
             for variable, average in zip(self._variables, self.values, strict=True):

@@ -20,7 +20,7 @@ from electra_tf2.files.writing import write_json
 from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 
 class Snapshot:
@@ -193,7 +193,7 @@ class Checkpoints:
         if step is None:
             return None
         if problems:
-            say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
+            warn(f"{'; '.join(problems)}. Going on from step {step:,}.")
         self._warn_of_state(step)
         self._read(self._tracked, self.folder, step)
         return step
@@ -250,7 +250,7 @@ class Checkpoints:
             text = state.read_bytes().decode(errors="replace")
             if re.search(rf'^model_checkpoint_path: ".*{re.escape(name)}"', text):
                 return
-        say(f"WARNING: {state} does not name {name}, the newest good checkpoint. Going on from that.")
+        warn(f"{state} does not name {name}, the newest good checkpoint. Going on from that.")
 
     @contextlib.contextmanager
     def _writing(self, folder: Path, step: int) -> Iterator[None]:

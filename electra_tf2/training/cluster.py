@@ -26,9 +26,13 @@ def this_host(strategy: str) -> Host:
         return Host()
     try:
         values = json.loads(text)
-        cluster, task = values["cluster"], values["task"]
-        chiefs, workers = len(cluster.get("chief", [])), len(cluster.get("worker", []))
-        index = int(task["index"]) + (chiefs if task["type"] == "worker" else 0)
+        cluster = values["cluster"]
+        task = values["task"]
+        chiefs = len(cluster.get("chief", []))
+        workers = len(cluster.get("worker", []))
+        index = int(task["index"])
+        if task["type"] == "worker":
+            index += chiefs
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"TF_CONFIG: {error!r} in {text!r}; it must be like "

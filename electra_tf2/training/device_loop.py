@@ -1,4 +1,4 @@
-"""Steps on the device without a word to the host in between, and how many of them to ask for at once."""
+"""Runs many steps on the device in one call from Python, and decides how many."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.training.task import Tensors, TrainingTask
 
-CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint to be saved
+CALL_SECONDS = 2.0  # of one call; a signal waits for its end
 
 
 class Totals(NamedTuple):
@@ -27,10 +27,10 @@ class Totals(NamedTuple):
 class DeviceLoop:
     """Runs steps of a task on the batches of an iterator.
 
-    Totals go in and come out, so that it makes no difference to them how many calls the steps are spread over.
+    Totals are an argument and a result of a call, so it makes no difference over how many calls steps are spread.
 
     Attributes:
-      nothing: the totals to start from.
+      nothing: totals of no step, to start from.
     """
 
     def __init__(self, task: TrainingTask, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
@@ -82,14 +82,20 @@ class Pace:
     """Number of steps that one call of the device may hold: as many as take about `CALL_SECONDS`."""
 
     def __init__(self) -> None:
-        self.steps, self._calls = 1, 0
+        self.steps = 1
+        self._calls = 0
 
     @property
     def is_first(self) -> bool:
+        """True before the first call has ended."""
         return not self._calls
 
     def took(self, seconds_per_step: float) -> None:
+        """Sets the number of steps of the next call by the time that those of the last one took."""
         self._calls += 1
-        if self._calls > 1:  # the first call traces and compiles
-            wanted = int(CALL_SECONDS / max(seconds_per_step, 1e-9))
-            self.steps = max(1, min(wanted, 10 * self.steps))
+        if self._calls == 1:
+            # The first call traces and compiles, so its time tells nothing.
+            return
+        wanted = int(CALL_SECONDS / max(seconds_per_step, 1e-9))
+        # At most ten times as many as before, because one measurement may be far off.
+        self.steps = max(1, min(wanted, 10 * self.steps))

@@ -13,7 +13,7 @@ from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util import machine
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError, how_to_install
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 # Where the drivers of TPUs leave their marks.
 _TPU_FOLDERS = ((Path("/dev"), "accel*"), (Path("/dev/vfio"), "[0-9]*"))
@@ -27,7 +27,7 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     gpus = tf.config.list_physical_devices("GPU")
     unused = unused_accelerator(config, len(gpus))
     if unused:
-        say(f"WARNING: {unused}")
+        warn(unused)
     wanted = len(gpus) if config.num_gpus is None else config.num_gpus
     if wanted > len(gpus):
         raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")
@@ -44,11 +44,29 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
         # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
         strategy.extended.experimental_enable_get_next_as_optional = False
         return strategy
+    if wanted:
+        _initialise_gpus()
     if name == "mirrored":
         # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
         devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
         return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
+
+
+def _initialise_gpus() -> None:
+    """Initialises GPUs here rather than at the first operation, whose error would be TensorFlow's own.
+
+    Raises:
+      UserError: TensorFlow sees a GPU and cannot use it.
+    """
+    try:
+        tf.config.list_logical_devices("GPU")
+    except (RuntimeError, tf.errors.OpError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"TensorFlow sees a GPU and cannot use it ({reason}): update NVIDIA's driver, end the program that holds "
+            "the GPU, or compute on the processor with --num-gpus 0"
+        ) from None
 
 
 def _has_tpu() -> bool:
@@ -62,10 +80,10 @@ def _has_tpu() -> bool:
 
 
 def unused_accelerator(config: DeviceHparams, gpus: int) -> str | None:
-    """One line about an accelerator that is there and will not be used; None if there is none.
+    """Returns a line about an accelerator of this machine that will not be used; None if there is none.
 
     Args:
-      gpus: that TensorFlow sees.
+      gpus: number of GPUs that TensorFlow sees.
     """
     uses_tpu = config.use_tpu or config.strategy == "tpu"
     hidden = config.num_gpus == 0 or machine.hides_gpus()
@@ -128,7 +146,7 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
 
 
 def wants_xla(config: DeviceHparams) -> bool:
-    """Decides that the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
+    """True if the whole step is to be compiled: by `jit_compile`; if that is "auto", on GPUs and TPUs."""
     if config.jit_compile == "auto":
         return bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
     return config.jit_compile == "true"
@@ -137,20 +155,21 @@ def wants_xla(config: DeviceHparams) -> bool:
 def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:
     """Raises UserError unless a global batch divides among replicas and micro-batches."""
     replicas = strategy.num_replicas_in_sync
-    if size % (replicas * parts):
-        raise UserError(
-            f"{name} {size} is not divisible by {replicas} devices"
-            + (f" x {parts} micro-batches (gradient_accumulation_steps)" if parts > 1 else "")
-        )
+    if size % (replicas * parts) == 0:
+        return
+    divisor = f"{replicas} devices"
+    if parts > 1:
+        divisor += f" x {parts} micro-batches (gradient_accumulation_steps)"
+    raise UserError(f"{name} {size} is not divisible by {divisor}")
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether this process writes results (all but one host of a multi-worker job do not)."""
+    """True if this process writes results: of a multi-worker job, one host's."""
     return bool(strategy.extended.should_save_summary)
 
 
 def peak_memory() -> str:
-    """ "GPU 12.3 GB" of the first GPU, or "host 1.2 GB": the most that this process has used."""
+    """Describes the most memory that this process has used: "GPU 12.3 GB" of the first GPU, or "host 1.2 GB"."""
     if tf.config.list_logical_devices("GPU"):
         return f"GPU {tf.config.experimental.get_memory_info('GPU:0')['peak'] / 1e9:.1f} GB"
     unit = 1 if sys.platform == "darwin" else 1024
@@ -160,13 +179,11 @@ def peak_memory() -> str:
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
     """Splits a dataset of host batches among the host's replicas, without sharding it again among hosts."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        host_rows = dataset.element_spec["input_ids"].shape[0]
+        # `dataset` holds this host's rows alone, so its batches are split among the devices of this host.
+        device_rows = host_rows // strategy.extended._num_devices_per_worker
         return strategy.distribute_datasets_from_function(
-            lambda context: untuned(
-                dataset.unbatch().batch(
-                    dataset.element_spec["input_ids"].shape[0] // strategy.extended._num_devices_per_worker,
-                    drop_remainder=True,
-                )
-            )
+            lambda context: untuned(dataset.unbatch().batch(device_rows, drop_remainder=True))
         )
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

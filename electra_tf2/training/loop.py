@@ -173,7 +173,7 @@ class Trainer:
                 # During compilation, which can take minutes, a signal just ends the process: there is nothing to save.
                 listening.enter_context(self._stop)
             if step == 0:
-                progress.line(f"initial loss   {float(totals.first['loss']) / self.task.summed_examples:.2f}")
+                progress.line(f"first loss     {float(totals.first['loss']) / self.task.summed_examples:.2f}")
             step += steps
             steps_in_totals += steps
             stops = self._agree(pace, (time.monotonic() - began) / steps)

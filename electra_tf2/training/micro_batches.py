@@ -1,4 +1,4 @@
-"""Gradient accumulation: functions of a batch's rows, computed for one micro-batch after the other.
+"""Gradient accumulation: functions of a batch's rows, computed for one micro-batch after another.
 
 A function is traced once and run in a loop, so programs and their memory do not grow with the number of micro-batches.
 """
@@ -15,12 +15,12 @@ Tensors = Any  # a nested structure of tensors
 
 
 class WholeBatch(NamedTuple):
-    """All W rows of a batch that comes in parts (micro-batches or replicas), for losses that compare rows.
+    """All W rows of a batch that is split into micro-batches or replicas, for losses that compare rows.
 
-    shared: loss name -> float32 [W, ...], what the loss reads of every row; no gradient.
-    real: bool [W], rows that hold a sequence.
-    start: int32 scalar, number of the first row of this part.
-    share: the share of the loss that this part computes; shares add up to 1.
+    shared: loss name -> float32 [W, ...], values of every row that the loss compares; without gradient.
+    real: bool [W], false for rows of padding.
+    start: int32 scalar, number of the first row of this micro-batch or replica.
+    share: 1 / number of micro-batches or replicas: each computes the loss of all rows, and counts this share of it.
     """
 
     shared: dict[str, tf.Tensor]
@@ -31,13 +31,11 @@ class WholeBatch(NamedTuple):
 
 def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Tensors:
     """Sums `function(rows, number of the micro-batch)` over `count` micro-batches; the first axis is that of rows."""
-    of_micro_batch = _traced(function, batch, count)
-    zeros = tf.nest.map_structure(
-        lambda value: unfolded_zeros(value.shape, value.dtype), of_micro_batch.structured_outputs
-    )
+    compute = _traced(function, batch, count)
+    zeros = tf.nest.map_structure(lambda value: unfolded_zeros(value.shape, value.dtype), compute.structured_outputs)
 
     def add(number: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-        return number + 1, tf.nest.map_structure(tf.add, total, of_micro_batch(number))
+        return number + 1, tf.nest.map_structure(tf.add, total, compute(number))
 
     return tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[1]
 
@@ -46,23 +44,25 @@ def mapped(
     function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]], batch: Tensors, count: int
 ) -> dict[str, tf.Tensor]:
     """Computes tensors with a first axis of rows for all rows, micro-batch by micro-batch; no gradient."""
-    of_micro_batch = _traced(function, batch, count)
-    types = tf.nest.map_structure(
-        lambda value: tf.TensorSpec(value.shape, value.dtype), of_micro_batch.structured_outputs
-    )
-    values = tf.map_fn(of_micro_batch, tf.range(count), fn_output_signature=types, parallel_iterations=1)
-    return {name: tf.stop_gradient(tf.reshape(value, [-1, *value.shape[2:]])) for name, value in values.items()}
+    compute = _traced(function, batch, count)
+    types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), compute.structured_outputs)
+    values = tf.map_fn(compute, tf.range(count), fn_output_signature=types, parallel_iterations=1)
+    rows = {}
+    for name, value in values.items():
+        # [micro-batches, rows of one, ...] -> [rows, ...]
+        rows[name] = tf.stop_gradient(tf.reshape(value, [-1, *value.shape[2:]]))
+    return rows
 
 
 def _traced(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Any:
-    """The concrete function from the number of a micro-batch to `function` of its rows."""
+    """Traces the function from the number of a micro-batch to `function` of its rows."""
 
     def split(field: tf.Tensor) -> tf.Tensor:
         return tf.reshape(field, [count, field.shape[0] // count, *shape_of(field)[1:]])
 
-    parts = tf.nest.map_structure(split, batch)
+    micro_batches = tf.nest.map_structure(split, batch)
 
-    def of_micro_batch(number: tf.Tensor) -> Tensors:
-        return function(tf.nest.map_structure(lambda field: field[number], parts), number)
+    def compute(number: tf.Tensor) -> Tensors:
+        return function(tf.nest.map_structure(lambda field: field[number], micro_batches), number)
 
-    return tf.function(of_micro_batch, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
+    return tf.function(compute, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))

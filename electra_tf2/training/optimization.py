@@ -80,19 +80,23 @@ class AdamW(tf.Module):
         norm_of_slices: bool = False,
     ) -> None:
         super().__init__(name="adamw")
-        self.schedule, self.hparams = schedule, hparams
+        self.schedule = schedule
+        self.hparams = hparams
         # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
         beta2 = hparams.adam_beta2
         self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
         self.muon = Muon(variables, hparams) if hparams.optimizer == "muon" else None
         self.average = WeightAverage(variables, hparams.ema_decay) if hparams.ema_decay else None
-        self._variables, self._norm_of_slices = list(variables), norm_of_slices
+        self._variables = list(variables)
+        self._norm_of_slices = norm_of_slices
         self._decay = [hparams.weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step", aggregation=once)
-        of_muon = () if self.muon is None else self.muon.places
-        self._places = [index for index in range(len(self._variables)) if index not in of_muon]  # that Adam updates
+        # Numbers of the variables that Adam updates: all but Muon's.
+        self._places = list(range(len(self._variables)))
+        if self.muon is not None:
+            self._places = [index for index in self._places if index not in self.muon.places]
 
         def slot(variable: tf.Variable, name: str) -> tf.Variable:
             zeros = tf.zeros(variable.shape, variable.dtype)
@@ -100,10 +104,11 @@ class AdamW(tf.Module):
 
         self.means = [slot(self._variables[index], "adam_m") for index in self._places]
         self.variances = [slot(self._variables[index], "adam_v") for index in self._places]
-        self.averages = [] if self.average is None else self.average.values  # tracked here, as the other slots are
+        # Kept here, too, because checkpoints hold them beside the other slots.
+        self.averages = [] if self.average is None else self.average.values
 
     def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
-        """One update; call in replica context.
+        """Makes one update; call in replica context.
 
         Args:
           gradients: one per variable, this replica's share of the global gradient; None leaves a variable's gradient 0.
@@ -124,7 +129,9 @@ class AdamW(tf.Module):
         # The original takes the norm of a gathered table's gradient before its repeated rows are added up.
         norm = tf.linalg.global_norm(gradients) if self._norm_of_slices else global_norm(dense)
         clip_norm = self.hparams.clip_norm
-        factor = clip_norm / tf.maximum(norm, clip_norm) if clip_norm else 1.0
+        factor = 1.0
+        if clip_norm:
+            factor = clip_norm / tf.maximum(norm, clip_norm)
         keep = None
         if loss_scale is not None:
             keep = tf.math.is_finite(norm)
@@ -134,28 +141,40 @@ class AdamW(tf.Module):
         return norm
 
     def averaged(self) -> AbstractContextManager[None]:
-        """The variables hold their averages meanwhile, if these are kept and anything was trained; on the host."""
-        return self.average.swapped() if self.average and self.step.numpy() else contextlib.nullcontext()
+        """Exchanges variables and their averages within the context, if averages are kept and a step was made."""
+        if self.average is None or not self.step.numpy():
+            return contextlib.nullcontext()
+        return self.average.swapped()
 
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
         # What variables share is computed once: the graph is smaller and faster to trace.
         kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
 
         def rates_of(rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0) -> list[dict[str, Any]]:
-            """By kind: the rate of a direction, and what decay leaves of the variable."""
-            return [
-                {"lr": correction * multiplier * rate * root / whole}
-                | ({"kept": 1.0 - decay * multiplier * rate} if decay else {})
-                for multiplier, decay in kinds
-            ]
+            """By kind of variable: the rate of its direction, and the factor by which decay shrinks it, if any."""
+            rates = []
+            for multiplier, decay in kinds:
+                of_kind = {"lr": correction * multiplier * rate * root / whole}
+                if decay:
+                    of_kind["kept"] = 1.0 - decay * multiplier * rate
+                rates.append(of_kind)
+            return rates
 
-        hparams, muon = self.hparams, self.muon
-        root = whole = 1.0  # of the bias correction: sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based
+        def bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
+            """1 - beta^t after t updates, exact also where beta^t is near 1."""
+            if not beta:
+                return tf.constant(1.0)
+            return -tf.math.expm1(updates * math.log(beta))
+
+        hparams = self.hparams
+        muon = self.muon
+        # Of the bias correction: 1 - beta1^t and sqrt(1 - beta2^t).
+        whole: Any = 1.0
+        root: Any = 1.0
         if hparams.adam_bias_correction:
             updates = tf.cast(self.step + 1, tf.float32)
-            betas = (hparams.adam_beta1, hparams.adam_beta2)
-            powers = [-tf.math.expm1(updates * math.log(beta)) if beta else 1.0 for beta in betas]
-            whole, root = powers[0], tf.sqrt(powers[1])
+            whole = bias_correction(hparams.adam_beta1, updates)
+            root = tf.sqrt(bias_correction(hparams.adam_beta2, updates))
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": hparams.adam_beta1, "beta2": hparams.adam_beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
@@ -170,12 +189,12 @@ class AdamW(tf.Module):
             rates, muon_rates, adam["epsilon"], factor = scalars
             kind_of = [kinds.index(kind) for kind in zip(self._multiplier, self._decay, strict=True)]
             for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
-                of_adam = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
-                _for_every_copy(strategy, keep, self._variables[index], _update, *of_adam)
+                arguments = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
+                _for_every_copy(strategy, keep, self._variables[index], _update, *arguments)
             if muon is not None:
                 for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
-                    of_muon = (momentum, direction, muon_rates[kind_of[index]])
-                    _for_every_copy(strategy, keep, self._variables[index], muon.step, *of_muon)
+                    arguments = (momentum, direction, muon_rates[kind_of[index]])
+                    _for_every_copy(strategy, keep, self._variables[index], muon.step, *arguments)
             if self.average is not None:
                 for variable, average in zip(self._variables, self.averages, strict=True):
                     _for_every_copy(strategy, None, average, self.average.follow, variable, share)
@@ -185,7 +204,8 @@ class AdamW(tf.Module):
         if context.num_replicas_in_sync == 1:
             update_all(None, *arguments)
         else:
-            context.merge_call(update_all, args=arguments)  # once for all replicas
+            # Once for all replicas, whose copies of a variable are updated together.
+            context.merge_call(update_all, args=arguments)
 
 
 def _for_every_copy(strategy: Any, keep: Any, variable: tf.Variable, function: Any, *arguments: Any) -> None:

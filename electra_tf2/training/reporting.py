@@ -1,6 +1,6 @@
 """Reports of a run: train_metrics.jsonl, TensorBoard events, eval/step-N.json, lines and the progress of its steps.
 
-The loop calls this with plain numbers. Files are the chief's alone; what cannot be written is one UserError.
+The loop calls this with plain numbers. Only the chief writes files; a file that cannot be written is a UserError.
 """
 
 import contextlib
@@ -27,13 +27,15 @@ class Reporter:
     """
 
     def __init__(self, folder: Path, chief: bool, shown: Sequence[str] = ()) -> None:
-        self.folder, self._chief, self._shown = folder, chief, tuple(shown)
+        self.folder = folder
+        self._chief = chief
+        self._shown = tuple(shown)
         self.last: dict[str, float] = {}
         self._writer: Any = None
         self._metrics_file = folder / "train_metrics.jsonl"
 
     def resume(self, step: int) -> None:
-        """Drops what was logged of later steps, in train_metrics.jsonl and in TensorBoard: it will be logged again."""
+        """Drops lines and events of later steps, which a resumed run logs again."""
         if self._chief:
             keep_steps(self._metrics_file, step)
             with self._writing_events():
@@ -42,28 +44,38 @@ class Reporter:
     def steps(
         self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
     ) -> None:
-        """Reports the means since the last report: losses and the gradient's norm, and the other metrics."""
+        """Reports means since the last report.
+
+        Args:
+          losses: of losses and the gradient's norm.
+          others: of the other metrics.
+          rate: learning rate of the last step.
+        """
         self.last = dict(losses)
         values = {**losses, **others, "learning_rate": rate}
-        shown = [name for name in self._shown if name in values] or [name for name in losses if "loss" in name]
+        shown = [name for name in self._shown if name in values]
+        if not shown:
+            shown = [name for name in losses if "loss" in name]
         speed = progress.update(step, {name: values[name] for name in shown})
         if not self._chief:
             return
-        # Names of the metrics file and of TensorBoard: the schedule's and the clock's values belong to no phase.
+        # Without a prefix: the schedule's and the clock's values belong neither to training nor to an evaluation.
         common = {"learning_rate": rate, "examples_per_second": speed}
         metrics = {f"train_{name}": value for name, value in others.items()}
         append_json_line(self._metrics_file, {"step": step, **losses, **metrics, **common})
-        self._write_events(step, {f"train/{name}": value for name, value in {**losses, **others}.items()} | common)
+        events = {f"train/{name}": value for name, value in {**losses, **others}.items()}
+        self._write_events(step, events | common)
 
     def evaluation_file(self, step: int) -> Path:
         return self.folder / "eval" / f"step-{step}.json"
 
     def evaluation(self, step: int, metrics: Mapping[str, float], during_training: bool = True) -> None:
-        """Reports an evaluation; the file of one during training says that nothing of it is missing."""
+        """Reports an evaluation. One during training gets its file last, which marks it as completely reported."""
         shown = {name: metrics[name] for name in self._shown if name in metrics} or metrics
         listed = ", ".join(f"{name} {value:.4g}".replace(" ", "\xa0") for name, value in shown.items())
         text = textwrap.fill(f"evaluation at step {step:,}: {listed}", 80, subsequent_indent="  ")
-        print(text.replace("\xa0", " "), flush=True)  # no line ends between a name and its value
+        # The no-break spaces kept each name and its value on one line.
+        print(text.replace("\xa0", " "), flush=True)
         if self._chief:
             self._write_events(step, {f"eval/{name}": value for name, value in metrics.items()})
             if during_training:
@@ -84,7 +96,7 @@ class Reporter:
                     tf.summary.scalar(name, value, step=step)
 
     def _drop_later_events(self, step: int) -> None:
-        """Writes the files of events anew without what was logged of later steps."""
+        """Writes the files of events anew without those of later steps."""
         for path in sorted((self.folder / "events").glob("*")):
             kept = []
             dropped = False
@@ -95,7 +107,8 @@ class Reporter:
                     else:
                         kept.append(record)
             except tf.errors.DataLossError:
-                dropped = True  # a kill cut its last record
+                # A kill cut the file within its last record.
+                dropped = True
             if dropped:
                 with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
                     for record in kept:

@@ -1,9 +1,9 @@
-"""Folder of a training run: one process at a time, no mixing of two runs, nothing ever deleted.
+"""Folder of a training run: used by one process at a time, never by two runs; nothing is ever deleted.
 
   with RunFolder(path, overwrite=True) as folder:      # locked
       folder.check(config_json, free)                   # the same run, or none yet
-      ...                                               # everything that can go wrong before training
-      folder.begin(config_json, vocab_file)             # an old run gets another name, the configuration is written
+      ...                                               # everything that can fail before training
+      folder.begin(config_json, vocab_file)             # renames an old run, writes the configuration
       ...                                               # training
 
 Imports no TensorFlow: a mistake is answered at once.
@@ -22,23 +22,30 @@ from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
-GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
-_CONFIG, _VOCABULARY, _LOCK = "config.json", "vocab.txt", ".lock"
-_OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
-_OF_THE_COMMAND = {"do_train", "do_eval", "overwrite", "debug"}  # say nothing about the run
+GO_ON = "Run the same command, without --overwrite, to go on"
+_CONFIG = "config.json"
+_VOCABULARY = "vocab.txt"
+_LOCK = ".lock"
+# Keys by which the config.json of a run is told from other programs'.
+_KEYS_OF_A_RUN = {"model_name", "data_dir", "model_dir", "train_batch_size"}
+# Hparams of the command rather than the run; their changes are not worth a line.
+_HPARAMS_OF_THE_COMMAND = {"do_train", "do_eval", "overwrite", "debug"}
 
 
 class RunFolder:
-    """Holds a run's folder; a context manager.
+    """A run's folder, locked within the context.
 
     Args:
-      chief: whether this process is the one that writes; the others of a job look on.
-      overwrite: start anew; a run that is there gets another name (`set_aside`).
-      advice: what to do about another run in that folder.
+      chief: false for all but the first host of a job: they neither lock nor write.
+      overwrite: starts anew, and renames a run that the folder holds (`set_aside`).
+      advice: end of messages about another run in that folder: what to do.
     """
 
     def __init__(self, path: Path, chief: bool = True, overwrite: bool = False, advice: str = "") -> None:
-        self.path, self._chief, self.overwrite, self._advice = path, chief, overwrite, advice
+        self.path = path
+        self.overwrite = overwrite
+        self._chief = chief
+        self._advice = advice
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "RunFolder":
@@ -64,57 +71,60 @@ class RunFolder:
         A folder without a checkpoint holds no run yet.
 
         Args:
-          config_json: of the run that is to go on there; names its vocab_file.
+          config_json: configuration of the run that is to go on there.
           free: names of the hparams that may differ when a run is resumed.
-          comparable: what counts of a hparam's value, by name and value.
+          comparable: (name, value) of an hparam -> the part of the value that must not change.
         """
         if not self._chief or not (self.path / _CONFIG).exists():
             return
-        before, now = self._config(), json.loads(config_json)
+        before = self._config()
+        now = json.loads(config_json)
         if self.overwrite or not holds_work(self.path):
             return
-        own = self.path / _name_of(now["vocab_file"])
-        if own.exists() and read_text(own, "vocabulary").split() != read_text(now["vocab_file"], "vocab_file").split():
-            raise UserError(
-                f"{now['vocab_file']} holds other tokens than {own}, with which the run began. {self._advice}"
-            )
-        changed = [
-            name
-            for name in before.keys() & now.keys() - set(free)
-            if comparable(name, before[name]) != comparable(name, now[name])
-        ]
+        self._check_vocabulary(now["vocab_file"])
+        changed = []
+        for name in before.keys() & now.keys() - set(free):
+            if comparable(name, before[name]) != comparable(name, now[name]):
+                changed.append(name)
         if changed:
             raise UserError(
                 f"{self.path} holds a run with other hparams: {_changes(changed, before, now)}. {self._advice}"
             )
 
+    def _check_vocabulary(self, vocab_file: str) -> None:
+        copy = self.path / _name_of(vocab_file)
+        if not copy.exists():
+            return
+        if read_text(copy, "vocabulary").split() != read_text(vocab_file, "vocab_file").split():
+            raise UserError(f"{vocab_file} holds other tokens than {copy}, with which the run began. {self._advice}")
+
     def _config(self) -> dict[str, Any]:
-        """Configuration of the run in the folder. Raises UserError: it is something else's."""
+        """Reads the configuration of the run in the folder. Raises UserError if it is another program's."""
         config = read_json(self.path / _CONFIG, "the configuration of the run")
-        if not config.keys() >= _OF_ANY_CONFIG:
+        if not config.keys() >= _KEYS_OF_A_RUN:
             raise UserError(
                 f"{self.path / _CONFIG} is not that of a run: give another folder, this one is left as it is"
             )
         return config
 
     def begin(self, config_json: str, vocab_file: str | Path) -> None:
-        """Starts the run or goes on: sets an old one aside where it is to be overwritten, says which hparams changed,
-        and writes the configuration.
-
-        The folder gets a copy of the vocabulary as well, so that it can be moved.
+        """Starts the run or goes on: renames an old one if `overwrite`, prints which hparams changed, and writes the
+        configuration and a copy of the vocabulary, so that the folder can be moved.
         """
         if not self._chief:
             return
         if self.overwrite and holds_work(self.path):
             set_aside(self.path)
+            # The lock went with the renamed folder.
             self._lock.close()
             self._take_lock()
         for folder in (self.path, self.path / "best"):
             remove_left_over(folder)
             checkpoint_files.clear_staging(folder)
         if checkpoint_files.steps(self.path):
-            before, now = self._config(), json.loads(config_json)
-            names = before.keys() & now.keys() - _OF_THE_COMMAND
+            before = self._config()
+            now = json.loads(config_json)
+            names = before.keys() & now.keys() - _HPARAMS_OF_THE_COMMAND
             changed = [name for name in names if before[name] != now[name]]
             if changed:
                 say(f"going on with other hparams: {_changes(changed, before, now)}")
@@ -125,14 +135,16 @@ class RunFolder:
 
 
 def set_aside(folder: Path) -> Path:
-    """Renames a folder to the first `<folder>.old-N` that is free, and says so. Raises UserError as `writing`.
+    """Renames a folder to the first `<folder>.old-N` that is free, and prints it. Raises UserError as `writing`.
 
     Returns:
       The new path.
     """
     number = 1
-    while os.path.lexists(aside := folder.with_name(f"{folder.name}.old-{number}")):
+    aside = folder.with_name(f"{folder.name}.old-{number}")
+    while os.path.lexists(aside):
         number += 1
+        aside = folder.with_name(f"{folder.name}.old-{number}")
     with writing(aside):
         folder.rename(aside)
     (aside / _LOCK).unlink(missing_ok=True)
@@ -141,7 +153,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def holds_work(folder: Path) -> bool:
-    """Tells whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
+    """True if something was trained there: it holds checkpoints, or scores of a model without any left."""
     return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
 
 
@@ -151,13 +163,15 @@ def _name_of(vocab_file: str | Path) -> str:
 
 
 def _changes(names: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Says what the hparams were and are; of those that are dicts, the entries that changed."""
-    told = []
+    """Lists the old and new values of hparams; of those that are dicts, of the entries that changed."""
+    changes = []
     for name in sorted(names):
-        old, new = before[name], now[name]
+        old = before[name]
+        new = now[name]
         if isinstance(old, dict) and isinstance(new, dict):
-            entries = [(entry, old.get(entry), new.get(entry)) for entry in sorted(old | new)]
-            told += [(f"{name}: {entry}", one, other) for entry, one, other in entries if one != other]
+            for entry in sorted(old | new):
+                if old.get(entry) != new.get(entry):
+                    changes.append(f"{name}: {entry} was {old.get(entry)!r}, is {new.get(entry)!r}")
         else:
-            told.append((name, old, new))
-    return "; ".join(f"{name} was {old!r}, is {new!r}" for name, old, new in told)
+            changes.append(f"{name} was {old!r}, is {new!r}")
+    return "; ".join(changes)

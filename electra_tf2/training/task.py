@@ -1,7 +1,7 @@
-"""A kind of training as the loop knows it, and what every kind does in a step of one replica.
+"""Base class of pre-training and fine-tuning as the loop sees them, and the steps they share: seeds, micro-batches,
+loss scaling, the update.
 
-`training.loop.Trainer` drives a `TrainingTask`; pretrain.task and finetune.model say what is computed. A step
-is seeds, micro-batches, loss scaling, the update.
+`training.loop.Trainer` drives a `TrainingTask`; its subclasses in pretrain.task and finetune.model define the loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def compiled(method: Method) -> Method:
-    """Marks a method of a TrainingTask as a part of the step that XLA compiles, where the task is to be compiled."""
+    """Marks a method of a TrainingTask as a part of the step, which XLA compiles if the task has `jit_compile`."""
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile))
 
 
 def compiled_step(method: Method) -> Method:
-    """Marks a whole step: compiled on one replica; of several, reductions and update stay outside of XLA."""
+    """Marks a whole step, which XLA compiles on one replica; on several, reductions and update stay outside of it."""
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile and task.replicas == 1))
 
 
@@ -33,15 +33,16 @@ class TrainingTask:
     """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
     Args:
-      jit_compile: compile with XLA what is marked as `compiled`.
+      jit_compile: compiles the methods marked as `compiled` with XLA.
       seed: every random draw is a function of it, the step and the row or replica.
-      precision: float16 gets a loss scale.
-      micro_batches: that a replica's rows are split into.
+      precision: "float16" gets a loss scale.
+      micro_batches: number of parts that a replica's rows are split into.
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
-      shown: names of the losses and metrics that are printed, of training and of an evaluation; all if empty.
-      summed_examples: examples that a loss is the sum over; means are shown. 1 for losses that are means.
+      shown: names of the losses and metrics that are printed, in training and evaluation; all if empty.
+      summed_examples: number of examples that a loss is the sum over, by which the loop divides it. 1 for losses that
+        are means.
     """
 
     model: tf.Module
@@ -59,12 +60,15 @@ class TrainingTask:
         dense_gradients: bool = True,
     ) -> None:
         compile_unseen()
-        self.strategy, self.jit_compile = strategy, jit_compile
+        self.strategy = strategy
+        self.jit_compile = jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None
-        self._run_seed, self.micro_batches, self._dense = seed, micro_batches, dense_gradients
+        self.micro_batches = micro_batches
+        self._seed = seed
+        self._dense_gradients = dense_gradients
 
-    # What the loop asks for.
+    # Called by the loop.
 
     def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
         """Makes one update, in replica context.
@@ -80,7 +84,7 @@ class TrainingTask:
         raise NotImplementedError
 
     def explain(self, error: Exception) -> str | None:
-        """Says what the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
+        """Returns what the user can do about an error of TensorFlow's in a step; None if the task does not know."""
         del error
         return None
 
@@ -98,13 +102,14 @@ class TrainingTask:
         """Computes metrics from summed numerators, denominators and histograms."""
         raise NotImplementedError
 
-    # Parts of a step.
+    # Parts of a step, for subclasses.
 
     def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
         """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
-        return fold_in(tf.constant([self._run_seed, purpose]), tf.cast(step, tf.int32))
+        return fold_in(tf.constant([self._seed, purpose]), tf.cast(step, tf.int32))
 
     def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
+        """int32 [2], another one on every replica."""
         return fold_in(seed, self.replica())
 
     def replica(self) -> tf.Tensor:
@@ -113,7 +118,9 @@ class TrainingTask:
 
     def scale(self) -> tf.Tensor:
         """float32 scalar that the loss is multiplied by before its gradient is taken."""
-        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.read_value()
+        if self.loss_scale is None:
+            return tf.constant(1.0)
+        return self.loss_scale.scale.read_value()
 
     def summed_gradients(
         self,
@@ -126,36 +133,43 @@ class TrainingTask:
         """Gradients of the scaled loss of this replica's rows, summed over micro-batches.
 
         Args:
-          forward: (rows, int32 [2] seed of the dropout) -> (scalar loss, whatever else adds up over rows).
+          forward: (rows, int32 [2] seed of the dropout) -> (scalar loss, other results that add up over rows).
           batch: tensors whose first axis is that of the rows.
           seed: int32 [2], of this step and replica.
 
         Returns:
-          One gradient per variable, and the sum of what `forward` returned besides the loss.
+          One gradient per variable, and the sum of `forward`'s other results.
         """
 
-        def of_rows(rows: Tensors, number: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
+        def gradients_of_rows(rows: Tensors, number: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
             with tf.GradientTape() as tape:
                 loss, result = forward(rows, fold_in(seed, number))
                 scaled = loss * scale
             gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
-            return list(map(_dense, variables, gradients)) if self._dense else gradients, result
+            if self._dense_gradients:
+                gradients = list(map(_dense, variables, gradients))
+            return gradients, result
 
         if self.micro_batches == 1:
-            return of_rows(batch, tf.constant(0))
-        return summed(of_rows, batch, self.micro_batches)
+            return gradients_of_rows(batch, tf.constant(0))
+        return summed(gradients_of_rows, batch, self.micro_batches)
 
     def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
         """Applies this replica's share of the gradients. Returns its share of their global norm."""
         norm = self.optimizer.apply(gradients, self.loss_scale)
-        if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
+        if self.loss_scale is not None:
+            # After an overflow the update is skipped and the scale halved. The norm is reported as 0 then, so that the
+            # loop does not stop, unless the scale is at its smallest.
             norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
         return norm / self.replicas
 
 
 def _dense(variable: tf.Variable, gradient: Any) -> tf.Tensor:
-    """A variable's gradient as a tensor of known shape; zeros where there is none."""
+    """Converts a variable's gradient to a tensor of known shape, of zeros if the loss does not depend on it."""
     if gradient is None:
         return tf.zeros(variable.shape)
-    tensor = tf.convert_to_tensor(gradient)  # of rows of a lookup, of a shape that is not known
-    return tensor if tensor.shape.is_fully_defined() else tf.ensure_shape(tensor, variable.shape)
+    tensor = tf.convert_to_tensor(gradient)
+    if tensor.shape.is_fully_defined():
+        return tensor
+    # The gradient of a lookup in a table, tf.IndexedSlices, does not know the number of the table's rows.
+    return tf.ensure_shape(tensor, variable.shape)

@@ -181,6 +181,11 @@ def say(text: str, indent: int = 0, broken: bool = False) -> None:
     print(text, flush=True)
 
 
+def warn(text: str) -> None:
+    """Prints a warning to standard error, where it is seen when output goes to a file."""
+    print(f"WARNING: {text}", file=sys.stderr, flush=True)
+
+
 def _live(file: TextIO) -> Any:
     """rich's display, redrawn by us alone; None on a terminal that cannot rewrite what it shows."""
     from rich.console import Console

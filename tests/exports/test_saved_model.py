@@ -155,3 +155,19 @@ def test_other_heads_take_ids(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "model.json").read_text())
     assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tmp_path / "vocab.txt").is_file()
     assert facts["tasks"]["pos"]["labels"] == ["DT", "NN", "VB"] and facts["inputs"][0] == "input_ids"
+
+
+def test_no_texts_at_all_give_no_rows(tmp_path: Path) -> None:
+    """As a batch of a server may hold none. Every signature answers with its usual shapes."""
+    tagger = support.fine_tuned("ner", support.dense(3), {"labels": ["a", "b", "c"]})
+    classifier = support.fine_tuned("cola", support.dense(2), {"labels": ["0", "1"]})
+    for number, model in enumerate((support.tiny(), classifier, tagger)):
+        saved_model.convert(tmp_path / str(number), model, Options())
+        loaded = saved_model.load_saved(tmp_path / str(number) / "1")
+        for signature in loaded.signatures.values():
+            inputs = {}
+            for name, spec in signature.structured_input_signature[1].items():
+                shape = [0] if spec.dtype == tf.string else [0, 7]
+                inputs[name] = tf.zeros(shape, spec.dtype)
+            for output in signature(**inputs).values():
+                assert output.shape[0] == 0

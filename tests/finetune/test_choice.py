@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.mistakes import complaint, errors_of
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import complaint, errors_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.evaluation import zip_submissions
-from electra_tf2.finetune.results import complaint, is_baseline
+from electra_tf2.finetune.mistakes import complaint, is_baseline
 from electra_tf2.finetune.tasks.targets import Classes
 from electra_tf2.inference.predictor import parse
 from electra_tf2.settings.metrics import METRICS

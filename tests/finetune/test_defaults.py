@@ -3,17 +3,22 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.model import layer_multiplier, layer_of, number_of_steps
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, layer_of, number_of_steps
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.prompt import LabelWordHead
+from electra_tf2.finetune.tasks.task import Features
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
+from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
 
@@ -154,3 +159,45 @@ def test_every_layer_has_its_rate_and_a_prompts_head_that_of_a_head(norm_style):
     undecayed = {name.rsplit("/", 1)[1] for name, variable in variables.items() if not variable.decays}
     assert undecayed == {"bias", "beta", "gamma", "output_bias"}
     assert all(isinstance(variable, tf.Variable) for variable in variables.values())
+
+
+# google-research/electra's configure_finetuning.py.
+ORIGINAL = {
+    "max_seq_length": 128,
+    "learning_rate": 1e-4,
+    "weight_decay_rate": 0.01,
+    "layerwise_lr_decay": 0.8,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    "train_batch_size": 32,
+    "eval_batch_size": 32,
+    "num_trials": 1,
+    "double_unordered": True,
+    "max_query_length": 64,
+    "doc_stride": 128,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "answerable_classifier": True,
+    "answerable_uses_start_logits": True,
+    "answerable_weight": 0.5,
+    "joint_prediction": True,
+    "beam_size": 20,
+    "qa_na_threshold": -2.75,
+}
+
+
+def test_what_nobody_gives_is_what_the_original_has(tmp_path):
+    config = FinetuningConfig.from_dict({"data_dir": str(tmp_path), "task_names": ["cola"], "compat": "original"})
+    assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL
+
+
+def test_the_rate_rises_for_a_tenth_of_the_steps():
+    config = support.config("cola", num_train_epochs=1.0, train_batch_size=1)
+    features = [Features(np.array([2, 3], np.int32), np.zeros(2, np.int32), {"label_ids": 0})] * 50
+    tasks = make_tasks(config, support.tokenizer())
+    table = FeatureTable([TaskFeatures("cola", features, tasks[0].labels)], config.max_seq_length)
+    model = FinetuningTask(config, tasks, tf.distribute.get_strategy(), False, table, 0)
+    rates = [float(model.optimizer.schedule(tf.constant(step))) for step in range(51)]
+    # Warm-up and decay are multiplied, as in the original: step / 5 and 1 - step / 50.
+    expected = [config.learning_rate * min(1, step / 5) * (1 - step / 50) for step in range(51)]
+    assert rates == pytest.approx(expected)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from electra_tf2.finetune.results import data_table
+from electra_tf2.finetune.data_report import data_table
 from electra_tf2.finetune.tasks import make_tasks
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.results import data_table, errors_of, labelled_lines, labelled_table, shown_errors
+from electra_tf2.finetune.data_report import data_table
+from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
+from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging import TaggingHead

@@ -3,12 +3,15 @@
 import json
 import os
 import threading
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.tables import Row, Table
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.inference.predictor import read_rows
 from electra_tf2.settings.defaults import with_named
@@ -120,6 +123,14 @@ def test_sentences_and_documents_are_held_out_too(tmp_path):
     ids = [{example.question.id for example in task.load(split).examples} for split in ("train", "dev")]
     assert [len(part) for part in ids] == [18, 2] and len(ids[0] | ids[1]) == 20
     assert len({int(i) // 2 for i in ids[1]}) == 1, "both questions about a document"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_left_of_a_share_goes_to_the_classes_that_lack_most(seed):
+    """A tenth of 16, 15 and 12 is 1.6, 1.5 and 1.2, of all 4: the fourth example is of the first class."""
+    classes = ["a"] * 16 + ["b"] * 15 + ["c"] * 12
+    chosen = draw_held_out(range(len(classes)), classes, 0.1, np.random.default_rng(seed))
+    assert Counter(classes[number] for number in chosen) == {"a": 2, "b": 1, "c": 1}
 
 
 def test_a_pipe_is_no_training_data(tmp_path):

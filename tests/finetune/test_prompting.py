@@ -15,7 +15,9 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, language_model_head
 from electra_tf2.finetune.tasks.sampling import few_shot_split
+from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -242,3 +244,22 @@ def test_few_examples_are_learned_from_the_command_line(tmp_path, folder):
     labelled = (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()
     right = [json.loads(line)["label"] == row["label"] for line, row in zip(labelled, dev, strict=True)]
     assert 100 * np.mean(right) == pytest.approx(scores["dev"]["accuracy"])
+
+
+def test_a_number_is_read_off_the_shares_of_the_two_words(folder):
+    """The likelier the word of the scale's upper end, the nearer the number is to it, as the head learns it."""
+    task = make(folder, name="sts", prompt_demonstrations=False)
+    split = task.encode([TextExample(("A dog barks.", "A dog runs."), 4.0)] * 3, "dev")
+    low, middle, high = task.answers(split, [{"logits": np.array(pair)} for pair in ([2.0, 0.0], [1, 1], [0.0, 2.0])])
+    share = 1 / (1 + np.exp(-2.0))
+    assert [low["label"], middle["label"], high["label"]] == pytest.approx([5 * (1 - share), 2.5, 5 * share])
+    head_learns = task.target.encoded(high["label"])
+    assert head_learns == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "lower_half", "upper_half"), [(0, 5, 2.49, 2.5), (1, 5, 2.9, 3), (-4, 2, -2, 0)]
+)
+def test_few_shot_splits_of_numbers_take_as_many_of_either_half_of_the_scale(low, high, lower_half, upper_half):
+    scale = Scale(low, high)
+    assert [scale.group(label) for label in (low, lower_half, upper_half, high)] == [0, 0, 1, 1]

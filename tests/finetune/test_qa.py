@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
+from electra_tf2.finetune.data_report import trained_on
+from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
@@ -313,9 +315,51 @@ def test_a_document_whose_questions_are_left_out_moves_no_other_from_training_to
     assert "1 questions left out" in capsys.readouterr().err
 
 
+def test_the_same_question_about_another_document_is_no_repetition(tmp_path):
+    write(tmp_path, question())
+    write(tmp_path, question(), split="dev")
+    task = make(tmp_path)
+    assert trained_on(task, {name: task.load(name) for name in ("train", "dev")}).startswith("100 % of dev")
+    write(tmp_path, question(start=60), split="dev", context=f"Another: {CONTEXT}")
+    task = make(tmp_path)
+    assert trained_on(task, {name: task.load(name) for name in ("train", "dev")}) == ""
+
+
 def test_new_questions_may_share_an_id(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}}, max_seq_length=64)
     rows = [{"question": text, "context": CONTEXT, "id": "7"} for text in ("Which line?", "Which list?")]
     split = parse(task, rows, "new.jsonl")
     answers = task.answers(split, [perfect(task, feature) for feature in split.features])
     assert [answer["id"] for answer in answers] == ["7", "7"]
+
+
+def test_the_same_question_about_another_document_is_no_training_data(tmp_path):
+    """Forms ask the same of every document."""
+    write(tmp_path, question())
+    write(tmp_path, question() | {"id": "b"}, split="dev")
+    task = make(tmp_path, max_seq_length=64)
+    train = task.load("train")
+    repeated = trained_on(task, {"train": train, "dev": task.load("dev")})
+    assert repeated.startswith("100 % of dev are examples of the training data")
+    new = task.example({"question": train.examples[0].question.text, "context": "another list of names"}, "line 1", 0)
+    assert trained_on(task, {"train": train, "dev": task.encode([new], "new")}) == ""
+
+
+def test_the_surest_wrong_answers_are_listed(tmp_path):
+    write(tmp_path, *(question(name) for name in "abcd"), question("e", is_impossible=True) | {"answers": []})
+    write(tmp_path, *(question(name) for name in "abcd"), split="dev")
+    task = make(tmp_path, max_seq_length=64)
+    split = task.load("train")
+    gold = split.examples[0].question.answers[0]
+    sure = [("a", "wrong", 0.6), ("b", gold.upper(), 0.9), ("c", "other", 0.8), ("d", "", 0.0), ("e", gold, 0.7)]
+    answers = []
+    for identity, text, probability in sure:
+        nbest = [{"text": text, "probability": probability}]
+        odds = -9.0 if text else 9.0
+        answers.append({"id": identity, "prediction_text": text, "null_odds": odds, "nbest": nbest})
+    task.answers = lambda split, predictions: answers
+    mistakes = errors_of(task, split, [])["mistakes"]
+    listed = [(mistake["label"], mistake["gold"]) for mistake in mistakes]
+    assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]
+    shown = shown_errors("squad dev", {"mistakes": mistakes})
+    assert f"{gold}, predicted other 0.80: " in shown

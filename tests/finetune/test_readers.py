@@ -15,7 +15,8 @@ from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files import tables
-from electra_tf2.finetune.results import complaint, trained_on, unknown_of
+from electra_tf2.finetune.data_report import trained_on, unknown_of
+from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.results import errors_of, summarise_trials, table
+from electra_tf2.finetune.mistakes import errors_of, shown_errors
+from electra_tf2.finetune.results import summarise_trials, table
 from electra_tf2.finetune.tasks import make_tasks
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -59,6 +60,82 @@ def test_the_worst_mistakes_come_first():
     classes = [{"label": "ab"[one["b"] > one["a"]], "probabilities": one} for one in probabilities]
     assert mistakes(["b", "b", "b", "b"], classes) == [1, 3, 0]
     assert mistakes([1.0, 2.0, 3.0], [{"label": 1.5}, {"label": 0.0}, {"label": 2.0}]) == [1, 2, 0]
+
+
+def errors_in(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
+    task: Any = SimpleNamespace(
+        inputs=lambda split: [{"gold": right} for right in gold],
+        answers=lambda split, predictions: answers,
+    )
+    split: Any = None
+    return errors_of(task, split, [])
+
+
+def test_precision_and_recall_of_each_label_stand_beside_the_confusion() -> None:
+    answers = [{"label": label, "probabilities": {"a": 0.5, "b": 0.5}} for label in "abbb"]
+    errors = errors_in(["a", "a", "a", "b"], answers)
+    assert errors["confusion"] == [[1, 2], [0, 1]]
+    assert errors["by_label"]["a"] == {"count": 3, "precision": 100.0, "recall": pytest.approx(100 / 3)}
+    assert errors["by_label"]["b"] == {"count": 1, "precision": pytest.approx(100 / 3), "recall": 100.0}
+    cells = [line.split() for line in shown_errors("kind dev", errors).splitlines()]
+    assert ["a", "100.0", "33.3", "3"] in cells
+
+
+def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None:
+    words = ["Ann", "saw", "New", "York"]
+    gold = [["B-PER", "O", "B-LOC", "I-LOC"]]
+    tags = ["B-PER", "O", "B-PER", "I-PER"]
+    answer = {"words": words, "tags": tags, "probabilities": [0.9, 0.8, 0.7, 0.6], "entities": []}
+    errors = errors_in(gold, [answer])
+    assert errors["by_label"] == {
+        "LOC": {"count": 1, "precision": 0.0, "recall": 0.0},
+        "PER": {"count": 1, "precision": 50.0, "recall": 100.0},
+    }
+    assert errors["mistakes"] == [
+        {"text": "New York", "label": "PER", "probability": 0.6, "gold": "B-LOC I-LOC", "sentence": "Ann saw New York"}
+    ]
+    assert "New York (B-LOC I-LOC), predicted PER 0.60: Ann saw New York" in shown_errors("tags dev", errors)
+
+
+def outcome(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """`errors_of` a task that answers so."""
+    task: Any = SimpleNamespace(
+        inputs=lambda split: [{"text": f"text {number}", "gold": label} for number, label in enumerate(gold)],
+        answers=lambda split, predictions: answers,
+    )
+    split: Any = None
+    return errors_of(task, split, [])
+
+
+def test_precision_and_recall_of_each_label() -> None:
+    shares = {"a": {"a": 0.9, "b": 0.1, "c": 0.0}, "b": {"a": 0.2, "b": 0.8, "c": 0.0}}
+    answers = [{"label": label, "probabilities": shares[label]} for label in "aaab"]
+    errors = outcome(["a", "a", "b", "b"], answers)
+    assert errors["by_label"] == {
+        "a": {"count": 2, "precision": pytest.approx(200 / 3), "recall": 100},
+        "b": {"count": 2, "precision": 100, "recall": 50},
+        "c": {"count": 0, "precision": 0, "recall": 0},
+    }
+    shown = [line.split() for line in shown_errors("own dev", errors).splitlines()]
+    assert ["own", "dev", "precision", "recall", "count"] in shown and ["a", "66.7", "100.0", "2"] in shown
+
+
+def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> None:
+    words = ["Ann", "Lee", "saw", "Rome"]
+    shares = [0.9, 0.8, 0.5, 0.6]
+    answers = [
+        {"words": words, "tags": ["B-PER", "I-PER", "O", "B-PER"], "probabilities": shares, "entities": []},
+        {"words": words, "tags": ["B-PER", "O", "O", "B-LOC"], "probabilities": shares, "entities": []},
+    ]
+    gold = ["B-PER", "I-PER", "O", "B-LOC"]
+    errors = outcome([gold, gold], answers)
+    assert errors["by_label"] == {
+        "LOC": {"count": 2, "precision": 100, "recall": 50},
+        "PER": {"count": 2, "precision": pytest.approx(100 / 3), "recall": 50},
+    }
+    wrong = [(mistake["text"], mistake["label"], mistake["gold"]) for mistake in errors["mistakes"]]
+    assert wrong == [("Ann", "PER", "B-PER"), ("Rome", "PER", "B-LOC")]
+    assert "Rome (B-LOC), predicted PER 0.60: Ann Lee saw Rome" in shown_errors("ner dev", errors)
 
 
 class AlwaysZero:

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.results import balance, complaint
+from electra_tf2.finetune.data_report import balance
+from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.spans import wsc_spans
 from electra_tf2.finetune.tasks.text_files import TextExample
@@ -139,6 +140,14 @@ def test_spans_are_marked_in_the_input(tmp_path):
     np.testing.assert_array_equal(whole.input_ids, features[0].input_ids)  # cutting at spans changes no piece
     short = support.task(tmp_path, "wic", max_seq_length=8).load("train").features[0]
     assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
+
+
+def test_a_span_does_not_mark_the_pieces_beside_it(tmp_path):
+    """A word in brackets touches the pieces before and behind it."""
+    row = WIC | {"sentence1": "I (read) the file.", "start1": 3, "end1": 7, "label": True}
+    write_lines(tmp_path / "wic" / "train.jsonl", *lines_of(row))
+    wic = support.task(tmp_path, "wic")
+    assert marked(wic, wic.load("train").features[0]) == ["read", "read"]
 
 
 @pytest.mark.parametrize(

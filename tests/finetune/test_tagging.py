@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.results import complaint
+from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.tasks.conll import bio, bioes, spans_of
 from electra_tf2.finetune.tasks.tagging import tagging_scores
 from electra_tf2.inference.predictor import parse

@@ -138,7 +138,7 @@ def test_a_missing_development_file_is_noticed_before_training(data_dir, tmp_pat
     (tmp_path / "tasks" / "kind" / "dev.jsonl").unlink()
     tasks = {"kind": {"type": "classification", "held_out": 0}}
     output = run(data_dir, tmp_path / "out", raw_data_dir=str(tmp_path / "tasks"), tasks=tasks, expect=2)
-    assert "no file of split 'dev'" in output and "initial loss" not in output
+    assert "no file of split 'dev'" in output and "first loss" not in output
     assert not untrained(tmp_path / "out")
 
 
@@ -164,7 +164,7 @@ def test_less_than_a_step_leaves_nothing(data_dir, tmp_path):
 def test_what_cannot_be_written_is_noticed_before_training(data_dir, tmp_path):
     write_lines(tmp_path / "file", "x")
     output = run(data_dir, tmp_path / "out", results_dir=str(tmp_path / "file" / "results"), expect=2)
-    assert "cannot write" in output and "initial loss" not in output
+    assert "cannot write" in output and "first loss" not in output
 
 
 def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_dir, tmp_path):

@@ -15,6 +15,8 @@ import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
+from electra_tf2.exports import saved_model
+from electra_tf2.exports.exportable import Options
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
@@ -135,7 +137,7 @@ def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     model = electra.load(f"{tmp_path}/tuned_1")
     assert isinstance(model.tokenizer, FileTokenizer)
-    assert model.predict(["Café 北京 !"])[0]["words"] == ["Café", "北京", "!"]
+    assert model.predict(["Café 北京 !"])[0].words == ["Café", "北京", "!"]
 
 
 @pytest.mark.parametrize("kind", ["BPE", "Unigram"])
@@ -228,9 +230,16 @@ def test_what_needs_wordpiece_says_so(tmp_path: Path) -> None:
     config = FinetuningConfig.from_dict({"task_names": ["sst"], "vocab_file": str(file), "prompt": True})
     with pytest.raises(UserError, match="sst: a prompt's words are looked up in a WordPiece vocabulary"):
         make_tasks(config, FileTokenizer(file))
-    words = ["--from", str(file.parent), "--to", f"{tmp_path}/x", "--format", "saved_model"]
+    words = ["--from", str(file.parent), "--to", f"{tmp_path}/x", "--format", "tf1"]
     done = run_program("convert_model.py", *words)
     assert "holds a WordPiece vocabulary" in done.stderr and "onnx" in done.stderr
+
+
+def test_a_saved_model_takes_ids_where_the_tokenizer_is_a_file(tmp_path: Path) -> None:
+    model = read_model(_folder(tmp_path / "bpe", "BPE"))
+    written = saved_model.convert(tmp_path / "out", model, Options())
+    assert written.difference < 1e-5
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == (tmp_path / "bpe" / "tokenizer.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -270,3 +279,21 @@ def test_texts_with_replaced_pieces_are_texts(tmp_path: Path) -> None:
     found = replaced_texts(model.network, model.tokenizer, TEXTS[:1] * 8, 0.2, seed=0)
     assert len(set(found)) > 1 and not any("\u0120" in text for text in found)  # which stands for blanks in pieces
     assert sum("the man" in text for text in found) > 2
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_no_text_has_more_pieces_replaced_than_its_share(share: float) -> None:
+    """Also a short text beside long ones, and one at least; what a text has not cannot be replaced."""
+    model = electra.Model(support.tiny())
+    texts = ["the man went to the house of the man and " * 2, "the man went to the", "of", ""] * 16
+    tokenizer = model.tokenizer
+    replaced = replaced_texts(model.network, tokenizer, texts, share, seed=0)
+    counts: dict[int, set[int]] = {}
+    for text, other in zip(texts, replaced, strict=True):
+        pieces, others = tokenizer.readable(tokenizer.pieces([text])[0]).split(), other.split()
+        if len(pieces) == len(others):  # a sampled ##piece joins the one before it
+            changed = sum(piece != new for piece, new in zip(pieces, others, strict=True))
+            counts.setdefault(len(pieces), set()).add(changed)
+    for pieces, changed in counts.items():
+        assert max(changed) <= max(1, round(share * pieces)) * (pieces > 0)
+    assert max(counts[5]) == max(1, round(share * 5)) and len(counts) == 4

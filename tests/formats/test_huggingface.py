@@ -223,6 +223,15 @@ def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
     assert pair.type_ids == [0, 0, 0, 1, 1]
 
 
+def test_the_written_tokenizer_cuts_where_the_model_ends(tmp_path: Path) -> None:
+    """At as many tokens as there are position embeddings, by transformers and by its file alone."""
+    sizes = {"max_position_embeddings": 48}
+    model = support.with_crc_weights(sizes, max_seq_length=32)
+    write_huggingface(tmp_path, model)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 48
+    assert len(Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("the " * 100).ids) == 48
+
+
 @pytest.mark.parametrize("casing", [Casing(False, True), Casing(True, False), Casing(True, None)])
 def test_the_written_tokenizer_strips_accents_where_ours_does(casing: Casing, tmp_path: Path) -> None:
     write_tokenizer(tmp_path, support.tiny().tokens, casing, 512)

@@ -2,12 +2,14 @@
 
 import copy
 import itertools
+import json
 import os
 import pickle
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,12 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import RELEASED
+from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.stored_model import StoredModel, hparams_of_a_run
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
+from electra_tf2.inference.configured import described
 from electra_tf2.inference.network import EncoderModel
+from electra_tf2.inference.unknown import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -66,19 +71,14 @@ def test_states_are_those_of_each_text_alone(model: electra.Model) -> None:
     assert model.states([]) == []
 
 
-def test_results_have_names_as_attributes_and_as_keys(model: electra.Model) -> None:
+def test_results_have_fields(model: electra.Model) -> None:
     [states] = model.states(TEXTS[:1])
-    np.testing.assert_array_equal(states["sentence"], states.sentence)
-    np.testing.assert_array_equal(states["mean"], states.mean)
     np.testing.assert_allclose(states.mean, states.vectors.mean(0))
-    tokens, vectors, sentence = states  # and it is the tuple that it was
-    assert states[0] is tokens and states[-1] is sentence and len(vectors) == len(tokens)
-    first = model.replaced(TEXTS[0])[0]
-    assert first["token"] == first.token == first[0] and model.fill("a [MASK]")[0][0]["probability"] != 0
+    tokens, vectors, sentence = states
+    assert states.tokens is tokens and states.sentence is sentence and len(vectors) == len(tokens)
     [answer] = electra.Model(_fine_tuned("cola")).predict(TEXTS[:1])
-    assert answer.label == answer["label"] and dict(answer)
-    with pytest.raises(KeyError, match="sentences"):
-        states["sentences"]
+    assert json.loads(json.dumps(vars(answer)))["label"] == answer.label
+    assert answer == copy.copy(answer) == pickle.loads(pickle.dumps(answer))
     with pytest.raises(AttributeError, match="no 'tags'; it has label, probabilities"):
         _ = answer.tags
 
@@ -253,11 +253,42 @@ def test_a_discriminator_takes_its_generator_from_another_directory(model: elect
     write_tensors(path, apart)
     joined = electra.load(str(tmp_path / "main"), generator=str(path.parent))
     np.testing.assert_allclose(joined.states(TEXTS)[0].vectors, model.states(TEXTS)[0].vectors, atol=1e-6)
+    np.testing.assert_allclose(joined.replaced(TEXTS[0])[0].probability, model.replaced(TEXTS[0])[0].probability)
+    assert joined.fill("a [MASK]") == electra.load(path.parent).fill("a [MASK]") != model.fill("a [MASK]")
     together = electra.load(str(tmp_path / "main"), generator=str(tmp_path / "generator"))
     np.testing.assert_allclose(together.score(TEXTS), model.score(TEXTS), rtol=1e-4)
     assert together.fill("a [MASK]")[0][0].token == model.fill("a [MASK]")[0][0].token
     with pytest.raises(UserError, match="replaced"):
         electra.load(str(tmp_path / "generator")).replaced("a")
+
+
+@pytest.mark.parametrize("own_tables", [False, True])
+def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_own(own_tables: bool) -> None:
+    ours = support.with_crc_weights()
+    theirs = support.with_crc_weights(untied_generator_embeddings=own_tables)
+    weights = {}
+    for name, value in theirs.weights.items():
+        weights[name] = value * 1.5 if name.endswith("/word_embeddings") else value
+    theirs = theirs.changed(weights=weights)
+    joined = electra.Model(with_generator(ours, described(theirs)))
+    text = "the man went to the house"
+    np.testing.assert_array_equal(joined.states(text).vectors, electra.Model(ours).states(text).vectors)
+    assert joined.fill("a [MASK]") == electra.Model(theirs).fill("a [MASK]") != electra.Model(ours).fill("a [MASK]")
+
+
+@pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
+def test_tokens_that_a_model_does_not_know_are_counted_aloud(model: electra.Model, call: str) -> None:
+    used = electra.Model(_fine_tuned("cola")) if call == "predict" else model
+    mask = "[MASK] " * (call == "fill")
+    with pytest.warns(UnknownTokens) as caught:
+        getattr(used, call)([f"{mask}the man", f"{mask}the \u5929 man"])
+    [warning] = caught
+    share, _, rest = str(warning.message).partition(" unknown to this model")
+    assert share == f"1 token of {5 + 2 * len(mask.split())} is" and "\u5929" in rest
+    assert "[UNK]" in rest and warning.filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(used, call)([f"{mask}the man"])
 
 
 def test_coco_lm_fills_a_mask_with_its_auxiliary_network() -> None:
@@ -290,10 +321,10 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     weights = cola.source.weights
     logits = cola.states(TEXTS[:1])[0].sentence @ weights["task_specific/cola/dense/kernel"]
     logits += weights["task_specific/cola/dense/bias"]
-    assert str(int(np.argmax(logits))) in map(str, answers[0].values())
+    assert str(int(np.argmax(logits))) in map(str, vars(answers[0]).values())
     assert len(electra.Model(_fine_tuned("sts")).predict([("a b", "c d")])) == 1
     [tags] = electra.Model(_fine_tuned("chunk")).predict([["the", "man", "went"]])
-    assert len(tags["tags"]) == 3
+    assert len(tags.tags) == 3
     with pytest.raises(UserError, match="2 text"):
         electra.Model(_fine_tuned("sts")).predict(["alone"])
 
@@ -315,12 +346,12 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
         [answer] = loaded.predict([TEXTS[0]])
         firsts = [place for place, token in enumerate(loaded.tokenizer.convert_ids_to_tokens(ids[0]))
                   if token not in ("[CLS]", "[SEP]") and not token.startswith("##")]  # fmt: skip
-        assert answer["tags"] == [f"label {np.argmax(logits[place])}" for place in firsts]
+        assert answer.tags == [f"label {np.argmax(logits[place])}" for place in firsts]
     else:
         [answer] = loaded.predict(TEXTS[:1])
         probabilities = np.exp(logits - np.logaddexp.reduce(logits))
-        np.testing.assert_allclose(list(answer["probabilities"].values()), probabilities, atol=1e-5)
-        assert list(answer["probabilities"]) == [f"label {number}" for number in range(3)]
+        np.testing.assert_allclose(list(answer.probabilities.values()), probabilities, atol=1e-5)
+        assert list(answer.probabilities) == [f"label {number}" for number in range(3)]
 
 
 @pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
@@ -334,7 +365,7 @@ def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, ca
     if call == "states":
         single, first = single.vectors, first.vectors
     if call == "predict":
-        assert single["words"] == first["words"]
+        assert single.words == first.words
     elif call in ("replaced", "fill"):
         assert len(single) == len(first)
     else:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.model import attention as attention_module
-from electra_tf2.model import gated, kernels, layers, relative_positions
+from electra_tf2.model import kernels, layers, relative_positions
 from electra_tf2.model.gated import gated_gelu
-from electra_tf2.model.kernels import compilation, cpu
+from electra_tf2.model.kernels import compilation, cpu, gated
 from electra_tf2.util import machine
 from tests.support.processors import pretend
 

@@ -1,5 +1,6 @@
 """Promises of the networks beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
 
+import dataclasses
 import doctest
 import types
 
@@ -53,7 +54,7 @@ def test_a_two_tower_generator_never_sees_the_token_it_predicts():
     for position in np.flatnonzero(candidates[0])[[0, 3, -1]]:
         ids = masked.input_ids.numpy()
         ids[0, position] = (ids[0, position] + 17) % 600
-        after = model.generator(masked._replace(input_ids=tf.constant(ids))).cloze.logits.numpy()
+        after = model.generator(dataclasses.replace(masked, input_ids=tf.constant(ids))).cloze.logits.numpy()
         np.testing.assert_array_equal(before[0, position], after[0, position])
         neighbour = position + 1 if candidates[0, position + 1] else position - 1
         assert (before[0, neighbour] != after[0, neighbour]).any()

@@ -9,7 +9,7 @@ from scipy import stats
 
 from electra_tf2.model import kernels
 from electra_tf2.model.kernels import vocabulary
-from electra_tf2.model.kernels.every_token import chunked_log_probs
+from electra_tf2.model.kernels.chunked_softmax import chunked_log_probs
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.model.softmax import VocabularySoftmax, token_log_probs
 

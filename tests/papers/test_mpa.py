@@ -228,7 +228,6 @@ def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
         ({"mpa_layers": [2]}, r"mpa_layers must name some of 2 layers, from 0 or from -1, got \[2\]"),
         ({"mpa_layers": []}, "mpa_layers must name some of 2 layers"),
         ({"mpa_heads": [4]}, r"mpa_heads must name some of 4 heads, from 0, got \[4\]"),
-        ({"electra_objective": False, "uniform_generator": True}, "mpa_objective needs the attention of a network"),
     ],
 )
 def test_what_cannot_be_penalised_is_refused(table_file, wrong, message):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.objectives.coco_lm import (
     CopyDetection,
@@ -219,7 +218,7 @@ def test_a_crop_is_a_contiguous_part_of_the_original(mode, fraction, seed, lengt
     ids = rows_of_lengths(lengths, 32)
     noise = np.random.RandomState(seed).rand(len(lengths)).astype(np.float32)
     mask = (ids > 0).astype(np.int32)
-    masked = masking.MaskedBatch(*[{}] * len(masking.MaskedBatch._fields))._replace(
+    masked = support.masked_batch_of(
         input_ids=tf.constant(ids),
         input_mask=tf.constant(mask),
         segment_ids=tf.constant(mask),
@@ -319,6 +318,7 @@ def test_cosines_are_means_over_pairs_of_different_rows():
     vectors = tf.math.l2_normalize(tf.random.stateless_normal([4, 5], [1, 2]), 1)
     others = tf.math.l2_normalize(tf.random.stateless_normal([4, 5], [3, 4]), 1)
     metrics = view_metrics(vectors, others, tf.constant([True, True, True, False]))
+    assert float(metrics["negative_cosine"][1]) == 6
     means = {name: float(total / count) for name, (total, count) in metrics.items()}
     similarity = vectors.numpy()[:3] @ others.numpy()[:3].T
     assert means["positive_cosine"] == pytest.approx(np.diag(similarity).mean(), abs=1e-6)

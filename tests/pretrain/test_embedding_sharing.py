@@ -60,7 +60,7 @@ def test_networks_of_two_runs_with_tables_of_their_own_start_together(tmp_path):
         (tmp_path / name / "config.json").write_text(folders[name][1].config.to_json())
     starts = {"init_checkpoint": folders["main"][0], "init_generator_checkpoint": folders["generator"][0]}
     hparams = support.hparams(Path(), untied_generator_embeddings=True, **starts)
-    config = PretrainingConfig.from_dict(PretrainingConfig.implied(hparams) | hparams)
+    config = PretrainingConfig.from_dict(starts.hparams_of(hparams) | hparams)
     assert config.generator_embedding_size == 8
     model = PretrainingModel(config)
     load_initial_weights(model, config)

@@ -11,6 +11,7 @@ from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.original import averaged_updates
 from tests.support import golden
+from tests.support import training as support
 
 ARRAYS = golden.load_arrays("masking")
 DRAWS = 20_000
@@ -114,9 +115,7 @@ def test_samples_are_distributed_as_the_original_s(temperature, disallow, specia
     config = golden.config(temperature=temperature, disallow_correct=disallow is not None, vocab_size=12)
     rows, slots = 100_000, 3
     noise = tf.random.stateless_uniform([rows, slots, 2], [5, 6])
-    masked = masking.MaskedBatch(*[{}] * len(masking.MaskedBatch._fields))._replace(
-        masked_lm_ids=tf.fill([rows, slots], disallow or 0), sampling_noise=noise
-    )
+    masked = support.masked_batch_of(masked_lm_ids=tf.fill([rows, slots], disallow or 0), sampling_noise=noise)
     softmax = FusedSoftmax(tf.ones([rows, slots, 1]), arrays["logits"][:, None], tf.zeros([12]))
     generated = GeneratorOutput(softmax)
     samples = masking.sampled_softmax(config, masked, generated).sample(masked.sampling_noise, config.temperature)

@@ -120,7 +120,7 @@ def test_a_phase_goes_on_where_the_last_ended_and_after_a_bad_checkpoint_at_the_
     def trained(*words):
         done = run(settings, *words)
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout, support.logged(folder)
+        return done.stdout + done.stderr, support.logged(folder)
 
     def killed_after(last):
         for step in range(last + 1, 7):

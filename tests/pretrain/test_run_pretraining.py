@@ -64,8 +64,8 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
     assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
     assert max(map(len, out.partition("tracing")[2].splitlines())) <= 80
-    assert "initial loss   41.1 +- 4.1 expected (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
-    first = float(out.split("initial loss")[2].split()[0])
+    assert "expected loss  41.1 +- 4.1 at first (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
+    first = float(out.split("first loss")[1].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
     folder = tmp_path / "model"
     assert json.loads((folder / "config.json").read_text())["num_train_steps"] == 4
@@ -86,7 +86,7 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
 
 def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, trained, settings, tmp_path):
     code, out, _ = run(settings | {"num_train_steps": 6})
-    assert code == 0 and "resuming" in out and "at step 4" in out and "initial loss   4" not in out
+    assert code == 0 and "resuming" in out and "at step 4" in out and "expected loss  4" not in out
     assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4, 5, 6]
     code, out, err = run(settings | {"learning_rate": 0.01, "electra_objective": False}, "--overwrite")
     assert code == 0 and "resuming" not in out, err

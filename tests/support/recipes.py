@@ -42,7 +42,12 @@ def is_taught(recipe: str) -> bool:
 
 
 def config_of(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> PretrainingConfig:
-    """A recipe with its own mechanisms, of tiny sizes, with the files of `write_files`.
+    """A recipe with its own mechanisms, of tiny sizes, with the files of `write_files`. Arguments as `tiny_hparams`."""
+    return PretrainingConfig.from_dict(tiny_hparams(recipe, folder, teacher, hparams))
+
+
+def tiny_hparams(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Hparams of a recipe with its own mechanisms, of tiny sizes, with the files of `write_files`.
 
     Args:
       teacher: whether a recipe that wants a teacher has one.
@@ -72,4 +77,4 @@ def config_of(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, An
         tiny["teacher"] = str(folder / recipe.removesuffix("_distilled"))
     if full.get("freeze_generator"):
         tiny["init_generator_checkpoint"] = "given"
-    return PretrainingConfig.from_dict(full | tiny | dict(hparams))
+    return full | tiny | dict(hparams)

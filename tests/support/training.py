@@ -1,5 +1,6 @@
 """Shared by the tests of training: a small corpus of records and a small configuration."""
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.layers import Dense
+from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised
 from electra_tf2.training.distribution import mirrored_strategy
 from tests.support import golden
@@ -49,6 +51,12 @@ def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60,
                     "segment_ids": [0] * LENGTH,
                 }
                 writer.write(example(features))
+
+
+def masked_batch_of(**fields: tf.Tensor) -> MaskedBatch:
+    """A masked batch of some fields, for functions that read no others."""
+    nothing: dict[str, Any] = {field.name: None for field in dataclasses.fields(MaskedBatch)}
+    return MaskedBatch(**nothing | fields)
 
 
 def batch_of(rows: int = 8, seed: int = 0, last: int = 600, padding: int = 0) -> dict[str, tf.Tensor]:

@@ -156,3 +156,17 @@ def test_accelerators_that_are_there_and_unused_are_named(
     assert (line is None) == (says is None) and (says is None or (says in str(line) and "\n" not in str(line)))
     monkeypatch.setenv("TPU_NAME", "mine")
     assert gpus or settings or driver or distribution.unused_accelerator(DeviceHparams(), 0)
+
+
+def test_a_gpu_that_cannot_be_used_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_error(kind: str) -> None:
+        raise tf.errors.InternalError(None, None, "cudaGetDevice() failed. Status: CUDA driver is insufficient\nmore")
+
+    gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [gpu])
+    monkeypatch.setattr(tf.config, "list_logical_devices", raise_error)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda device, enable: None)
+    monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", lambda options: None)
+    with pytest.raises(UserError, match=r"CUDA driver is insufficient.*--num-gpus 0") as raised:
+        distribution.make_strategy(DeviceHparams())
+    assert "\n" not in str(raised.value)

@@ -67,11 +67,11 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(folder, capsys, kind):
     DAMAGE[kind](folder)
     runner = toy.trainer(folder, save_checkpoints_steps=5)
     assert runner.restore() == 15
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert "model.ckpt-20 is damaged (" in told and "Going on from step 15." in told
     if kind == "cut data":
         assert runner.train() == 0
-        assert toy.trainer(folder).restore() == 20 and "WARNING" not in capsys.readouterr().out
+        assert toy.trainer(folder).restore() == 20 and "WARNING" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\x00", b'model_checkpoint_path: "model.ckpt-10"\n'])
@@ -81,7 +81,7 @@ def test_the_file_named_checkpoint_is_not_needed(folder, capsys, content):
     if content is not None:
         state.write_bytes(content)
     assert toy.trainer(folder).restore() == 20
-    assert "does not name model.ckpt-20, the newest good checkpoint" in capsys.readouterr().out
+    assert "does not name model.ckpt-20, the newest good checkpoint" in capsys.readouterr().err
 
 
 def test_nothing_starts_anew_where_all_checkpoints_are_damaged(folder):
@@ -189,7 +189,7 @@ WRONG = ["[]", '{"sha256": [1]}', '{"sha256": {"a\\u0000b": "c"}}', '{"sha256": 
 def test_valid_json_of_wrong_content_is_damage(folder, capsys, content):
     (folder / "model.ckpt-20.json").write_text(content)
     assert toy.trainer(folder).restore() == 15
-    assert "model.ckpt-20 is damaged (" in capsys.readouterr().out
+    assert "model.ckpt-20 is damaged (" in capsys.readouterr().err
 
 
 def test_a_read_error_is_not_damage(folder, monkeypatch):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf2.training import loop, reporting, run_folder
 from electra_tf2.training.device_loop import DeviceLoop
-from electra_tf2.training.loop import Trainer
+from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
 from tests.support.training import logged
 from tests.training import toy
@@ -56,6 +56,13 @@ def contents(folder):
     best = json.loads((folder / "best" / "best.json").read_text())
     files = sorted(path.name for path in folder.glob("**/*") if path.is_file() and "events" not in path.name)
     return logged(folder), evaluations, best, files
+
+
+def test_a_step_s_data_begins_where_earlier_phases_and_steps_have_stopped_reading():
+    schedule = LoopSchedule(20, 5, 10, 3, eval_every_steps=0, num_eval_steps=1, examples_per_step=4)
+    assert [schedule.position(step) for step in (0, 1, 7)] == [0, 4, 28]
+    second_phase = schedule._replace(first_step=10, examples_before=80)
+    assert [second_phase.position(step) for step in (10, 11, 17)] == [80, 84, 108]
 
 
 def in_whole_intervals(lines, length):
@@ -138,7 +145,7 @@ def test_a_longer_loop_changes_nothing_and_traces_a_step_once(tmp_path, capsys):
         toy.before(runner.task, "train_step", lambda *_: told.append("traced"))
         assert runner.train() == 0
         losses.append([line["loss"] for line in logged(tmp_path / str(length))])
-        told.append(float(capsys.readouterr().out.split("initial loss")[1].split()[0]))
+        told.append(float(capsys.readouterr().out.split("first loss")[1].split()[0]))
     assert told == ["traced", pytest.approx(losses[0][0], abs=0.01)] * 2
     assert losses[1] == pytest.approx(np.reshape(losses[0], [4, 5]).mean(1), rel=1e-5)
 
@@ -259,7 +266,7 @@ def test_of_losses_that_are_sums_the_mean_is_told(tmp_path, capsys):
         runner = toy.trainer(tmp_path / str(examples))
         runner.task.summed_examples = examples
         assert runner.train() == 0
-        first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
+        first = float(capsys.readouterr().out.split("first loss")[1].split()[0])
         told[examples] = [first, *(line["loss"] for line in logged(tmp_path / str(examples)))]
         norms[examples] = [line["gradient_norm"] for line in logged(tmp_path / str(examples))]
     assert told[1] == pytest.approx([4 * loss for loss in told[4]], abs=0.02)

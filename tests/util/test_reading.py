@@ -203,3 +203,22 @@ def test_cells_that_mean_missing_elsewhere_are_texts(tmp_path: Path) -> None:
     rows = [["NA", "None"], ["null", "nan"], ["N/A", "NULL"]]
     path = write_lines(tmp_path / "a.csv", "text,label", *(",".join(row) for row in rows))
     assert [[*row.values.values()] for row in tables.open_table(path).rows] == rows
+
+
+def test_lines_are_read_one_at_a_time_and_counted_from_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\xff\n")
+    lines = tables.lines_of(path)
+    assert [next(lines), next(lines)] == ["one\r\n", "two\n"]  # without the byte order mark
+    with pytest.raises(UserError, match=r"a\.jsonl, line 3: this is not UTF-8 text"):
+        next(lines)
+
+
+def test_an_object_over_several_lines_is_called_one_and_a_damaged_line_is_not(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", *json.dumps({"text": "a", "label": "b"}, indent=2).split("\n"))
+    with pytest.raises(UserError, match="is one JSON object over several lines: an object a line is needed"):
+        list(tables.open_table(path).readable())
+    for damaged in ("{", '{"text": 3'):
+        write_lines(path, '{"text": "a"}', damaged)
+        with pytest.raises(UserError, match=r"a\.jsonl, line 2: not valid JSON"):
+            list(tables.open_table(path).readable())

@@ -26,6 +26,7 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Predicti
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.settings.built_in import BUILT_IN, TextSettings
@@ -113,7 +114,7 @@ class EmbeddingTask(Task):
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
         if not all(str(text).strip() for text in texts):
-            raise EmptyText(f"{where}: an empty sentence")
+            raise EmptyText(f"{where}: an empty text")
         return TextExample(tuple(map(str, texts)), None)
 
     # Examples to features.
@@ -221,7 +222,7 @@ class ContrastHead(Head):
         vectors = tf.unstack(tf.reshape(vectors, [-1, self.choices, vectors.shape[-1]]), axis=1)
         texts = tf.unstack(tf.reshape(inputs.labels["text"], [-1, self.choices]), axis=1)
         candidates, names = tf.concat(vectors[1:], 0), tf.concat(texts[1:], 0)
-        cosines = tf.matmul(vectors[0], candidates, transpose_b=True)
+        cosines = matmul(vectors[0], candidates, transpose_b=True)
         anchors = tf.concat([texts[0], *map(tf.zeros_like, texts[2:])], 0)  # the texts whose partners candidates are
         same = (names == 0) | (names == texts[0][:, tf.newaxis]) | (names == texts[1][:, tf.newaxis])
         same |= anchors == texts[0][:, tf.newaxis]
@@ -232,7 +233,7 @@ class ContrastHead(Head):
         if self.rarity is not None:
             words = _words(inputs, self.rarity)
             words = tf.unstack(tf.reshape(words, [-1, self.choices, words.shape[-1]]), axis=1)
-            targets = tf.matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
+            targets = matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
             errors = tf.where(names == 0, 0.0, tf.square(cosines - targets))
             # A text's partner counts as much as all others, whose cosines differ little.
             weights = tf.where(own, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))

@@ -28,6 +28,7 @@ from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import has_transform
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.other_heads import vocabulary_head
 from electra_tf2.settings.built_in import Prompt, TextSettings
@@ -389,7 +390,7 @@ class LabelWordHead(Head):
         states = tf.gather(inputs.sequence, places, batch_dims=1)
         hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
         words = tf.gather(self.language_model.table, self.word_ids)
-        logits = tf.matmul(hidden, words, transpose_b=True)
+        logits = matmul(hidden, words, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
         if self.regression:
             # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.

@@ -20,6 +20,7 @@ from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, 
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
+from electra_tf2.model.kernels.compilation import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
@@ -55,7 +56,7 @@ class QATask(Task):
         self.endings = (*of_lines, "parquet", "arrow")
         super().__init__(name, config, tokenizer, **files)
         self.v2 = v2
-        self._comparison = qa_answers.COMPARISONS[f1_of]
+        self.comparison = qa_answers.COMPARISONS[f1_of]
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
         self._decoded: tuple[Any, list[tuple[str, qa_answers.Decoded]]] = (None, [])  # predictions, and what they say
 
@@ -187,9 +188,9 @@ class QATask(Task):
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
-            return qa_answers.answered_scores(answers, texts, self._comparison)
+            return qa_answers.answered_scores(answers, texts, self.comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self._comparison)
+        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]
@@ -313,8 +314,8 @@ class AnswerHead(Head):
         """float32 [B, K, L] from states of starts [B, K, H] and of all positions [B, L, H]."""
         size = states.shape[-1]
         kernel = tf.cast(self.end_hidden.kernel, states.dtype)
-        from_start = tf.tensordot(starts, kernel[:size], 1) + tf.cast(self.end_hidden.bias, states.dtype)
-        from_end = tf.tensordot(states, kernel[size:], 1)
+        from_start = matrix_product(starts, kernel[:size]) + tf.cast(self.end_hidden.bias, states.dtype)
+        from_end = matrix_product(states, kernel[size:])
         hidden = self.gelu(from_start[:, :, tf.newaxis] + from_end[:, tf.newaxis])
         return _logit(self.end, hidden)
 
@@ -339,7 +340,7 @@ class AnswerHead(Head):
         features = states[:, 0]
         if self.answerable_hidden is not None:
             probabilities = tf.cast(tf.nn.softmax(start_logits), states.dtype)
-            start = tf.squeeze(tf.matmul(probabilities[:, tf.newaxis], states), 1)
+            start = tf.squeeze(matmul(probabilities[:, tf.newaxis], states), 1)
             features = self.gelu(self.answerable_hidden(tf.concat([features, start], -1)))
         return _logit(self.answerable, features)
 

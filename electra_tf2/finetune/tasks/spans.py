@@ -12,7 +12,8 @@ def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
     """Characters of the word in either sentence: `start1`, `end1`, `start2`, `end2`. Raises UserError."""
     spans = []
     for number in (1, 2):
-        start, end = (_place(row, f"{end}{number}", where) for end in ("start", "end"))
+        start = _place(row, f"start{number}", where)
+        end = _place(row, f"end{number}", where)
         if start >= end:
             raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
         spans.append(Span(number - 1, start, end))
@@ -27,23 +28,30 @@ def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
     one that does not occur at all ("Kamenev and Zinoviev", of a text with more between the two), as many words as
     it has are taken from the numbered one on.
     """
-    target, text = row.get("target"), row.get("text")
+    target = row.get("target")
+    text = row.get("text")
     if not isinstance(target, dict) or not isinstance(text, str):
         raise UserError(f"{where}: `text` and an object `target` are needed; it has {shown(', '.join(row))}")
     words = [match.span() for match in re.finditer(r"\S+", text)]
     spans = []
     for number in (1, 2):
-        index, mention = _place(target, f"span{number}_index", where), target.get(f"span{number}_text")
+        index = _place(target, f"span{number}_index", where)
+        mention = target.get(f"span{number}_text")
         if index >= len(words):
             raise UserError(f"{where}: span{number}_index {index} is beyond the {len(words)} words of the text")
-        parts = mention.rstrip(" \t\r\n.,").split() if isinstance(mention, str) else []
-        if not parts:
+        mention_words = mention.rstrip(" \t\r\n.,").split() if isinstance(mention, str) else []
+        if not mention_words:
             raise UserError(f"{where}: span{number}_text must be a mention, got {shown(mention)}")
+        numbered_start = words[index][0]
         # At the border of a word, so that "he" is not found in "the".
-        pattern = r"\s+".join(map(re.escape, parts))
-        found = [match.span() for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)]
-        start, last = words[index][0], words[min(index + len(parts), len(words)) - 1]
-        spans.append(Span(0, *min(found, key=lambda span: abs(span[0] - start), default=(start, last[1]))))
+        pattern = r"\s+".join(map(re.escape, mention_words))
+        occurrences = [match.span() for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)]
+        if occurrences:
+            start, end = min(occurrences, key=lambda span: abs(span[0] - numbered_start))
+        else:
+            last_word = min(index + len(mention_words), len(words)) - 1
+            start, end = numbered_start, words[last_word][1]
+        spans.append(Span(0, start, end))
     return tuple(spans)
 
 

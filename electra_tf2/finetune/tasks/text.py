@@ -142,7 +142,7 @@ class TextTask(Task):
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         example = example_of(row, dataclasses.replace(self.settings, label=None), where)
         if not all(text.strip() for text in example.texts):
-            raise EmptyText(f"{where}: an empty sentence")
+            raise EmptyText(f"{where}: an empty text")
         return self._with_spans(example, row)
 
     # Examples to features.

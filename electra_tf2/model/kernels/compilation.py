@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,39 +23,63 @@ from electra_tf2.util import machine
 
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
-_mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
+# Ways in which kernels run. "kernels": each is compiled by itself; "program": they are parts of one program;
+# "formulas": they are off. This is what the current thread is within, None where it is within nothing.
+_mode: contextvars.ContextVar[str | None] = contextvars.ContextVar("mode", default=None)
+# How many times `off` is entered at the moment, in all threads.
+_times_off = 0
+_times_off_lock = threading.Lock()
+
 _numbers = itertools.count()  # of gradients in graphs
 
 
 @contextlib.contextmanager
 def _within(mode: str) -> Iterator[None]:
-    before = _mode.set(mode)
+    token = _mode.set(mode)
     try:
         yield
     finally:
-        _mode.reset(before)
+        _mode.reset(token)
 
 
-def off() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def off() -> Iterator[None]:
     """Switches kernels off: within, formulas are traced as ordinary operations, with TensorFlow's gradients.
 
     For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
+    The switch is the process's, not the thread's, since MirroredStrategy traces each replica in a thread of its own,
+    which starts without the context of the thread that called `run`.
     """
-    return _within("formulas")
+    global _times_off
+    with _times_off_lock:
+        _times_off += 1
+    try:
+        with _within("formulas"):
+            yield
+    finally:
+        with _times_off_lock:
+            _times_off -= 1
+
+
+def _current_mode() -> str:
+    mode = _mode.get()
+    if mode is not None:
+        return mode
+    return "formulas" if _times_off else "kernels"
 
 
 def are_on() -> bool:
-    return _mode.get() != "formulas"
+    return _current_mode() != "formulas"
 
 
 def are_compiled_alone() -> bool:
     """Tells whether each kernel is compiled by itself, between operations of TensorFlow's own."""
-    return _mode.get() == "kernels"
+    return _current_mode() == "kernels"
 
 
 def are_one_program() -> bool:
     """Tells whether kernels are parts of one program of the whole step."""
-    return _mode.get() == "program"
+    return _current_mode() == "program"
 
 
 def with_kernel(
@@ -299,12 +324,19 @@ def matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool = False, transpose_b: b
     nearer to 0 by half a unit on average, and gradients shrink with every layer. The same product in float32, rounded,
     takes the same time there (benchmarks/RESULTS.md).
 
+    Every product of activations goes through this function (tests/model/test_products.py).
+
     Args:
       x, y: of equal axes but the last two.
     """
-    if x.dtype == tf.bfloat16 and are_compiled_alone() and not _has_bfloat16_units():
+    # XLA rounds the products of its programs itself.
+    is_cut = x.dtype == tf.bfloat16 and not are_one_program() and not _has_bfloat16_units()
+    if not is_cut:
+        return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    if are_on():
         return _rounded_matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
-    return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    # With kernels off the graph may be saved for other programs, which do not know gradients of our own.
+    return _matmul_in_float32(x, y, transpose_a, transpose_b)
 
 
 def _has_bfloat16_units() -> bool:
@@ -316,21 +348,24 @@ def _has_bfloat16_units() -> bool:
 def _rounded_matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: bool) -> Any:
     """Multiplies bfloat16 in float32 and rounds. Its own gradient: TensorFlow's would keep both factors in float32."""
 
-    def times(a: tf.Tensor, b: tf.Tensor, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-        wide = tf.matmul(to_float32(a), to_float32(b), transpose_a=transpose_a, transpose_b=transpose_b)
-        return tf.cast(wide, tf.bfloat16)
-
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # Of z = x y: dx = dz y^T and dy = x^T dz; transposed as a whole where a factor was.
-        to_x = times(upstream, y, False, not transpose_b)
-        to_y = times(x, upstream, not transpose_a, False)
         if transpose_a:
-            to_x = times(y, upstream, transpose_b, True)
+            to_x = _matmul_in_float32(y, upstream, transpose_b, True)
+        else:
+            to_x = _matmul_in_float32(upstream, y, False, not transpose_b)
         if transpose_b:
-            to_y = times(upstream, x, True, transpose_a)
+            to_y = _matmul_in_float32(upstream, x, True, transpose_a)
+        else:
+            to_y = _matmul_in_float32(x, upstream, not transpose_a, False)
         return to_x, to_y
 
-    return times(x, y, transpose_a, transpose_b), gradient
+    return _matmul_in_float32(x, y, transpose_a, transpose_b), gradient
+
+
+def _matmul_in_float32(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
+    wide = tf.matmul(to_float32(x), to_float32(y), transpose_a=transpose_a, transpose_b=transpose_b)
+    return tf.cast(wide, tf.bfloat16)
 
 
 def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = matmul) -> tf.Tensor:

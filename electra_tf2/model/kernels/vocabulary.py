@@ -3,7 +3,7 @@
 A step of a small model spends as long here as in its layers: logits are its largest array by far. They are stored once,
 as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
 the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
-chunks of tokens. Losses over every token store no logits at all: kernels.every_token. The plain formulas are
+chunks of tokens. Losses over every token store no logits at all: kernels.chunked_softmax. The plain formulas are
 model.softmax.VocabularySoftmax.
 Shapes: T tokens, E embedding, V vocabulary, K blocks of words (`_of_blocks`).
 """

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from electra_tf2.config.hparams import hparam
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.flops import Part, language_model_head
 
 
@@ -34,15 +34,17 @@ class Config(PretrainingConfig):
 
     def generator_problems(self) -> Iterable[str]:
         yield from super().generator_problems()
-        exits, layers = self.generator_exits, self.generator_architecture.num_hidden_layers
+        if self.generator_kind is not GeneratorKind.MASKED_LM:
+            yield "generator_exits needs a masked language model of its own as generator"
+            return
+        exits = self.generator_exits
+        layers = self.generator_architecture.num_hidden_layers
         rising = all(type(layer) is int for layer in exits) and exits == sorted(set(exits))
         if len(exits) < 2 or not rising or exits[0] < 1 or exits[-1] != layers:
             yield (
                 f"generator_exits must be two layers or more of the generator, from 1, rising to its uppermost, "
                 f"{layers} (generator_layers), got {exits}"
             )
-        if not self.has_masked_lm_generator:
-            yield "generator_exits needs a masked language model of its own as generator"
         if self.adversarial_generator:
             yield "generator_exits and adversarial_generator are two ways to train an adversary: choose one"
         if self.freeze_generator:

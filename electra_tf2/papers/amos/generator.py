@@ -13,6 +13,7 @@ from electra_tf2.model.attention import AttentionContext
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
 from electra_tf2.model.initializers import truncated_normal
+from electra_tf2.model.kernels.compilation import matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax
 
@@ -71,7 +72,7 @@ class MixtureOfGenerators(MaskedLanguageModel):
         layers = [output.layers[number - 1] for number in self.encoder.exit_layers]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(exact(states, seeds))
-        scores = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
+        scores = matrix_product(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel)
         shares = tf.nn.softmax(tf.squeeze(scores, -1))
         mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
         last = states[:, :, -1]

@@ -10,6 +10,7 @@ import math
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import matmul, matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
@@ -18,7 +19,6 @@ from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import make_generator_encoder
 from electra_tf2.pretrain.noise import row_noise
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
-from electra_tf2.pretrain.objectives.choice import make_objectives
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
@@ -39,7 +39,8 @@ class MixtureLM(Objective):
         self.initial_loss = len(config.generator_exits) * math.log(config.vocab_size)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        masked, generator = forward.masked, forward.generator
+        masked = forward.masked
+        generator = forward.generator
         assert isinstance(generator, MixtureOutput)
         exits = self.config.generator_exits
         token_ids = tf.repeat(masked.masked_lm_ids[..., tf.newaxis], len(exits), -1)
@@ -57,14 +58,15 @@ class Model(PretrainingModel):
     config: Config
 
     def make_generator(self) -> MixtureOfGenerators:
-        assert self.encoder is not None
         blockwise = functools.partial(BlockwiseEncoder, self.config.generator_exits)
         encoder = make_generator_encoder(self.config, self.encoder, blockwise)
         assert isinstance(encoder, BlockwiseEncoder)
         return MixtureOfGenerators(encoder, seed=self.config.seed)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        return make_objectives(self.config, networks, generator=MixtureLM(self.config, networks))
+        # The first objective is that of the generator, a masked language model without variables.
+        _, *others = super().make_objectives(networks)
+        return [MixtureLM(self.config, networks), *others]
 
     def forward(
         self,
@@ -72,7 +74,7 @@ class Model(PretrainingModel):
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
     ) -> Forward:
-        assert sampled_ids is None and self.encoder is not None
+        assert sampled_ids is None
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
         softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
@@ -103,7 +105,7 @@ def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Ten
     noise = row_noise(masked.sampling_noise[:, 0], logits.shape[1:].as_list())
     noisy = logits - tf.math.log(-tf.math.log(noise))
     soft_samples = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
-    soft_words = tf.cast(tf.tensordot(soft_samples, tf.stop_gradient(words), 1), tf.float32)  # [B, N, E]
+    soft_words = tf.cast(matrix_product(soft_samples, tf.stop_gradient(words)), tf.float32)  # [B, N, E]
     one_hot = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
-    scaled = config.mixture_gradient * tf.matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
+    scaled = config.mixture_gradient * matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
     return tf.argmax(noisy, -1, tf.int32), scaled - tf.stop_gradient(scaled)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from electra_tf2.config.hparams import hparam
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part, encoder, language_model_head
@@ -32,7 +32,7 @@ class Config(PretrainingConfig):
     @property
     def compares_tokens(self) -> bool:
         """True if BERT learns the teacher's distribution at masked positions."""
-        return bool(self.teacher and self.distill_token_weight and not self.trains_main_network)
+        return bool(self.teacher and self.distill_token_weight and self.generator_kind is GeneratorKind.NONE)
 
     @property
     def compares_detection(self) -> bool:
@@ -71,10 +71,8 @@ class Config(PretrainingConfig):
         yield from super().objective_problems()
         if not self.teacher:
             return
-        if self.trains_main_network and not self.electra_objective:
+        if self.generator_kind is not GeneratorKind.NONE and not self.electra_objective:
             yield "teacher needs electra_objective, or BERT's masked language model"
-        if not self.trains_main_network and self.uniform_generator:
-            yield "teacher needs a network that learns from it: not uniform_generator alone"
         if not find_model(self.teacher).network:
             yield f"teacher: {self.teacher} holds no configuration of a model"
             return

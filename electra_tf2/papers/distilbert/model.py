@@ -40,7 +40,7 @@ class TeacherOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaughtForward(Forward):
-    """A forward pass beside which a teacher read the same sequences."""
+    """A forward pass of the student, and the teacher's on the same sequences."""
 
     teacher: TeacherOutput
 
@@ -56,16 +56,19 @@ class Model(PretrainingModel):
 
     @tf.__internal__.tracking.no_automatic_dependency_tracking
     def _learn_from(self, teacher: "Teacher | None") -> None:
-        """Keeps the teacher untracked, so the optimizer does not train it and a checkpoint holds the run's own weights
-        alone. A resumed run reads it again from where it was."""
+        """Keeps the teacher untracked, so that the optimizer does not train it and checkpoints do not hold it.
+
+        A resumed run reads it again from its own folder.
+        """
         self._teacher = teacher
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        config, objectives = self.config, super().make_objectives(networks)
+        config = self.config
+        objectives = super().make_objectives(networks)
         if config.compares_tokens:
             objectives.append(SoftTokens(config, networks))
         if config.compares_detection:
-            detection = next(one for one in objectives if isinstance(one, ReplacedTokenDetection))
+            detection = next(term for term in objectives if isinstance(term, ReplacedTokenDetection))
             objectives.append(SoftDetection(config, networks, detection))
         if config.compares_states:
             objectives.append(StateCosine(config, networks))
@@ -81,6 +84,7 @@ class Model(PretrainingModel):
         forward = super().forward(masked, *arguments, **named)
         if self._teacher is None:
             return forward
+        # What the student read: BERT the masked text, ELECTRA's main network the corrupted one.
         input_ids = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
         return TaughtForward(**vars(forward), teacher=self._teacher(input_ids, masked))
 
@@ -179,7 +183,8 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs, ours = self.taught(forward).logits, forward.generator.softmax.logits
+        theirs = self.taught(forward).logits
+        ours = forward.generator.softmax.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
@@ -198,7 +203,8 @@ class SoftDetection(Distillation):
         self.detection = detection
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs, ours = self.taught(forward).logits, self.detection.logits(forward)
+        theirs = self.taught(forward).logits
+        ours = self.detection.logits(forward)
         assert theirs is not None
         agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
         losses = binary_divergence(theirs, ours, self.config.distill_temperature)

@@ -56,5 +56,3 @@ class Config(PretrainingConfig):
             )
         if not all(type(head) is int and 0 <= head < sizes.num_attention_heads for head in self.mpa_heads):
             yield f"mpa_heads must name some of {sizes.num_attention_heads} heads, from 0, got {self.mpa_heads}"
-        if not self.trains_main_network and self.uniform_generator:
-            yield "mpa_objective needs the attention of a network"

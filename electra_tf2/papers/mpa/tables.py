@@ -29,7 +29,7 @@ class CooccurrenceTable(NamedTuple):
     scores: np.ndarray
 
     def examples(self, tokens: Sequence[str], number: int = 5) -> str:
-        """The tokens with the highest scores, and their neighbours, as text."""
+        """Formats the tokens with the highest scores, and their neighbours, for the user."""
         lines = []
         for token in np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")[:number]:
             neighbours = []
@@ -48,7 +48,7 @@ def _special(vocab_file: str) -> np.ndarray:
 
 
 def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
-    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
+    """Counts pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
 
     Keys are token * V + its neighbour, each pair in both directions. totals: int64 [V], pairs that a token is in.
     """
@@ -58,7 +58,8 @@ def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
     ids = ids.astype(np.int64)
     pairs = []
     for distance in range(1, min(window, ids.shape[1] - 1) + 1):
-        left, right = ids[:, :-distance], ids[:, distance:]
+        left = ids[:, :-distance]
+        right = ids[:, distance:]
         together = usable[:, :-distance] & usable[:, distance:] & (left != right)
         pairs.append(left[together] * vocab_size + right[together])
     one_way = np.concatenate(pairs)

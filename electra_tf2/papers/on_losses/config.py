@@ -86,8 +86,6 @@ class Config(PretrainingConfig):
                 yield "aux_combination cmtl+ needs two aux_tasks or more: with one, it is sum"
         elif self.aux_combination != "sum":
             yield f"aux_combination {self.aux_combination} needs aux_tasks"
-        if "qt" in tasks and not self.trains_main_network and self.uniform_generator:
-            yield "aux_tasks qt needs a network"
         if self.aux_combination in ("sum", "inc"):
             yield from self._conflicts_at_a_step()
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tasks import Auxiliary
@@ -64,12 +65,12 @@ class QuickThoughts(Auxiliary, Contrast):
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """Cross-entropy of the cosines of each first half with all second halves."""
-        similarity = without_padding(tf.matmul(first, second, transpose_b=True), real)
+        similarity = without_padding(matmul(first, second, transpose_b=True), real)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), similarity)
 
     def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
         below_any_cosine = -2.0
-        similarity = tf.where(real, tf.matmul(first, second, transpose_b=True), below_any_cosine)
+        similarity = tf.where(real, matmul(first, second, transpose_b=True), below_any_cosine)
         is_right = tf.equal(tf.argmax(similarity, -1, tf.int32), tf.range(tf.shape(first)[0]))
         return {"qt_retrieval_at_1": weighted_mean(is_right, real)}
 

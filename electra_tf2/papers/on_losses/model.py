@@ -8,7 +8,7 @@ steps.
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import tensorflow as tf
 
@@ -69,9 +69,11 @@ class Model(PretrainingModel):
         global_batch_size: int | None = None,
         active: ActiveTasks | None = None,
     ) -> Batch:
-        """Has the active tasks (None: all) rearrange the text. The result holds their labels, too, for `prepare`.
+        """Has tasks rearrange the text, and adds their labels to the batch, where `prepare` finds them.
 
-        Other arguments are those of `prepare`, which gets the same ones.
+        Args:
+          active: tasks that are trained at this step; None: all.
+          others: as of `prepare`, which must get the same ones.
         """
         rows = batch["input_ids"].shape[0]
         for task in self.rearrangements:
@@ -91,13 +93,13 @@ class Model(PretrainingModel):
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        """As in the core; of a batch that `rearrange` has not seen, nothing is asked that is about its segments."""
+        """Masks as the core does. A batch that did not go through `rearrange` has no labels: -1 everywhere."""
         rows = batch["input_ids"].shape[0]
         draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
         masked = masking.mask(self.config, batch, draw, self.special, self.unit)
         nothing_asked = tf.fill([rows], -1)
         labels = {task.task: batch.get(_label_field(task), nothing_asked) for task in self.rearrangements}
-        with_labels = cast(MaskedBatch, TaskBatch(masked, labels))  # it has all fields of one
+        with_labels = TaskBatch(**vars(masked), labels=labels)
         return with_labels, self.normalizers(with_labels)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
@@ -105,13 +107,12 @@ class Model(PretrainingModel):
         for task in self.tasks:
             views = task.views(masked)
             if views:
-                assert self.encoder is not None
                 outputs[task.loss_name] = [self.encoder(*view, seeds) for view in views]
         return outputs
 
 
 def _label_field(task: Auxiliary) -> str:
-    """Where a rearranged batch holds a task's labels."""
+    """Name of a task's labels in a rearranged batch."""
     return f"{task.task}_labels"
 
 
@@ -132,15 +133,18 @@ class Task(PretrainingTask):
         return super().train_step(self._rearranged(batch, seed, active_tasks(self.config, step)), step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Metrics of a batch whose text is as it was read, so that runs with and without tasks compare. Each task that
-        rearranges the text is measured in a pass of its own."""
+        """Measures a batch without rearranging it, so that runs with and without tasks compare.
+
+        Each task that rearranges the text is measured in a pass of its own.
+        """
         result = super().eval_step(batch, step)
         seed = self.seed_of(EVALUATE, step)
         for task in self.model.rearrangements:
             rearranged = self._rearranged(batch, seed, {task.task: 1.0})
             metrics = super().eval_step(rearranged, step)["metrics"]
-            own = {name: sums for name, sums in metrics.items() if name.startswith(f"{task.task}_")}
-            result["metrics"] |= own
+            for name, sums in metrics.items():
+                if name.startswith(f"{task.task}_"):
+                    result["metrics"][name] = sums
         return result
 
     def _rearranged(self, batch: Batch, seed: tf.Tensor, active: ActiveTasks | None) -> Batch:
@@ -151,9 +155,11 @@ class Task(PretrainingTask):
 def check_records(config: Config, records: Records) -> None:
     """Raises UserError if the records hold no second segments that tasks ask about."""
     tasks = [task for task in config.aux_tasks if issubclass(_TASK_CLASSES[task], Rearrangement)]
+    if not tasks:
+        return
     file = next(file for file, count in zip(records.files, records.counts, strict=True) if count)
     batch = next(read_batches(file, records.format))
-    if tasks and not (batch["segment_ids"] > 0).any():
+    if not (batch["segment_ids"] > 0).any():
         raise UserError(
             f"{file}: no record has a second segment, and aux_tasks {', '.join(tasks)} need two: build records "
             "with --packing electra"

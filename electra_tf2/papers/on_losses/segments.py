@@ -24,7 +24,7 @@ class Rearranged(NamedTuple):
     """Records as a task rearranged them.
 
     batch: int32 [B, L] of each field of records.
-    labels: int32 [B], what was done; -1 where nothing is asked.
+    labels: int32 [B], how; -1 where the task asks nothing.
     """
 
     batch: Batch
@@ -32,10 +32,11 @@ class Rearranged(NamedTuple):
 
 
 class Rearrangement(Auxiliary):
-    """A task that rearranges the segments and asks what was done: cross-entropy over C classes, from the [CLS] state.
+    """A task that rearranges the segments and asks how: cross-entropy over C classes, from the [CLS] state.
 
     Class attributes:
-      head_name: of its head's variables.
+      classes: number C of them.
+      head_name: first part of the names of its head's variables.
     """
 
     classes: int
@@ -100,21 +101,22 @@ class AdjacentSentences(Rearrangement):
         other_text = tf.roll(text, rows // 2, 0)
         other_tokens = tf.roll(tokens, rows // 2, 0)
         possible = (second[:, 0] >= 0) & (other_tokens[:, 0] > 0)
-        if rows == 1:  # it is its own partner
+        if rows == 1:
+            # The row is its own partner.
             possible = tf.zeros_like(possible)
         label = integers(draw(0, []), self.classes)
 
         left_out = _left_out(draw(2, [1]), other_tokens)
         other_tokens -= left_out
         # Whatever the label, the second segment is no longer than the other text is.
-        shown_first, own_second = parted(draw(1, [3]), first + second, label == 1, longest=other_tokens)
-        start, own_tokens = own_second
+        shown_first, (start, size) = parted(draw(1, [3]), first + second, label == 1, longest=other_tokens)
         is_other = label[:, tf.newaxis] == 2
-        shown_second = (
-            tf.where(is_other, length + left_out, start),  # other texts follow the row's own
-            tf.where(is_other, tf.minimum(other_tokens, own_tokens), own_tokens),
-        )
+        # The other text stands behind the row's own, which is `length` long.
         both_texts = tf.concat([text, other_text], 1)
+        shown_second = (
+            tf.where(is_other, length + left_out, start),
+            tf.where(is_other, tf.minimum(other_tokens, size), size),
+        )
         rearranged = put_together(batch, both_texts, shown_first, shown_second, possible)
         return Rearranged(rearranged, tf.where(possible, label, -1))
 

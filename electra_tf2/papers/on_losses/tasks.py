@@ -1,7 +1,7 @@
 """Auxiliary tasks (On Losses, section 3.2): their class, heads and batches, and those on tokens: TF and TF-IDF."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -17,17 +17,14 @@ from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Network
 HIGHEST = 10.0  # of scaled term frequencies
 
 
-class TaskBatch(NamedTuple):
-    """A masked batch, and what tasks did to its text before; fields of `MaskedBatch` are its own, too.
+@dataclasses.dataclass(frozen=True)
+class TaskBatch(MaskedBatch):
+    """A masked batch whose text was rearranged by tasks before it was masked.
 
-    labels: task -> int32 [B], what it did to each row; -1 where nothing is asked.
+    labels: task -> int32 [B], how it rearranged each row; -1 where the task asks nothing about the row.
     """
 
-    masked: MaskedBatch
     labels: dict[str, tf.Tensor]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.masked, name)
 
 
 def labels_of(masked: MaskedBatch, task: str) -> tf.Tensor:

@@ -17,7 +17,7 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 @lru_cache(maxsize=2)
 def _sorted_hashes(pmi_vocab_file: str, vocab_file: str, vocab_size: int) -> np.ndarray:
-    """int64 [2^n]: those of the vocabulary, then the largest number."""
+    """int64 [2^n]: sorted hashes of the vocabulary's n-grams, filled up with the largest int64."""
     vocabulary = NgramVocabulary(**read_table(pmi_vocab_file, "pmi_vocab_file", KIND, vocab_file))
     hashes = np.sort(vocabulary.hashes(vocab_size))
     size = 1 << len(hashes).bit_length()
@@ -26,7 +26,9 @@ def _sorted_hashes(pmi_vocab_file: str, vocab_file: str, vocab_size: int) -> np.
 
 def is_among(ordered: np.ndarray, keys: tf.Tensor) -> tf.Tensor:
     """bool: int64 keys that are among ordered ones [2^n], by halving; XLA would compare each key with all."""
-    table, place = tf.constant(ordered), tf.zeros_like(keys, tf.int32)
+    table = tf.constant(ordered)
+    # How many of the table's numbers are known to be below each key.
+    place = tf.zeros_like(keys, tf.int32)
     step = len(ordered) // 2
     while step:
         place = tf.where(tf.gather(table, place + (step - 1)) < keys, place + step, place)
@@ -36,30 +38,34 @@ def is_among(ordered: np.ndarray, keys: tf.Tensor) -> tf.Tensor:
 
 def longest_matches(begins: tf.Tensor, input_ids: tf.Tensor, ordered: np.ndarray, vocab_size: int) -> tf.Tensor:
     """int32 [B, L]: number of tokens of the longest n-gram that begins here; 0 if none does."""
-    rows, length = tf.shape(input_ids)[0], input_ids.shape[1]
+    rows = tf.shape(input_ids)[0]
+    length = input_ids.shape[1]
+    # The hash of tokens i..j is the difference of running sums at j + 1 and i, divided by the base to the power i.
     terms = tf.gather(tf.constant(codes(vocab_size)), input_ids) * tf.constant(powers(length + 1)[:-1])
     sums = tf.pad(tf.cumsum(terms, axis=-1), [[0, 0], [1, 0]])
     words = numbered(begins)
     flat = tf.where(begins, words + tf.range(rows)[:, tf.newaxis] * length, rows * length)
     places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
     starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(flat, [-1]), rows * length + 1)
-    starts = tf.minimum(tf.reshape(starts[:-1], [-1, length]), length)  # of a word that is not there: the end
+    # Words behind the last one begin where the sequence ends.
+    starts = tf.minimum(tf.reshape(starts[:-1], [-1, length]), length)
     starts = tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
-    found = tf.zeros_like(input_ids)
+    sizes = tf.zeros_like(input_ids)
     for count in range(2, LONGEST + 1):
         ends = tf.gather(starts, words + count, batch_dims=1)
         hashes = (tf.gather(sums, ends, batch_dims=1) - sums[:, :-1]) * powers(length + 1, inverse=True)[:-1]
-        found = tf.where(begins & is_among(ordered, hashes), ends - places, found)
-    return found
+        sizes = tf.where(begins & is_among(ordered, hashes), ends - places, sizes)
+    return sizes
 
 
 def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """bool [B, L]: matches that are kept where some overlap, from their sizes in tokens; picked by falling noise."""
+    """bool [B, L]: picks matches that do not overlap, by falling noise, from all matches' sizes in tokens."""
     places = tf.range(sizes.shape[1])
     ends = places + sizes
     meet = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])
     meet &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
-    rank = tf.argsort(tf.argsort(noise))  # no two alike
+    # Ranks, because two numbers of the noise may be equal.
+    rank = tf.argsort(tf.argsort(noise))
 
     def pick(kept: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rivals = tf.reduce_max(tf.where(meet & left[:, tf.newaxis, :], rank[:, tf.newaxis, :], -1), -1)

@@ -38,18 +38,21 @@ class NgramVocabulary(NamedTuple):
     counts: np.ndarray
 
     def hashes(self, vocab_size: int) -> np.ndarray:
-        """int64 [M]."""
+        """int64 [M], the n-grams' hashes."""
         starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         return hashes_of(self.ids, vocab_size)(starts, self.ends)
 
     def examples(self, tokens: Sequence[str], number: int = 3) -> str:
-        """The best of each length, as text."""
+        """Formats the best n-grams of each length for the user."""
+        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         lines = []
         for words in SHARES:
-            of_length = np.flatnonzero(self.words == words)
-            best = [self.ids[self.ends[k - 1] if k else 0 : self.ends[k]] for k in of_length[:number]]
-            texts = [" ".join(tokens[token] for token in ids).replace(" ##", "") for ids in best]
-            lines.append(f"  {len(of_length):,} of {words} words: {', '.join(texts)}")
+            places = np.flatnonzero(self.words == words)
+            texts = []
+            for place in places[:number]:
+                ids = self.ids[starts[place] : self.ends[place]]
+                texts.append(" ".join(tokens[token] for token in ids).replace(" ##", ""))
+            lines.append(f"  {len(places):,} of {words} words: {', '.join(texts)}")
         return "\n".join(lines)
 
 
@@ -62,7 +65,7 @@ def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def codes(vocab_size: int) -> np.ndarray:
-    """int64 [V]: a hash of every id, the finaliser of SplitMix64."""
+    """int64 [V]: a hash of every id, by the last steps of the generator SplitMix64."""
     x = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_BASE)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -79,112 +82,131 @@ def powers(number: int, inverse: bool = False) -> np.ndarray:
 
 
 def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function of int64 [K] starts and ends that gives int64 [K], the hashes of ids[start:end] in ids [T].
+    """Makes the function from int64 [K] starts and ends to int64 [K], hashes of ids[start:end] in ids [T].
 
-    The hash is the sum of code(id) B^place, divided by B^start, so it does not depend on what stands before.
+    The hash is the sum of code(id) B^place, divided by B^start, so it does not depend on the ids before.
     """
     terms = codes(vocab_size)[ids] * powers(len(ids) + 1)[:-1]
-    sums, inverse = np.concatenate([[0], np.cumsum(terms)]), powers(len(ids) + 1, inverse=True)
+    sums = np.concatenate([[0], np.cumsum(terms)])
+    inverse = powers(len(ids) + 1, inverse=True)
     return lambda starts, ends: (sums[ends] - sums[starts]) * inverse[starts]
 
 
 def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """int64 [K] hashes, starts and ends of the n-grams of so many words in ids [T]; none is or crosses a special token.
+    """int64 [K] hashes, starts and ends of the n-grams of so many words in ids [T]; none holds a special token.
 
-    What is before the first word is left out.
+    Pieces before the first word are left out.
     """
     continues, special = pieces_of(vocab_file)
     bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))
+    # How many special tokens stand before each word: as many at an n-gram's end as at its start if it holds none.
     barriers = np.concatenate([[0], np.cumsum(special[ids[bounds[:-1]]])])
-    starts, ends = bounds[:-words], bounds[words:]
     whole = barriers[words:] == barriers[:-words]
-    starts, ends = starts[whole], ends[whole]
+    starts = bounds[:-words][whole]
+    ends = bounds[words:][whole]
     return hashes_of(ids, len(special))(starts, ends), starts, ends
 
 
 def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
-    """N-grams of 1 to LONGEST words of records [R, L]; totals: how many there are of each length, int64 [LONGEST].
+    """Counts n-grams of 1 to LONGEST words in records [R, L]; totals: int64 [LONGEST], their number by length.
 
     Records begin with [CLS], so none is counted across two of them.
     """
-    found = [ngrams_in(ids.reshape(-1), words, vocab_file)[0] for words in range(1, LONGEST + 1)]
-    keys = np.concatenate(found)
-    return Counted(*summed(keys, np.ones_like(keys)), np.array([len(one) for one in found], np.int64))
+    flat = ids.reshape(-1)
+    hashes_by_length = [ngrams_in(flat, words, vocab_file)[0] for words in range(1, LONGEST + 1)]
+    totals = np.array([len(hashes) for hashes in hashes_by_length], np.int64)
+    all_hashes = np.concatenate(hashes_by_length)
+    keys, counts = summed(all_hashes, np.ones_like(all_hashes))
+    return Counted(keys, counts, totals)
 
 
 def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Counted, vocab_size: int, squared: bool) -> np.ndarray:
-    """min over the ways to cut an n-gram into parts of log p(n-gram) / product of p(part) (PMI-masking, equation 3).
+    """Minimum over the ways to segment an n-gram of log p(n-gram) / product of p(segment) (PMI-masking, equation 3).
 
     Args:
-      ids: [T], the n-grams' wordpieces. bounds: [M, n + 1], where words of each begin, and where it ends.
+      ids: [T], the n-grams' wordpieces.
+      bounds: [M, n + 1], where words of each begin, and where it ends.
       frequencies: of n-grams of all lengths, keys in order.
-      squared: p(n-gram)^2 instead, which prefers frequent ones (the authors' published lists).
+      squared: takes p(n-gram)^2, which prefers frequent ones (the authors' published lists).
 
     Returns:
       float64 [M].
     """
-    words, hashes = bounds.shape[1] - 1, hashes_of(ids, vocab_size)
+    words = bounds.shape[1] - 1
+    hashes = hashes_of(ids, vocab_size)
 
     def log_p(first: int, last: int) -> np.ndarray:
         """Logarithm of the share of these words among all n-grams of their number."""
         places = np.searchsorted(frequencies.keys, hashes(bounds[:, first], bounds[:, last]))
         return np.log(frequencies.counts[places] / frequencies.totals[last - first - 1])
 
-    # The likeliest way to cut the first j words into parts; all of them as one part only where that is not the n-gram.
+    # best[j]: log-probability of the likeliest way to segment the first j words.
     best = [np.zeros(len(bounds))]
     for last in range(1, words + 1):
-        firsts = range(1 if last == words else 0, last)
-        best.append(np.max([best[first] + log_p(first, last) for first in firsts], axis=0))
-    return (2.0 if squared else 1.0) * log_p(0, words) - best[words]
+        # The n-gram as a single segment is no way to segment it.
+        earliest = 1 if last == words else 0
+        ways = [best[first] + log_p(first, last) for first in range(earliest, last)]
+        best.append(np.max(ways, axis=0))
+    factor = 2.0 if squared else 1.0
+    return factor * log_p(0, words) - best[words]
 
 
 def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
     """Collects the wordpieces of every n-gram with one of these sorted hashes.
 
     Returns:
-      For 2 to LONGEST words: int32, the n-grams one after the other.
+      For 2 to LONGEST words: int32, the n-grams one after another.
     """
     seen = np.zeros(len(hashes), bool)
-    ids: list[list[np.ndarray]] = [[np.zeros(0, np.int32)] for _ in SHARES]
+    collected: dict[int, list[np.ndarray]] = {words: [np.zeros(0, np.int32)] for words in SHARES}
     for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
         for batch in read_batches(file, inputs.record_format):
             flat = batch["input_ids"].reshape(-1)
-            for words, of_length in zip(SHARES, ids, strict=True):
-                found, starts, ends = ngrams_in(flat, words, inputs.vocab_file)
-                places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
-                new = np.flatnonzero((hashes[places] == found) & ~seen[places])
+            for words in SHARES:
+                batch_hashes, starts, ends = ngrams_in(flat, words, inputs.vocab_file)
+                places = np.minimum(np.searchsorted(hashes, batch_hashes), len(hashes) - 1)
+                is_new = (hashes[places] == batch_hashes) & ~seen[places]
+                new = np.flatnonzero(is_new)
                 places, first = np.unique(places[new], return_index=True)
                 seen[places] = True
-                starts, sizes = starts[new[first]], (ends - starts)[new[first]]
+                chosen = new[first]
+                starts = starts[chosen]
+                sizes = ends[chosen] - starts
+                # For each chosen n-gram: start, start + 1, ..., end - 1.
                 within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-                of_length.append(flat[np.repeat(starts, sizes) + within])  # a copy: slices would hold all batches
-    return [np.concatenate(of_length) for of_length in ids]
+                # A copy, because slices would keep all batches in memory.
+                collected[words].append(flat[np.repeat(starts, sizes) + within])
+    return [np.concatenate(ngrams) for ngrams in collected.values()]
 
 
 def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
-    """Counts the n-grams of all records, scores them, and keeps the best of each length, which has its share of `size`.
+    """Counts the n-grams of all records, scores them, and keeps the best of each length, by its share of `size`.
 
     Raises:
-      UserError: no word occurs so often.
+      UserError: no word occurs `min_count` times.
     """
     count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
     with counted(inputs, count_in, 1, inputs.record_format.length * LONGEST) as (totals, parts_of):
-        hashes, counts = (np.concatenate(column) for column in zip(*parts_of(min_count), strict=True))
+        parts = list(parts_of(min_count))
+    hashes = np.concatenate([keys for keys, _ in parts])
+    counts = np.concatenate([part_counts for _, part_counts in parts])
     order = np.argsort(hashes)
     frequencies = Counted(hashes[order], counts[order], totals)
     if not len(order):
         raise UserError(f"--min-count {min_count}: no word of the records occurs so often; lower it")
     continues, _ = pieces_of(inputs.vocab_file)
     ngrams: list[np.ndarray] = []
-    lengths, scores = [], []
+    lengths: list[int] = []
+    scores = []
     for (words, share), ids in zip(SHARES.items(), collect(inputs, frequencies.keys), strict=True):
         starts = np.flatnonzero(~continues[ids]).reshape(-1, words)
-        bounds = np.column_stack([starts, np.append(starts[1:, 0], len(ids))[: len(starts)]])
-        of_length = pmi(ids, bounds, frequencies, len(continues), squared=score == "pmi_freq")
-        best = np.argsort(-of_length, kind="stable")[: round(size * share)]
-        ngrams += [ids[bounds[k, 0] : bounds[k, -1]] for k in best]
+        ends = np.append(starts[1:, 0], len(ids))[: len(starts)]
+        bounds = np.column_stack([starts, ends])
+        length_scores = pmi(ids, bounds, frequencies, len(continues), squared=score == "pmi_freq")
+        best = np.argsort(-length_scores, kind="stable")[: round(size * share)]
+        ngrams += [ids[bounds[place, 0] : bounds[place, -1]] for place in best]
         lengths += [words] * len(best)
-        scores.append(of_length[best])
+        scores.append(length_scores[best])
     vocabulary = NgramVocabulary(
         ids=np.concatenate([np.zeros(0, np.int32), *ngrams]),
         ends=np.cumsum([len(ngram) for ngram in ngrams], dtype=np.int64),

@@ -48,7 +48,8 @@ class AdversarialGenerator(Objective):
         self.baseline = Dense("generator_baseline/dense", width, 1, initializer, config.seed)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        masked, generator = forward.masked, forward.generator
+        masked = forward.masked
+        generator = forward.generator
         weights = masked.masked_lm_weights
         detection = tf.stop_gradient(self.detection.logits(forward))
         reward = rewards(
@@ -109,7 +110,6 @@ class MainLanguageModel(Objective):
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        assert networks.encoder is not None
         transform = config.clm_head == "transform"
         self.head = vocabulary_head("clm_predictions", networks.encoder, transform, config.seed)
 

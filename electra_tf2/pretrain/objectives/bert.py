@@ -32,7 +32,8 @@ def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Me
 
     hidden_... metrics leave out masked positions that kept their token, which the model can see.
     """
-    masked, softmax = forward.masked, forward.generator.softmax
+    masked = forward.masked
+    softmax = forward.generator.softmax
     weights = masked.masked_lm_weights
     metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
     if forward.corrupted is not None:

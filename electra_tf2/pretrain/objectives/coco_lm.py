@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.other_heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.ablations import MainLanguageModel, copy_log_prob, copy_metrics, is_original
@@ -43,7 +44,8 @@ class CopyDetection(Objective):
         return tf.cast(masked.input_mask, tf.float32)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        logits, original = self.logits(forward), is_original(forward)
+        logits = self.logits(forward)
+        original = is_original(forward)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(original, tf.float32), logits)
         return self.output(forward, losses, copy_metrics(logits, original, self.token_weights(forward.masked)))
 
@@ -72,8 +74,11 @@ class CorrectiveLM(MainLanguageModel):
 
     def _accuracy(self, forward: Forward) -> Metrics:
         """Accuracy of argmax p_LM on replaced tokens, and on original ones at N evenly spaced positions."""
-        masked, original, copy_logits = forward.masked, is_original(forward), self.copy.logits(forward)
-        length, count = masked.input_ids.shape[1], masked.positions.shape[1]
+        masked = forward.masked
+        original = is_original(forward)
+        copy_logits = self.copy.logits(forward)
+        length = masked.input_ids.shape[1]
+        count = masked.positions.shape[1]
         spaced = tf.broadcast_to(tf.range(count) * length // count, tf.shape(masked.positions))
         real = tf.cast(tf.gather(masked.input_mask, spaced, batch_dims=1), tf.float32)
         metrics: Metrics = {}
@@ -82,10 +87,11 @@ class CorrectiveLM(MainLanguageModel):
             ("original", spaced, real, True),
         ):
             at = functools.partial(tf.gather, indices=positions, batch_dims=1)
-            logits, input_ids = self.head(at(forward.states)), at(forward.replaced.input_ids)
-            correct = tf.equal(predictions(at(copy_logits), logits, input_ids), at(masked.input_ids))
-            of_kind = tf.cast(tf.equal(at(original), wanted), tf.float32)
-            metrics[f"clm_accuracy_{name}"] = weighted_mean(correct, weights * of_kind)
+            logits = self.head(at(forward.states))
+            predicted = predictions(at(copy_logits), logits, at(forward.replaced.input_ids))
+            correct = tf.equal(predicted, at(masked.input_ids))
+            is_of_kind = tf.cast(tf.equal(at(original), wanted), tf.float32)
+            metrics[f"clm_accuracy_{name}"] = weighted_mean(correct, weights * is_of_kind)
         return metrics
 
 
@@ -108,8 +114,8 @@ def predictions(copy_logits: tf.Tensor, logits: tf.Tensor, input_ids: tf.Tensor)
     (1 - p_copy) max s, s the softmax."""
     log_probs = tf.nn.log_softmax(logits)
     best = tf.argmax(log_probs, -1, tf.int32)
-    of_input = tf.gather(log_probs, input_ids, batch_dims=2)
-    copied = copy_log_prob(copy_logits, of_input, tf.ones_like(input_ids, tf.bool))
+    input_log_probs = tf.gather(log_probs, input_ids, batch_dims=2)
+    copied = copy_log_prob(copy_logits, input_log_probs, tf.ones_like(input_ids, tf.bool))
     predicted = -tf.nn.softplus(copy_logits) + tf.reduce_max(log_probs, -1)
     return tf.where(copied >= predicted, input_ids, best)
 
@@ -179,10 +185,13 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> View:
     if body:
         source = tf.where(position == end, length[:, tf.newaxis] - 1, source)
         end += 1
+        # A row of padding has no [SEP]: its crop is empty, too.
+        end = tf.minimum(end, length[:, tf.newaxis])
     source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
-    mask = tf.cast(position < tf.minimum(end, length[:, tf.newaxis] if body else end), tf.int32)
-    gathered = [tf.gather(field, source, batch_dims=1) * mask for field in (masked.input_ids, masked.segment_ids)]
-    return View(gathered[0], mask, gathered[1])
+    mask = tf.cast(position < end, tf.int32)
+    input_ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
+    segment_ids = tf.gather(masked.segment_ids, source, batch_dims=1) * mask
+    return View(input_ids, mask, segment_ids)
 
 
 def contrastive_losses(
@@ -199,7 +208,7 @@ def contrastive_losses(
     """
     rows = tf.shape(first)[0]
     views = tf.concat([first, second], 0)
-    similarity = tf.matmul(views, views, transpose_b=True) / temperature
+    similarity = matmul(views, views, transpose_b=True) / temperature
     similarity = tf.linalg.set_diag(similarity, tf.fill([2 * rows], similarity.dtype.min / 2))
     if real is not None:
         similarity = without_padding(similarity, tf.concat([real, real], 0))
@@ -210,7 +219,7 @@ def contrastive_losses(
 
 def view_metrics(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
     """Mean cosine of partners and of others (COCO-LM, Figure 7), retrieval, alignment and uniformity (Wang & Isola)."""
-    similarity = tf.stop_gradient(tf.matmul(first, second, transpose_b=True))
+    similarity = tf.stop_gradient(matmul(first, second, transpose_b=True))
     rows = tf.shape(first)[0]
     weights = tf.cast(real, tf.float32)
     count = tf.reduce_sum(weights)

@@ -1,8 +1,8 @@
-"""Contrast of two views of every row, over all rows of a batch, in however many parts the batch comes.
+"""Contrast of two views of every row with those of all other rows of a batch.
 
-Every part (micro-batch or replica) computes the loss of all rows from everyone's views, of which only its own carry a
-gradient: the sum of the parts' gradients is that of the whole loss. Views of other micro-batches come from a first pass
-(gradient caching, Gao et al. 2021; what is cached here are the views, not the loss's gradient by them).
+Where the batch is split, each micro-batch or replica computes the loss of all rows from all views, but only its own
+views carry a gradient: these gradients add up to that of the whole loss. Views of other micro-batches come from a first
+pass without gradients (gradient caching, Gao et al. 2021; the views are cached here, not the loss's gradient by them).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _EPSILON = 1e-12  # of the squared norm
 
 
 def holds_sequence(masked: MaskedBatch) -> tf.Tensor:
-    """bool [B], false where a row only fills up a batch of an evaluation."""
+    """bool [B], false for rows of padding, which fill up the last batch of an evaluation."""
     return tf.reduce_any(tf.cast(masked.input_mask, tf.bool), -1)
 
 
@@ -42,7 +42,10 @@ class Contrast(Objective):
         return tf.cast(holds_sequence(masked), tf.float32)
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        """float32 [B] of unit vectors [B, H]; rows that are not `real`, bool [B], mean nothing and are no negatives."""
+        """float32 [B], losses of unit vectors [B, H].
+
+        Rows that are not `real`, bool [B], are no negatives; their own losses are not used.
+        """
         raise NotImplementedError
 
     def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
@@ -66,32 +69,42 @@ class Contrast(Objective):
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         first, second = self.pair(forward)
-        real, whole = holds_sequence(forward.masked), forward.whole
-        numerator = self._gathered_loss(first, second, real, whole)
+        real = holds_sequence(forward.masked)
         count = tf.reduce_sum(tf.cast(real, tf.float32))
+        numerator = self._gathered_loss(first, second, real, forward.whole)
         metrics = {self.loss_name: (tf.stop_gradient(numerator), count)}
-        if whole is None:
+        if forward.whole is None:
             metrics |= self.metrics_of(first, second, real)
         else:
-            views = whole.shared[self.loss_name]
-            of_all = self.metrics_of(views[:, 0], views[:, 1], whole.real)
-            metrics |= {name: (total * whole.share, count * whole.share) for name, (total, count) in of_all.items()}
+            metrics |= self._share_of_metrics(forward.whole)
         return LossTerm(numerator, metrics, {})
+
+    def _share_of_metrics(self, whole: WholeBatch) -> Metrics:
+        """Metrics of the whole batch, of which every micro-batch counts its share."""
+        views = whole.shared[self.loss_name]
+        shares: Metrics = {}
+        for name, (total, count) in self.metrics_of(views[:, 0], views[:, 1], whole.real).items():
+            shares[name] = (total * whole.share, count * whole.share)
+        return shares
 
     def _gathered_loss(
         self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None
     ) -> tf.Tensor:
-        """These rows' share of the loss over all rows: `share` of its value, and its gradient by their own views.
+        """Loss over all rows.
 
-        With scl_gather all rows are those of all replicas, whose views are gathered here.
+        Where the batch is split, every micro-batch or replica computes it, so its value counts `share` of it; its
+        gradient flows only through this one's own views. With scl_gather the rows are those of all replicas.
         """
         views = tf.stack([first, second], 1)
         if whole is None and self.config.scl_gather:
             whole = _gathered(self.loss_name, views, real)
         if whole is None:
             return self._loss(views, real)
+        # The cached views have no gradient: the own ones, which have, take their places.
         row_numbers = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
-        loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], row_numbers, views), whole.real)
+        all_views = tf.tensor_scatter_nd_update(whole.shared[self.loss_name], row_numbers, views)
+        loss = self._loss(all_views, whole.real)
+        # The value is loss x share, the gradient that of the loss.
         return loss - tf.stop_gradient(loss) * (1.0 - whole.share)
 
     def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
@@ -105,7 +118,7 @@ def whole_batch(
     seed: tf.Tensor,
     parts: int,
 ) -> WholeBatch:
-    """Values that micro-batches need of one another (`Objective.shared`), from a pass without gradients.
+    """Computes the values that micro-batches need of one another (`Objective.shared`), without gradients.
 
     Args:
       forward: (rows, int32 [2] seed of the dropout) -> the pass that losses read.
@@ -114,15 +127,19 @@ def whole_batch(
     """
 
     def shared(rows: MaskedBatch, number: tf.Tensor) -> dict[str, tf.Tensor]:
-        passed = forward(rows, fold_in(seed, number))
-        values = {objective.loss_name: objective.shared(passed) for objective in objectives}
-        return {name: value for name, value in values.items() if value is not None}
+        outputs = forward(rows, fold_in(seed, number))
+        values = {}
+        for objective in objectives:
+            value = objective.shared(outputs)
+            if value is not None:
+                values[objective.loss_name] = value
+        return values
 
     return WholeBatch(mapped(shared, masked, parts), holds_sequence(masked), tf.constant(0), 1.0 / parts)
 
 
 def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None:
-    """The views [B, 2, H] of all replicas; None if there is one only."""
+    """Gathers the views [B, 2, H] of all replicas; None if there is only one."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return None

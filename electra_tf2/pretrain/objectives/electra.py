@@ -43,7 +43,9 @@ class Detection(Objective):
         return tf.cast(masked.input_mask, tf.float32)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        logits, labels, weights = self.logits(forward), self.labels(forward), self.token_weights(forward.masked)
+        logits = self.logits(forward)
+        labels = self.labels(forward)
+        weights = self.token_weights(forward.masked)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
         metrics = self.detection_metrics(forward, logits, labels, weights, weights * losses)
         histograms = {}
@@ -76,7 +78,8 @@ class Detection(Objective):
 
     def auc_histogram(self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """float32 [2, K], of whose counts the area under the ROC curve is computed (pretrain.metrics.auc)."""
-        if self.config.compat == "original":  # 200 linear thresholds, and every pad is an easy true negative
+        if self.config.compat == "original":
+            # 200 linear thresholds, and every pad counts as a negative that is easily told.
             probs = tf.sigmoid(logits)
             real = tf.cast(forward.masked.input_mask, tf.float32)
             return probability_histogram(probs * real, tf.cast(labels, tf.float32) * real, tf.ones_like(probs))

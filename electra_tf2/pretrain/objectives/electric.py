@@ -29,7 +29,8 @@ class ClozeLM(Objective):
         return masked.candidates
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        masked, generator = forward.masked, forward.generator
+        masked = forward.masked
+        generator = forward.generator
         assert generator.cloze is not None
         losses = -generator.cloze.log_probs(masked.input_ids)
         metrics = masked_lm_metrics(forward, tf.gather(losses, masked.positions, batch_dims=1), training)
@@ -49,12 +50,15 @@ class NoiseContrastive(Detection):
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
-        noise = config.mask_prob  # energies are about 0, and every token's q about 1 / V
+        # A young network's energies are about 0, and every token's q is about 1 / V.
+        noise = config.mask_prob
         logit = math.log(noise / (1 - noise)) - math.log(config.vocab_size)
         self.initial_loss = noise * math.log1p(math.exp(-logit)) + (1 - noise) * math.log1p(math.exp(logit))
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        return masked.candidates if self.config.electric_candidates_only else super().token_weights(masked)
+        if self.config.electric_candidates_only:
+            return masked.candidates
+        return super().token_weights(masked)
 
     def labels(self, forward: Forward) -> tf.Tensor:
         return forward.replaced.was_sampled

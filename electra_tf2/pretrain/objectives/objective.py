@@ -70,7 +70,7 @@ class LossTerm(NamedTuple):
 class Networks(NamedTuple):
     """The networks that an objective may share weights with."""
 
-    encoder: Encoder | None
+    encoder: Encoder
     generator: Generator
 
 

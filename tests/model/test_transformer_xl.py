@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.distance_keys import shifted
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.transformer_xl import shifted
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 

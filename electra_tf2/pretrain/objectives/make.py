@@ -1,8 +1,8 @@
-"""The objectives of a run, chosen by its configuration."""
+"""Makes the objectives of a run from its configuration."""
 
 from collections.abc import Sequence
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
 from electra_tf2.pretrain.objectives.bert import MaskedLM
 from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast
@@ -11,33 +11,30 @@ from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Networks, Objective
 
 
-def make_objectives(
-    config: PretrainingConfig,
-    networks: Networks,
-    generator: Objective | None = None,
-) -> list[Objective]:
-    """The run's loss terms: the generator's, the main network's, sequence contrast.
+def make_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:
+    """Makes the run's loss terms: first the generator's, then the main network's, then sequence contrast.
 
     Their order is that of their variables in checkpoints.
-
-    Args:
-      generator: a paper's, in place of the one that the configuration chooses.
     """
-    main = _of_main_network(config, networks)
-    contrast = [SequenceContrast(config, networks)] if config.sequence_contrast_objective else []
-    return [generator or _of_generator(config, networks, main), *main, *contrast]
+    main = _main_objectives(config, networks)
+    objectives = [_generator_objective(config, networks, main), *main]
+    if config.sequence_contrast_objective:
+        objectives.append(SequenceContrast(config, networks))
+    return objectives
 
 
-def _of_generator(config: PretrainingConfig, networks: Networks, main: Sequence[Objective]) -> Objective:
-    """The loss term of the generator, or of BERT's only network."""
+def _generator_objective(config: PretrainingConfig, networks: Networks, main: Sequence[Objective]) -> Objective:
+    """Makes the loss term of the generator, or of BERT's only network."""
     if config.adversarial_generator:
         detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
         return AdversarialGenerator(config, networks, detection)
-    return (ClozeLM if config.two_tower_generator else MaskedLM)(config, networks)
+    if config.generator_kind is GeneratorKind.TWO_TOWERS:
+        return ClozeLM(config, networks)
+    return MaskedLM(config, networks)
 
 
-def _of_main_network(config: PretrainingConfig, networks: Networks) -> list[Objective]:
-    """The loss terms of the main network; none for BERT."""
+def _main_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:
+    """Makes the loss terms of the main network; none for BERT."""
     if config.corrective_lm_objective:
         copy = CopyDetection(config, networks)
         return [copy, CorrectiveLM(config, networks, copy)]

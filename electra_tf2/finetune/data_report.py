@@ -1,0 +1,133 @@
+"""What a run shows of its data before it trains: sizes, lengths, labels, unknown characters, splits that overlap."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from electra_tf2.finetune.results import aligned
+from electra_tf2.finetune.tasks.task import Features, Split, Task
+
+MOST_LABELS = 8  # that a table shows; rarer ones are counted together
+_LARGEST_OVERLAP = 0.5  # share of a split that may also be training data without a warning
+
+
+def data_table(task: Task, splits: Mapping[str, Split]) -> str:
+    """Examples, lengths in tokens, tokens cut off, and labels of a task's splits, a column each."""
+    rows = [
+        [task.name, *splits],
+        ["examples", *(f"{len(split.examples):,}" for split in splits.values())],
+    ]
+    if any(len(split.examples) != len(split.features) for split in splits.values()):
+        rows.append(["inputs", *(f"{len(split.features):,}" for split in splits.values())])
+    lengths = [[len(feature.input_ids) for feature in split.features] for split in splits.values()]
+    for title, percentile in (("tokens, median", 50), ("tokens, 95 %", 95), ("tokens, longest", 100)):
+        rows.append([title, *(f"{np.percentile(values, percentile):.0f}" for values in lengths)])
+    rows += _cut_rows(task, splits)
+    rows += _label_rows([balance(task, split) for split in splits.values()])
+    return aligned(rows, 1)
+
+
+def _cut_rows(task: Task, splits: Mapping[str, Split]) -> list[list[str]]:
+    """How many examples of each split were cut, and by how much; no row if none was."""
+    shares = [f"cut at {task.longest_text} tokens"]
+    totals = ["tokens cut off"]
+    any_cut = False
+    for split in splits.values():
+        cut = np.array(split.cut)
+        any_cut = any_cut or bool(cut.any())
+        shares.append(f"{100 * np.mean(cut > 0):.1f} %")
+        totals.append(f"{cut.sum():,}")
+    return [shares, totals] if any_cut else []
+
+
+def balance(task: Task, split: Split) -> dict[str, float]:
+    """Counts of a split's labels by name, the commonest first; of numbers their lowest, median and highest.
+
+    {} if the split has no labels.
+    """
+    golds = task.golds(split.examples) if split.labelled else []
+    if not golds:
+        return {}
+    if isinstance(golds[0], float):
+        lowest, median, highest = np.percentile(np.array(golds, float), [0, 50, 100])
+        return {"lowest": float(lowest), "median": float(median), "highest": float(highest)}
+    return dict(Counter(map(str, golds)).most_common())
+
+
+def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:
+    """A row for each label with its count in every split; the commonest of all splits first."""
+    together: Counter[str] = Counter()
+    for values in balances:
+        together.update(values)
+    shown = [name for name, _ in together.most_common(MOST_LABELS)]
+    rows = [[f"label {short(name)}", *(_count(values, [name]) for values in balances)] for name in shown]
+    rarer = together.keys() - {*shown}
+    if rarer:
+        rows.append([f"{len(rarer):,} other labels", *(_count(values, rarer) for values in balances)])
+    return rows
+
+
+def _count(values: Mapping[str, float], names: Collection[str]) -> str:
+    """The cell of some labels in a split's column: their count and share; of numbers the value itself."""
+    if not values:
+        return ""
+    count = sum(values.get(name, 0) for name in names)
+    if isinstance(count, float):
+        return f"{count:g}"
+    return f"{count:,} ({100 * count / sum(values.values()):.0f} %)"
+
+
+def short(name: str) -> str:
+    """The name of a label, cut to the width of a column."""
+    return name if len(name) <= 20 else f"{name[:19]}…"
+
+
+def unknown_of(task: Task, splits: Iterable[Split]) -> str:
+    """The tokenizer's `unknown_report` of a task's splits; "" if nothing is unknown."""
+    input_ids = []
+    texts = []
+    for split in splits:
+        input_ids += [feature.input_ids for feature in split.features]
+        for row in task.inputs(split):
+            texts += _texts_in(row)
+    return task.tokenizer.unknown_report(input_ids, texts)
+
+
+def _texts_in(row: Mapping[str, Any]) -> list[str]:
+    """All strings in a row of task.inputs, also in lists."""
+    texts = []
+    for value in row.values():
+        values = value if isinstance(value, list) else [value]
+        texts += [item for item in values if isinstance(item, str)]
+    return texts
+
+
+def trained_on(task: Task, splits: Mapping[str, Split]) -> str:
+    """Names the splits most of which is training data, too, with their shares; "" if there is none.
+
+    Examples are equal if the network sees the same of them, labels apart.
+    """
+    if "train" not in splits:
+        return ""
+    trained = {_seen(features) for features in splits["train"].by_example(splits["train"].features)}
+    listed = []
+    for name, split in splits.items():
+        if name == "train" or not split.examples:
+            continue
+        repeated = 0
+        for features in split.by_example(split.features):
+            # Two special tokens alone are an empty text.
+            is_empty = all(len(feature.input_ids) <= 2 for feature in features)
+            repeated += not is_empty and _seen(features) in trained
+        share = repeated / len(split.examples)
+        if share > _LARGEST_OVERLAP:
+            listed.append(f"{100 * share:.0f} % of {name}")
+    if not listed:
+        return ""
+    return f"{', '.join(listed)} are examples of the training data, too: their scores say nothing of other texts"
+
+
+def _seen(features: Iterable[Features]) -> tuple[bytes, ...]:
+    return tuple(feature.input_ids.tobytes() for feature in features)

@@ -1,0 +1,243 @@
+"""What a model gets wrong: confusion of labels, spans by type, the worst mistakes; models that learned nothing."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
+from electra_tf2.finetune.results import aligned
+from electra_tf2.finetune.tasks import conll
+from electra_tf2.finetune.tasks.qa import QATask
+from electra_tf2.finetune.tasks.qa_answers import Comparison
+from electra_tf2.finetune.tasks.task import Prediction, Split, Task
+
+_MISTAKES = 5  # that are listed
+_NO_ANSWER = "(no answer)"
+_FEW_STEPS = 100  # with fewer, training may simply have been too short
+
+
+def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
+    """Complains of answers that are the same for every example; None if they are not.
+
+    Args:
+      steps: number of steps that the model was trained for; 0: unknown.
+    """
+    verdicts = []
+    for answer in answers:
+        verdicts += _verdicts(answer)
+    if len(verdicts) < 2 or any(verdict != verdicts[0] for verdict in verdicts):
+        return None
+    if split.labelled and len(balance(task, split)) == 1:
+        # All examples have that label.
+        return None
+    return f"collapsed: the same answer, {verdicts[0]!r}, for all {len(verdicts):,}; {remedy(steps)}"
+
+
+def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
+    """Labels, tags and numbers of an answer; none of texts and vectors, which are hardly ever equal."""
+    verdicts = []
+    if "label" in answer:
+        verdicts.append(answer["label"])
+    if "similarity" in answer:
+        verdicts.append(round(answer["similarity"], 4))
+    verdicts += answer.get("tags", [])
+    for inner in answer.get("answers", []):
+        verdicts += _verdicts(inner)
+    return verdicts
+
+
+def remedy(steps: int) -> str:
+    """Advice for a model that has not learned its task in so many steps; 0: unknown."""
+    if 0 < steps < _FEW_STEPS:
+        return f"{steps} steps are few: raise --num-train-epochs, to some {_FEW_STEPS} steps or more"
+    return "try another seed or a lower learning_rate"
+
+
+def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
+    """True if no score of a split is better than that of always predicting the commonest label."""
+    if not majority:
+        return False
+    return all(scores[metric] <= value for metric, value in majority.items())
+
+
+def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Finds what a model got wrong of a labelled split, as JSON; {} of kinds of tasks for which this is not defined.
+
+    Returns:
+      "mistakes": the worst ones. Of classes and numbers: rows as in the file of predictions, by the probability of the
+      wrong label or the distance of the number. Of spans: wrong spans by their probability. Of questions: wrong answers
+      by their probability.
+      "labels" and "confusion" (classes): counts [gold][predicted].
+      "by_label" (classes, spans by type): label -> {"count", "precision", "recall"}, in percent.
+    """
+    rows = []
+    for row, answer in zip(task.inputs(split), task.answers(split, predictions), strict=True):
+        rows.append(row | answer)
+    if not rows or "gold" not in rows[0]:
+        return {}
+    if "entities" in rows[0]:
+        return _wrong_spans(rows)
+    if isinstance(task, QATask):
+        return _wrong_answers(rows, task.comparison)
+    if "label" not in rows[0] or not isinstance(rows[0]["gold"], (str, int, float)):
+        return {}
+    if "probabilities" not in rows[0]:
+        return _wrong_numbers(rows)
+    if not isinstance(rows[0]["probabilities"], dict):
+        return {}
+    return _wrong_classes(rows)
+
+
+def _wrong_numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    worst_first = sorted(rows, key=lambda row: -abs(float(row["gold"]) - row["label"]))
+    return {"mistakes": worst_first[:_MISTAKES]}
+
+
+def _wrong_classes(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    labels = list(rows[0]["probabilities"])
+    confusion = np.zeros([len(labels), len(labels)], int)
+    wrong = []
+    for row in rows:
+        confusion[labels.index(str(row["gold"])), labels.index(row["label"])] += 1
+        if row["label"] != row["gold"]:
+            wrong.append(row)
+    wrong.sort(key=lambda row: -row["probabilities"][row["label"]])
+    right = np.diag(confusion)
+    by_label = _by_label(labels, right, confusion.sum(1), confusion.sum(0))
+    return {"labels": labels, "confusion": confusion.tolist(), "by_label": by_label, "mistakes": wrong[:_MISTAKES]}
+
+
+def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Spans count as right if type, start and end are, as in the scores."""
+    counts: dict[str, np.ndarray] = {}  # type -> right, gold, predicted
+    wrong = []
+    for row in rows:
+        gold = set(conll.spans_of(row["gold"]))
+        predicted = set(conll.spans_of(row["tags"]))
+        for column, spans in enumerate((gold & predicted, gold, predicted)):
+            for span in spans:
+                counts.setdefault(span.type, np.zeros(3, int))[column] += 1
+        for span in predicted - gold:
+            wrong.append(
+                {
+                    "text": " ".join(row["words"][span.start : span.end + 1]),
+                    "label": span.type,
+                    "probability": min(row["probabilities"][span.start : span.end + 1]),
+                    "gold": " ".join(row["gold"][span.start : span.end + 1]),
+                    "sentence": " ".join(row["words"]),
+                }
+            )
+    wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["text"]))
+    types = sorted(counts)
+    right, gold_counts, predicted_counts = np.array([counts[name] for name in types]).reshape(-1, 3).T
+    by_label = _by_label(types, right, gold_counts, predicted_counts)
+    return {"by_label": by_label, "mistakes": wrong[:_MISTAKES]}
+
+
+def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[str, Any]:
+    """An answer is wrong if it matches no acceptable one exactly, as in the scores."""
+    wrong = []
+    for row in rows:
+        may_be_impossible = "null_odds" in row
+        golds = row["gold"]
+        if not golds and not may_be_impossible:
+            # Nobody knows what is right, so it is not scored either.
+            continue
+        predicted = row["prediction_text"]
+        if any(comparison.exact(gold, predicted) for gold in golds or [""]):
+            continue
+        if predicted:
+            probability = next(one["probability"] for one in row["nbest"] if one["text"] == predicted)
+        elif may_be_impossible:
+            probability = float(1 / (1 + np.exp(-row["null_odds"])))
+        else:
+            probability = 0.0
+        gold = golds[0] if golds else _NO_ANSWER
+        answer = predicted or _NO_ANSWER
+        wrong.append({"question": row["question"], "label": answer, "probability": probability, "gold": gold})
+    wrong.sort(key=lambda mistake: -mistake["probability"])
+    return {"mistakes": wrong[:_MISTAKES]}
+
+
+def _by_label(labels: list[str], right: Any, gold: Any, predicted: Any) -> dict[str, dict[str, float]]:
+    """Precision and recall of each label, in percent, from its counts; 0 where there is nothing to divide by."""
+    by_label = {}
+    for name, hits, of_gold, of_predicted in zip(labels, right, gold, predicted, strict=True):
+        by_label[name] = {
+            "count": int(of_gold),
+            "precision": 100.0 * float(hits) / max(int(of_predicted), 1),
+            "recall": 100.0 * float(hits) / max(int(of_gold), 1),
+        }
+    return by_label
+
+
+def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
+    """`errors_of` as lines of 80 columns.
+
+    Args:
+      name: of task and split, for the headings.
+    """
+    lines: list[str] = []
+    labels = errors.get("labels", [])
+    if 0 < len(labels) <= MOST_LABELS:
+        lines += ["", *_confusion_lines(name, labels, errors["confusion"])]
+    elif labels:
+        lines += ["", f"{name}: most often", *_commonest_confusions(labels, errors["confusion"])]
+    if errors.get("by_label"):
+        lines += ["", *_by_label_lines(name, errors["by_label"])]
+    if errors.get("mistakes"):
+        lines += ["", f"{name}: the worst mistakes"]
+        for mistake in errors["mistakes"]:
+            line = f"  {_mistake(mistake)}"
+            lines += textwrap.wrap(line, 80, subsequent_indent="      ", max_lines=2, placeholder=" …")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _confusion_lines(name: str, labels: list[str], confusion: list[list[int]]) -> list[str]:
+    width = max(4, 60 // len(labels))
+    short_labels = [textwrap.shorten(label, width, placeholder="…") for label in labels]
+    rows = [[name, *short_labels]]
+    for label, counts in zip(short_labels, confusion, strict=True):
+        rows.append([label, *map(str, counts)])
+    return [*aligned(rows, 1).splitlines(), "rows: the right label, columns: the predicted one"]
+
+
+def _commonest_confusions(labels: list[str], confusion: list[list[int]]) -> list[str]:
+    confused = []
+    for i, right in enumerate(labels):
+        for j, predicted in enumerate(labels):
+            if i != j and confusion[i][j]:
+                confused.append((confusion[i][j], f"{right} taken for {predicted}"))
+    confused.sort(reverse=True)
+    return [f"  {what}: {count}" for count, what in confused[:MOST_LABELS]]
+
+
+def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Precision, recall and count of each label, the commonest first."""
+    rows = [[name, "precision", "recall", "count"]]
+    commonest_first = sorted(by_label.items(), key=lambda item: -item[1]["count"])
+    for label, values in commonest_first[:MOST_LABELS]:
+        rows.append([short(label), f"{values['precision']:.1f}", f"{values['recall']:.1f}", f"{values['count']:,}"])
+    lines = aligned(rows, 1).splitlines()
+    if len(by_label) > MOST_LABELS:
+        lines.append(f"and {len(by_label) - MOST_LABELS} rarer labels (results, JSON)")
+    return lines
+
+
+def _mistake(mistake: Mapping[str, Any]) -> str:
+    """One line of a mistake: what is right, what was predicted, and the text."""
+    if "sentence" in mistake:
+        predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
+        return f"{mistake['text']} ({mistake['gold']}), predicted {predicted}: {mistake['sentence']}"
+    if "question" in mistake:
+        predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
+        return f"{short(mistake['gold'])}, predicted {predicted}: {mistake['question']}"
+    if "probabilities" in mistake:
+        predicted = f"{short(mistake['label'])} {mistake['probabilities'][mistake['label']]:.2f}"
+    else:
+        predicted = f"{mistake['label']:.2f}"
+    texts = [str(value) for key, value in mistake.items() if key.startswith("text")]
+    text = " ".join(" | ".join(texts).split())
+    return f"{short(str(mistake['gold']))}, predicted {predicted}: {text}"

@@ -1,0 +1,152 @@
+"""`electra_tf2.finetune`: what the program learns, from texts, rows, data frames and files, in this process."""
+
+import csv
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import electra_tf2 as electra
+from electra_tf2.inference import finetuning
+from tests.support import golden
+from tests.support.programs import run_program
+
+SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+SETTINGS: dict[str, Any] = {
+    "model_hparam_overrides": SIZES["model_hparam_overrides"],
+    "embedding_size": SIZES["embedding_size"],
+    "vocab_size": SIZES["vocab_size"],
+    "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+    "max_seq_length": 16,
+    "train_batch_size": 8,
+    "num_train_epochs": 2.0,
+    "learning_rate": 1e-3,
+}
+TEXTS = [f"the error was {word}" if number % 2 else f"a day of {word}" for number in range(12) for word in ("in", "on")]
+LABELS = ["bad" if text.startswith("the error") else "good" for text in TEXTS]
+
+
+def finetune(*examples: Any, **settings: Any) -> electra.Model:
+    return electra.finetune(*examples, model=golden.CHECKPOINT, **{**SETTINGS, **settings})
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[electra.Model, Path]:
+    """A model that learned from lists, and the folder of its run."""
+    folder = tmp_path_factory.mktemp("learned") / "run"
+    return finetune(TEXTS, LABELS, folder=folder), folder
+
+
+def test_it_learns_what_the_program_learns(tmp_path: Path) -> None:
+    table = tmp_path / "reviews.csv"
+    with open(table, "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *zip(TEXTS, LABELS, strict=True)])
+    words = ["--train-file", str(table), "--model", str(golden.CHECKPOINT), "--model-dir", str(tmp_path / "program")]
+    words += ["--results-dir", str(tmp_path / "results"), "--hparams", json.dumps(SETTINGS | {"seed": 3})]
+    done = run_program("run_finetuning.py", *words)
+    assert done.returncode == 0, done.stderr
+    model = finetune(table, seed=3, folder=tmp_path / "python")
+    theirs = electra.load(tmp_path / "program_1")
+    assert model.scores == theirs.scores and 0 <= model.scores["reviews"]["dev"]["accuracy"] <= 100
+    assert model.predict(TEXTS[:2]) == theirs.predict(TEXTS[:2])
+
+
+def test_lists_rows_and_data_frames_are_the_same_examples(
+    learned: tuple[electra.Model, Path], capsys: pytest.CaptureFixture
+) -> None:
+    model, folder = learned
+    assert {answer.label for answer in model.predict(TEXTS)} <= {"bad", "good"}
+    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    forms: list[tuple[Any, ...]] = [(rows,), (np.array(TEXTS), np.array(LABELS))]
+    for form in forms:
+        again = finetune(*form, folder=folder)
+        assert "done before" in capsys.readouterr().out
+        assert again.scores == model.scores
+
+
+def test_data_frames(learned: tuple[electra.Model, Path], capsys: pytest.CaptureFixture) -> None:
+    pandas = pytest.importorskip("pandas")
+    model, folder = learned
+    frame = pandas.DataFrame({"text": TEXTS, "label": LABELS})
+    assert finetune(frame, folder=folder).scores == model.scores
+    assert finetune(frame["text"], frame["label"], folder=folder).scores == model.scores
+    assert capsys.readouterr().out.count("done before") == 2
+
+
+def test_other_examples_in_the_same_folder_are_refused(learned: tuple[electra.Model, Path]) -> None:
+    _, folder = learned
+    with pytest.raises(electra.UserError, match="other texts train"):
+        finetune(TEXTS, LABELS[::-1], folder=folder)
+
+
+def test_what_is_refused_is_refused_before_tensorflow_is_imported(
+    learned: tuple[electra.Model, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = learned
+
+    def refuse() -> None:
+        raise AssertionError("TensorFlow is imported")
+
+    monkeypatch.setattr(finetuning, "import_tensorflow", refuse)
+    with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*another folder"):
+        finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
+    (table,) = folder.glob("data/*/texts.jsonl")
+    words = ["--train-file", str(table), "--model", str(golden.CHECKPOINT), "--model-dir", str(folder / "model")]
+    done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS | {"learning_rate": 0.1}))
+    (line,) = done.errors
+    assert done.returncode == 2 and line.endswith(f"--model-dir {folder / 'model-2'}")
+    words = ["--data-dir", str(tmp_path), "--task-names", "rte", "--model", str(golden.CHECKPOINT)]
+    done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS))
+    (line,) = done.errors
+    assert f"no file of split 'train': looked for {tmp_path}" in line
+
+
+def test_pairs_numbers_and_missing_labels_in_a_temporary_folder(capsys: pytest.CaptureFixture) -> None:
+    pairs = [(text, "a day") for text in TEXTS]
+    numbers = [float(number) for number in range(len(TEXTS) - 1)]
+    model = finetune(pairs, [*numbers, float("nan")], dev=pairs[:4], dev_labels=[0, 1, 2, 3], task_type="regression")
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "examples 23 4" in lines  # of 24, one has no label
+    (answer,) = model.predict([pairs[0]])
+    assert isinstance(answer.label, float)
+    folder = Path(model.source.path)
+    assert folder.is_dir()
+    del model
+    gc.collect()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("examples", "settings", "message"),
+    [
+        ((["a"], ["x", "y"]), {}, "train has 1 text, but labels has 2"),
+        ((["a"],), {}, "labels are missing: give one for each text of train"),
+        (([], []), {}, "train holds no examples"),
+        (("nowhere.csv",), {}, "there is no file 'nowhere.csv'"),
+        (([("a", "b"), "c"], [1, 2]), {}, r"train\[1\] is 'c', but must be a pair of texts"),
+        ((["a", 2], [1, 2]), {}, r"train\[1\] is 2, but must be a text"),
+        (([{"text": "a", "label": 1}], [1]), {}, "label_column names the labels: leave labels out"),
+        (({"text": ["a"]},), {}, "a list of texts, a data frame or a path"),
+        ((["a"], ["x"]), {"learnign_rate": 1e-4}, "no hparam 'learnign_rate'; did you mean 'learning_rate'"),
+        ((["a"], ["x"]), {"learning_rate": -1.0}, "learning_rate must be at least 0"),
+        ((["a"], ["x"]), {"train_file": "a.csv"}, "follows from the argument train"),
+        ((["a"], ["x"]), {"do_train": False}, "do_train is false"),
+        ((["a"], ["x"]), {"dev_labels": ["x"]}, "dev_labels are given without dev"),
+        ((["a"], ["x"]), {"dev": ["b"]}, "dev_labels are missing"),
+    ],
+)
+def test_bad_calls_are_answered_in_one_line(
+    tmp_path: Path, examples: tuple[Any, ...], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(electra.UserError, match=message) as error:
+        finetune(*examples, folder=tmp_path / "run", **settings)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_model_is_answered_with_the_closest() -> None:
+    with pytest.raises(electra.UserError, match="did you mean 'electra_mini'"):
+        electra.finetune(["a", "b"], ["x", "y"], model="electra_minni")
