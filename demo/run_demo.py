@@ -96,6 +96,7 @@ def main() -> None:
         Learner(f"{RELEASED}, pre-trained on 551 MB of text", RELEASED),
     )
     print(f"\nAll learned from the same 200 paragraphs, the networks for {EPOCHS} epochs.")
+    print("The second row and the last are one network: what lies between them is pre-training.")
     print("More text and an hour: `electra plan` writes the script, docs/small_budgets.md has what to expect.")
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/; try:\n")
     print(f"  .venv/bin/electra predict my.txt --model {MODELS}/{RELEASED}/finetuning_models/{TASK}_model_1")

@@ -2,10 +2,11 @@
 
   python -m tests.support.local_hosts 2 -m electra_tf2 pretrain --model-name tried --strategy multi_worker
 
-Every process gets a TF_CONFIG of its own; its lines are printed behind its number. A
-signal goes to all of them. Ends when all have ended, with the first exit code that is not 0.
+Every process gets a TF_CONFIG of its own; its lines are printed behind its number. A signal goes to all of them. Ends
+when all have ended, with the first exit code that is not 0.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -17,19 +18,20 @@ from typing import Any
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """Writes the TF_CONFIG of one of a job's hosts, each "name:port"."""
+    """The TF_CONFIG of one of a job's hosts, each "name:port"."""
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 
 def free_addresses(count: int) -> list[str]:
     """`count` different "localhost:port" at which nothing listens now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        # All stay open until the last one is bound: a port that is closed may be given out again.
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("localhost", 0))
+            addresses.append(f"localhost:{listener.getsockname()[1]}")
+        return addresses
 
 
 def start(count: int, command: list[str], **options: Any) -> "list[subprocess.Popen[str]]":
@@ -76,7 +78,11 @@ def main() -> int:
         thread.start()
     for thread in threads:
         thread.join()
-    return next((code for code in [process.wait() for process in processes] if code), 0)
+    codes = [process.wait() for process in processes]
+    for code in codes:
+        if code:
+            return code
+    return 0
 
 
 if __name__ == "__main__":

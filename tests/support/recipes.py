@@ -37,8 +37,8 @@ def write_files(folder: Path, length: int) -> None:
 
 def is_taught(recipe: str) -> bool:
     """True if a recipe wants a teacher, which it leaves to the user."""
-    given = read_recipe(recipe)
-    return "teacher" in PretrainingConfig.extended(given).__dataclass_fields__
+    config_class = PretrainingConfig.extended(read_recipe(recipe))
+    return "teacher" in config_class.__dataclass_fields__
 
 
 def config_of(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> PretrainingConfig:
@@ -53,25 +53,28 @@ def tiny_hparams(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str,
       teacher: whether a recipe that wants a teacher has one.
       hparams: more of them.
     """
-    given = read_recipe(recipe)
-    exits = {"generator_exits": [1, 2, 3]} if given.get("generator_exits") else {}
-    sizes = given.get("model_hparam_overrides", {}) | SIZES | ({"num_hidden_layers": 4} if exits else {})
-    tiny = {
+    full = read_recipe(recipe)
+    sizes = full.get("model_hparam_overrides", {}) | SIZES
+    tiny: dict[str, Any] = {
         "model_name": recipe,
         "data_dir": str(folder),
         "vocab_file": VOCAB,
         "vocab_size": 600,
         "model_hparam_overrides": sizes,
         "model_size": "small",
-        "embedding_size": 64 if given.get("embedding_size", 128) != 128 else 32,
-        "num_train_steps": 100_000,  # of tasks that take turns, that of each step stands in the program, a byte a step
-    } | exits
-    if given.get("generator_embedding_size"):
+        "embedding_size": 64 if full.get("embedding_size", 128) != 128 else 32,
+        # Where tasks take turns, the program holds a byte for each step, that of its task: few enough for a test.
+        "num_train_steps": 100_000,
+    }
+    if full.get("generator_embedding_size"):
         tiny["generator_embedding_size"] = tiny["embedding_size"]
-    if not exits:
+    if full.get("generator_exits"):
+        tiny["generator_exits"] = [1, 2, 3]
+        sizes["num_hidden_layers"] = 4
+    else:
         tiny["generator_layers"] = 1.0
     if teacher and is_taught(recipe):
         tiny["teacher"] = str(folder / recipe.removesuffix("_distilled"))
-    if given.get("freeze_generator"):
+    if full.get("freeze_generator"):
         tiny["init_generator_checkpoint"] = "given"
-    return {**given, **tiny, **hparams}
+    return full | tiny | dict(hparams)

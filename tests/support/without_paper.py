@@ -27,10 +27,11 @@ OF_DOCUMENTS = ("tests/test_readme.py", "tests/test_readme_commands.py", "tests/
 def copy_without(paper: str, target: Path) -> None:
     """Copies what git knows, or would know, but for the files of a paper."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    own = {f"electra_tf2/recipes/{path.name}" for path in recipes_of(paper)}
+    recipes = {f"electra_tf2/recipes/{path.name}" for path in recipes_of(paper)}
     for name in listed.stdout.decode().splitlines():
-        of_paper = name.startswith((f"electra_tf2/papers/{paper}/", f"tests/papers/test_{paper}"))
-        if not of_paper and name not in own and (ROOT / name).exists():
+        belongs_to_paper = name.startswith((f"electra_tf2/papers/{paper}/", f"tests/papers/test_{paper}"))
+        # git also lists files that were deleted and not yet committed.
+        if not belongs_to_paper and name not in recipes and (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
 
@@ -65,11 +66,13 @@ def main() -> None:
     parser.add_argument("papers", nargs="*", help="[all]")
     parser.add_argument("--of-today", action="store_true", help="one of all papers, by the date")
     parser.add_argument("--tests", nargs="*", default=[], help="what pytest runs [everything]")
-    given = parser.parse_args()
-    papers = given.papers or paper_names()
-    if given.of_today:
+    values = parser.parse_args()
+    papers = values.papers or paper_names()
+    if values.of_today:
         papers = [papers[datetime.date.today().toordinal() % len(papers)]]
-    failed = [problem for paper in papers for problem in failures(paper, given.tests)]
+    failed = []
+    for paper in papers:
+        failed += failures(paper, values.tests)
     print("\n".join(failed) or f"all pass without {', '.join(papers)}")
     sys.exit(bool(failed))
 
