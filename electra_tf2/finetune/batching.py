@@ -188,7 +188,7 @@ class FeatureTable:
         source = np.where(is_filling, rows[0], rows)
         features = [self._features[row] for row in source]
         task_numbers = self._task_numbers[source]
-        batch = {
+        batch: dict[str, np.ndarray] = {
             "row": rows,
             "task_id": np.where(is_filling, -1, task_numbers).astype(np.int32),
             "input_mask": (np.arange(length) < self.lengths[source, np.newaxis]).astype(np.int32),

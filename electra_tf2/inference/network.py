@@ -72,8 +72,8 @@ class Network(Layer):
             self.generator = Encoder("generator", generator, tables, compute_dtype=compute_dtype)
         self.towers = None
         if "cloze_predictions/dense/kernel" in weights:
-            tables = None if _TOWER_WORDS in weights else self._generator_tables(generator, weights)
-            self.towers = TwoTowerClozeModel(generator, tables, compute_dtype)
+            tower_tables = None if _TOWER_WORDS in weights else self._generator_tables(generator, weights)
+            self.towers = TwoTowerClozeModel(generator, tower_tables, compute_dtype)
         self.filler = self.generator or self.encoder  # the network that reads [MASK]s
         self.language_model = self._make_language_model(weights)
         self.projection = self._make_projection(weights)

@@ -176,8 +176,12 @@ class AdamW(tf.Module):
             whole = bias_correction(hparams.adam_beta1, updates)
             root = tf.sqrt(bias_correction(hparams.adam_beta2, updates))
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
-        adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": hparams.adam_beta1, "beta2": hparams.adam_beta2}
-        adam = {name: tf.constant(value) for name, value in adam.items()}
+        adam: dict[str, Any] = {
+            "beta1_power": tf.constant(0.0),
+            "beta2_power": tf.constant(0.0),
+            "beta1": tf.constant(hparams.adam_beta1),
+            "beta2": tf.constant(hparams.adam_beta2),
+        }
         epsilon = tf.constant(self._correction * hparams.adam_epsilon) * root
         directions = [] if muon is None else muon.updates(gradients, factor)
         muon_rates = [] if muon is None else rates_of(muon.rate_factor * rate)

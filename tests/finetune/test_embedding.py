@@ -156,7 +156,7 @@ def test_a_trained_model_embeds_as_it_was_scored(embedder):
     np.testing.assert_allclose((vectors[0::2] * vectors[1::2]).sum(1), scored, atol=1e-4)
     answers = model.predict([rows[0][0], rows[0][:2]])
     np.testing.assert_allclose(answers[0].embedding, vectors[0], atol=1e-5)
-    assert answers[1]["similarity"] == pytest.approx(scored[0], abs=1e-4)
+    assert answers[1].similarity == pytest.approx(scored[0], abs=1e-4)
     np.testing.assert_allclose(model.embed(texts[0]), vectors[0], atol=1e-6)
 
 

@@ -294,6 +294,6 @@ def test_no_text_has_more_pieces_replaced_than_its_share(share: float) -> None:
         if len(pieces) == len(others):  # a sampled ##piece joins the one before it
             changed = sum(piece != new for piece, new in zip(pieces, others, strict=True))
             counts.setdefault(len(pieces), set()).add(changed)
-    for pieces, changed in counts.items():
-        assert max(changed) <= max(1, round(share * pieces)) * (pieces > 0)
+    for size, numbers in counts.items():
+        assert max(numbers) <= max(1, round(share * size)) * (size > 0)
     assert max(counts[5]) == max(1, round(share * 5)) and len(counts) == 4

@@ -42,7 +42,7 @@ REFUSED_BY_HUGGING_FACE = {
     "electra_deep",
 }
 ALWAYS = ("bert_small_mpa", "electra_small_xl_positions")  # the others take a minute each
-SIZES = {"max_seq_length": support.LENGTH, "train_batch_size": 8, "max_predictions_per_seq": 3}
+SIZES: dict[str, Any] = {"max_seq_length": support.LENGTH, "train_batch_size": 8, "max_predictions_per_seq": 3}
 SIZES |= {"num_warmup_steps": 0, "precision": "float32"}
 
 

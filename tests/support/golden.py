@@ -22,7 +22,8 @@ FORWARD_TOLERANCE = 1e-5  # of forwards and losses
 GRADIENT_TOLERANCE = 1e-4  # of gradients and updated parameters
 
 
-NO_NETWORKS = Networks(None, UniformGenerator(1))
+# Of objectives that ask no network.
+NO_NETWORKS: Any = Networks(None, UniformGenerator(1))  # type: ignore[arg-type]
 
 
 def load_arrays(name: str) -> dict[str, np.ndarray]:

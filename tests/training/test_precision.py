@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.inference.finetuning import in_fitting_precision
 from electra_tf2.model.kernels import compilation
 from electra_tf2.pretrain.task import make_task
-from electra_tf2.programs.run_finetuning import in_fitting_precision
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util import machine
 from tests.support import training as support
