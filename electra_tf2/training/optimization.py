@@ -197,8 +197,8 @@ class AdamW(tf.Module):
                 _for_every_copy(strategy, keep, self._variables[index], _update, *arguments)
             if muon is not None:
                 for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
-                    arguments = (momentum, direction, muon_rates[kind_of[index]])
-                    _for_every_copy(strategy, keep, self._variables[index], muon.step, *arguments)
+                    muon_rate = muon_rates[kind_of[index]]
+                    _for_every_copy(strategy, keep, self._variables[index], muon.step, momentum, direction, muon_rate)
             if self.average is not None:
                 for variable, average in zip(self._variables, self.averages, strict=True):
                     _for_every_copy(strategy, None, average, self.average.follow, variable, share)
