@@ -47,7 +47,7 @@ def replaced_texts(
         for number, chosen in enumerate(by_length([len(row.input_ids) for row in rows], _BATCH)):
             inputs = padded([rows[place] for place in chosen], special)
             ids = inputs.input_ids
-            places, is_replaced = _drawn_places(inputs.lengths, ids.shape[1], share, random)
+            places, is_replaced = drawn_places(inputs.lengths, ids.shape[1], share, random)
             in_row = np.arange(len(chosen))[:, np.newaxis]
             masked = ids.copy()
             masked[in_row, places] = np.where(is_replaced, special.mask, ids[in_row, places])
@@ -60,7 +60,7 @@ def replaced_texts(
     return replaced
 
 
-def _drawn_places(
+def drawn_places(
     lengths: np.ndarray, length: int, share: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws which pieces of each row are replaced: one at least, `share` of its pieces at most; none of a row without.

@@ -23,7 +23,7 @@ from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text import span_label
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
 from electra_tf2.formats.readers import find_model, read_model
-from electra_tf2.inference.negatives import replaced_texts
+from electra_tf2.inference.negatives import drawn_places, replaced_texts
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models as support
 from tests.support.programs import run_program
@@ -283,17 +283,15 @@ def test_texts_with_replaced_pieces_are_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_no_text_has_more_pieces_replaced_than_its_share(share: float) -> None:
-    """Also a short text beside long ones, and one at least; what a text has not cannot be replaced."""
-    model = electra.Model(support.tiny())
-    texts = ["the man went to the house of the man and " * 2, "the man went to the", "of", ""] * 16
-    tokenizer = model.tokenizer
-    replaced = replaced_texts(model.network, tokenizer, texts, share, seed=0)
-    counts: dict[int, set[int]] = {}
-    for text, other in zip(texts, replaced, strict=True):
-        pieces, others = tokenizer.readable(tokenizer.pieces([text])[0]).split(), other.split()
-        if len(pieces) == len(others):  # a sampled ##piece joins the one before it
-            changed = sum(piece != new for piece, new in zip(pieces, others, strict=True))
-            counts.setdefault(len(pieces), set()).add(changed)
-    for size, numbers in counts.items():
-        assert max(numbers) <= max(1, round(share * size)) * (size > 0)
-    assert max(counts[5]) == max(1, round(share * 5)) and len(counts) == 4
+    """Also a short text beside long ones, and one piece at least; of an empty text nothing can be replaced."""
+    pieces = np.array([20, 5, 1, 0] * 50)
+    places, is_replaced = drawn_places(pieces + 2, 22, share, np.random.default_rng(0))
+    counts = is_replaced.sum(1)
+    for size in (20, 5, 1):
+        numbers = counts[pieces == size]
+        assert numbers.min() == 1 and numbers.max() == max(1, round(share * size))
+    assert not counts[pieces == 0].any()
+    for row, size in enumerate(pieces):
+        replaced = places[row][is_replaced[row]]
+        # Different pieces of the text, [CLS] and [SEP] not among them.
+        assert len(set(replaced)) == len(replaced) and all(1 <= place <= size for place in replaced)
