@@ -254,7 +254,10 @@ def test_scores_of_what_never_read_a_mask_say_so() -> None:
     alone = without_generator(support.with_crc_weights(electra_objective=False, corrective_lm_objective=True))
     assert "never read a [MASK]" in electra.Model(alone).scorer().note
     uniform = support.with_crc_weights(uniform_generator=True)
-    uniform = uniform.changed(weights=dict(uniform.weights) | dict(support.with_crc_weights(generator_hidden_size=1.0, generator_layers=1.0).weights))
+    uniform = uniform.changed(
+        weights=dict(uniform.weights)
+        | dict(support.with_crc_weights(generator_hidden_size=1.0, generator_layers=1.0).weights)
+    )
     with pytest.raises(UserError, match="a model of uniform_generator gives no probabilities"):
         electra.Model(uniform).scorer()
     assert electra.Model(uniform).scorer("detector").kind == "detector"
