@@ -277,7 +277,7 @@ def checked_classes(classes: Classes, task: str, metrics: Sequence[str]) -> Clas
 
 
 def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
-    """The scale of a regression; an end that value_range leaves infinite is the training data's least or greatest label.
+    """The scale of a regression. Where value_range is infinite, the end is the training data's least or greatest label.
 
     Raises:
       UserError: a label that is no number or outside of value_range; all labels are equal.
