@@ -38,11 +38,11 @@ def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
     return _sklearn_score("matthews_corrcoef", labels, predictions)
 
 
-def _sklearn_score(function: str, labels: np.ndarray, predictions: np.ndarray, **settings: Any) -> float:
+def _sklearn_score(function: str, gold: np.ndarray, predictions: np.ndarray, **settings: Any) -> float:
     from sklearn import metrics  # here, since it takes long to import and only evaluations need it
 
     score = getattr(metrics, function)
-    return 100.0 * float(score(labels, predictions, **settings))
+    return 100.0 * float(score(gold, predictions, **settings))
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
