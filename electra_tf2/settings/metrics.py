@@ -1,6 +1,7 @@
 """Scores of classification and regression, from scikit-learn and scipy; in percent.
 
-`measured` gives those of a task by name: each of METRICS, or AVERAGE, the mean of the others, which benchmarks rank by.
+`measured` computes a task's metrics by their names: those in METRICS, and AVERAGE, the mean of the others, by which
+benchmarks rank.
 """
 
 import warnings
@@ -9,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-F1_OF = ("words", "characters", "chinese")  # what F1 of answers to questions counts, tasks.qa_answers.COMPARISONS
+# What the F1 of answers to questions counts; tasks.qa_answers.COMPARISONS has a function for each.
+F1_OF = ("words", "characters", "chinese")
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -18,24 +20,29 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """F1 of class 1."""
-    return _of_sklearn("f1_score", labels, predictions, zero_division=0)
+    return _sklearn_score("f1_score", labels, predictions, zero_division=0)
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None) -> float:
-    """The mean over all classes, 0 for one that occurs nowhere; without their number, over those that occur."""
+    """The mean of the classes' F1, which is 0 for a class without labels and predictions.
+
+    Args:
+      num_classes: None: the mean is over the classes that occur.
+    """
     classes = None if num_classes is None else range(num_classes)
-    return _of_sklearn("f1_score", labels, predictions, labels=classes, average="macro", zero_division=0)
+    return _sklearn_score("f1_score", labels, predictions, labels=classes, average="macro", zero_division=0)
 
 
 def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Matthews' correlation; 0 for constant predictions."""
-    return _of_sklearn("matthews_corrcoef", labels, predictions)
+    return _sklearn_score("matthews_corrcoef", labels, predictions)
 
 
-def _of_sklearn(name: str, gold: np.ndarray, found: np.ndarray, **settings: Any) -> float:
-    from sklearn import metrics
+def _sklearn_score(function: str, gold: np.ndarray, predictions: np.ndarray, **settings: Any) -> float:
+    from sklearn import metrics  # here, since it takes long to import and only evaluations need it
 
-    return 100.0 * float(getattr(metrics, name)(gold, found, **settings))
+    score = getattr(metrics, function)
+    return 100.0 * float(score(gold, predictions, **settings))
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
@@ -49,16 +56,19 @@ def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def _correlation(function: str, targets: np.ndarray, predictions: np.ndarray) -> float:
-    from scipy import stats
+    from scipy import stats  # here, since it takes long to import and only evaluations need it
 
     if len(targets) < 2 or np.ptp(predictions) == 0 or np.ptp(targets) == 0:
         return 0.0
+    correlation = getattr(stats, function)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return 100.0 * float(getattr(stats, function)(targets, predictions)[0])
+        warnings.simplefilter("ignore")  # nearly constant input
+        coefficient, _ = correlation(targets, predictions)
+    return 100.0 * float(coefficient)
 
 
 METRICS = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc, "pearson": pearson, "spearman": spearman}
+CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "mcc")
 REGRESSION_METRICS = ("pearson", "spearman")
 AVERAGE = "average"
 
@@ -66,16 +76,19 @@ AVERAGE = "average"
 def measured(
     metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None
 ) -> dict[str, float]:
-    """The scores of these names, by name; `num_classes` of a classification."""
+    """The scores of the metrics, by their names; num_classes: of a classification, None for a regression."""
     scores = {}
     for metric in metrics:
         if metric == "macro_f1":
             scores[metric] = macro_f1(labels, predictions, num_classes)
         elif metric != AVERAGE:
             scores[metric] = METRICS[metric](labels, predictions)
-    return with_average(scores) if AVERAGE in metrics else scores
+    if AVERAGE in metrics:
+        return with_average(scores)
+    return scores
 
 
 def with_average(scores: dict[str, float]) -> dict[str, float]:
     """The scores and their mean, SuperGLUE's score of a task."""
-    return scores | {AVERAGE: float(np.mean([*scores.values()]))}
+    average = float(np.mean(list(scores.values())))
+    return scores | {AVERAGE: average}

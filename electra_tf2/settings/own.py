@@ -1,7 +1,7 @@
-"""Tasks of one's own: those that the hparam `tasks` describes, and the one that --train-file is.
+"""Tasks that a user describes: by the hparam `tasks`, or by --train-file and the flags that go with it.
 
-A description is one entry of `tasks` (docs/own_tasks.md). Its type is a kind of task, or a class in Python, whose
-settings are the description's other keys. Free of TensorFlow.
+A description is one entry of `tasks` (docs/own_tasks.md). Its type is a kind of task, or a class in Python; the other
+keys are that kind's, or that class's, settings. Does not import TensorFlow.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 
 from electra_tf2.files import tables
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
-from electra_tf2.settings.metrics import F1_OF, METRICS, REGRESSION_METRICS
+from electra_tf2.settings.metrics import CLASSIFICATION_METRICS, F1_OF, REGRESSION_METRICS
 from electra_tf2.util.errors import UserError, closest, shown
 
 HELD_OUT = 0.1  # share of the training data that is scored where there is no development data
@@ -35,53 +35,94 @@ _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "qa": _FILES | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
 }
 DESCRIBED = tuple(_KEYS)  # kinds of tasks that a description may name
+# The built-in task whose hparams a described task of a kind has by default.
 _LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
-_WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
-_GREATEST = 2**63 - 1
+_TYPE_NAMES = {
+    list: "a list",
+    str: "text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+}
+_GREATEST = 2**63 - 1  # int64
 
 
-def settings_of(name: str, own: Mapping[str, Any]) -> TaskSettings:
-    """The settings of a task that `check_names` has let pass."""
-    return _described(name, own[name]) if name in own else BUILT_IN[name]
+def settings_of(name: str, tasks: Mapping[str, Any]) -> TaskSettings:
+    """The settings of a task whose name `check_names` has accepted; tasks: the hparam."""
+    if name in tasks:
+        return _settings_of_description(name, tasks[name])
+    return BUILT_IN[name]
 
 
-def without_files(own: Any) -> Any:
-    """The descriptions of tasks without the paths of their files; what is none stays, for checks to name it."""
-    if not isinstance(own, dict):
-        return own
-    return {
-        name: {key: task[key] for key in task if key != "files"} if isinstance(task, dict) else task
-        for name, task in own.items()
-    }
+def without_files(tasks: Any) -> Any:
+    """The hparam `tasks` without the paths of files. Values of a wrong type stay, so that checks can report them."""
+    if not isinstance(tasks, dict):
+        return tasks
+    result = {}
+    for name, description in tasks.items():
+        if isinstance(description, dict):
+            description = {key: value for key, value in description.items() if key != "files"}
+        result[name] = description
+    return result
 
 
-def check_names(names: Any, own: Mapping[str, Any]) -> None:
-    """Raises UserError unless these are different names of known tasks and all of one's own are described rightly."""
-    known = list(dict.fromkeys([*BUILT_IN, *own]))
-    if not isinstance(names, list) or not names or len(set(map(str, names))) < len(names):
+def check_names(names: Any, tasks: Mapping[str, Any]) -> None:
+    """Checks the hparam `task_names`, and with it `tasks`.
+
+    Raises:
+      UserError: `names` is no list of different known tasks, or a description is wrong, be it of a named task or not.
+    """
+    known = list(dict.fromkeys([*BUILT_IN, *tasks]))
+    if not isinstance(names, list) or not names or len({str(name) for name in names}) < len(names):
         raise UserError(f"task_names must be different tasks, at least one, got {shown(names)}")
-    of = f"(one of {', '.join(known)})"
-    wrong = [f"{shown(name)}{closest(str(name)[:100], known)} {of}" for name in names if name not in known]
-    if wrong:
-        raise UserError("; ".join(f"task_names: unknown task {name}" for name in wrong))
-    for name in own:
-        settings_of(name, own)
+    messages = []
+    for name in names:
+        if name not in known:
+            suggestion = closest(str(name)[:100], known)
+            messages.append(f"task_names: unknown task {shown(name)}{suggestion} (one of {', '.join(known)})")
+    if messages:
+        raise UserError("; ".join(messages))
+    for name in tasks:
+        settings_of(name, tasks)
 
 
-def _described(name: str, described: Any) -> TaskSettings:
-    """The task of a description, with the settings of the built-in task that is like it. Raises UserError: no or an
-    unknown type, unknown keys, values of the wrong type, what does not go together."""
-    where, options = f"tasks: {name}", dict(described) if isinstance(described, dict) else {}
+def _settings_of_description(name: str, description: Any) -> TaskSettings:
+    """The settings that a description gives; hparams that differ are those of the built-in task that is like it.
+
+    Raises:
+      UserError: no or an unknown type, unknown keys, values of a wrong type or out of range.
+    """
+    where = f"tasks: {name}"
+    options = dict(description) if isinstance(description, dict) else {}
     kind = options.pop("type", None)
     if isinstance(kind, str) and re.fullmatch(r"[\w.]+:\w+", kind):
+        # A class in Python checks its settings itself.
         return TaskSettings(kind, None, options)
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UserError(f"{where} needs a type, one of {', '.join(_KEYS)}, or module:Class; got {kind!r}")
-    valid = _KEYS[kind]
+    _check_options(where, kind, options)
+    if "held_out" in _KEYS[kind]:
+        options["held_out"] = float(options.get("held_out", HELD_OUT))
+    if "labels" in options:
+        options["labels"] = _labels(where, options["labels"])
+    like = _LIKE.get(kind, "")
+    hparams = BUILT_IN[like].hparams if like else {}
+    if "text_columns" not in _KEYS[kind]:
+        return TaskSettings(kind, None, options, hparams, like)
+    text = _text_settings(where, kind == "regression", options)
+    file_options = {key: value for key, value in options.items() if key in _FILES}
+    return TaskSettings(kind, text, file_options, hparams, like)
+
+
+def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
+    """Raises UserError: a key that the kind does not have, a value of a wrong type or out of range."""
+    types_of_key = _KEYS[kind]
     for key, value in options.items():
-        if key not in valid:
-            raise UserError(f"{where}: unknown key {key!r}{closest(key, valid)} ({kind} has {', '.join(valid)})")
-        _check_type(f"{where}: {key}", value, *valid[key])
+        if key not in types_of_key:
+            suggestion = closest(key, types_of_key)
+            raise UserError(f"{where}: unknown key {key!r}{suggestion} ({kind} has {', '.join(types_of_key)})")
+        _check_type(f"{where}: {key}", value, *types_of_key[key])
     for split, path in options.get("files", {}).items():
         if split not in tables.SPLITS:
             raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(tables.SPLITS)})")
@@ -89,25 +130,20 @@ def _described(name: str, described: Any) -> TaskSettings:
     held_out = float(options.get("held_out", HELD_OUT))
     if not 0 <= held_out < 1:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
-    like = _LIKE.get(kind, "")
-    hparams = BUILT_IN[like].hparams if like else {}
-    if "held_out" in valid:
-        options["held_out"] = held_out
-    if (f1_of := options.get("f1_of", F1_OF[0])) not in F1_OF:
+    f1_of = options.get("f1_of", F1_OF[0])
+    if f1_of not in F1_OF:
         raise UserError(f"{where}: f1_of {f1_of!r}{closest(f1_of, F1_OF)} (one of {', '.join(F1_OF)})")
-    if "labels" in options:
-        options["labels"] = _labels(where, options["labels"])
-    if "text_columns" not in valid:
-        return TaskSettings(kind, None, options, hparams, like)
-    text = _text_settings(where, kind == "regression", options)
-    files = {key: value for key, value in options.items() if key in _FILES}
-    return TaskSettings(kind, text, files, hparams, like)
 
 
 def _check_type(what: str, value: Any, *types: type) -> None:
-    right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-    if not right or (isinstance(value, (int, float)) and not abs(value) <= _GREATEST):
-        raise UserError(f"{what} is {value!r}, but must be {' or '.join(dict.fromkeys(_WORDS[one] for one in types))}")
+    is_right = isinstance(value, types)
+    if isinstance(value, bool) and bool not in types:
+        is_right = False  # true is no number, though Python's bool is an int
+    if isinstance(value, (int, float)) and not abs(value) <= _GREATEST:
+        is_right = False  # NaN, too, which compares as false
+    if not is_right:
+        type_names = dict.fromkeys(_TYPE_NAMES[valid_type] for valid_type in types)
+        raise UserError(f"{what} is {value!r}, but must be {' or '.join(type_names)}")
 
 
 def _labels(where: str, labels: list[Any]) -> tuple[str, ...]:
@@ -124,24 +160,26 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
         raise UserError(f"{where}: text_columns must be one or two columns, got {texts!r}")
     for column in texts:
         _check_type(f"{where}: a column of text_columns", column, str, int)
-    valid = [name for name in METRICS if (name in REGRESSION_METRICS) == regression]
+    valid = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
     metric = options.get("metric", "spearman" if regression else "accuracy")
     if metric not in valid:
         raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
-    low, high = float(options.get("min", -math.inf)), float(options.get("max", math.inf))
+    low = float(options.get("min", -math.inf))
+    high = float(options.get("max", math.inf))
     if low >= high:
         raise UserError(f"{where}: min {low:g} must be below max {high:g}")
     delimiter = options.get("delimiter", "")
     if len(delimiter) > 1 or delimiter in ('"', "\n", "\r"):
         raise UserError(f"{where}: delimiter is one character between two columns, got {shown(delimiter)}")
     labels = options.get("labels")
+    usual_metric = "pearson" if regression else "accuracy"
     return TextSettings(
         tuple(texts),
         options.get("label_column", "label"),
         options.get("header", True),
         delimiter,
         options.get("quoted"),
-        metrics=tuple(dict.fromkeys([metric, "pearson" if regression else "accuracy"])),
+        metrics=(metric,) if metric == usual_metric else (metric, usual_metric),
         labels=labels,
         numbers=labels,
         value_range=(low, high) if regression else None,
@@ -152,41 +190,62 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
 
 # --train-file.
 
-# What belongs to a train_file, and its default, as which every configuration has it.
-_OF_FILE: dict[str, Any] = {"dev_file": "", "test_file": "", "text_column": ["text"], "label_column": "label",
-                            "task_type": "classification"}  # fmt: skip
+# Hparams that need train_file, and their defaults, which every configuration has.
+_TRAIN_FILE_HPARAMS: dict[str, Any] = {
+    "dev_file": "",
+    "test_file": "",
+    "text_column": ["text"],
+    "label_column": "label",
+    "task_type": "classification",
+}
 
 
-def task_of_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams `tasks` and `task_names` that follow from `train_file` and what belongs to it; {} without one.
+def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams `tasks` and `task_names` that follow from `train_file` and those that need it; {} without it.
+
+    Args:
+      hparams: by name; those that are missing have their defaults.
 
     Raises:
-      UserError: what belongs to a train_file without one; a task that is also named in another way.
+      UserError: hparams that need train_file without it, a pipe, or a task that is also named or described otherwise.
     """
-    file = given.get("train_file")
-    if not file:
-        alone = [name for name, default in _OF_FILE.items() if given.get(name, default) != default]
-        if alone and not given.get("tasks"):
-            raise UserError(f"{', '.join(alone)}: what belongs to a train_file, which is not given")
+    train_file = hparams.get("train_file")
+    if not train_file:
+        _check_nothing_needs_train_file(hparams)
         return {}
-    name = re.sub(r"[^\w.-]+", "_", Path(file).name.partition(".")[0]) or "own"
-    if given.get("task_names", [name]) != [name]:
-        raise UserError(f"train_file {file} and task_names {given['task_names']} are both given: choose one")
-    files = {split: given.get(f"{split}_file") for split in tables.SPLITS}
-    for split, path in files.items():
+    name = re.sub(r"[^\w.-]+", "_", Path(train_file).name.partition(".")[0]) or "own"
+    if hparams.get("task_names", [name]) != [name]:
+        raise UserError(f"train_file {train_file} and task_names {hparams['task_names']} are both given: choose one")
+    kind = hparams.get("task_type", "classification")
+    description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
+    if kind in ("classification", "regression"):
+        description["text_columns"] = hparams.get("text_column", ["text"])
+        description["label_column"] = hparams.get("label_column", "label")
+    tasks = hparams.get("tasks", {})
+    if tasks.get(name, description) != description:
+        raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")
+    return {"tasks": {**tasks, name: description}, "task_names": [name]}
+
+
+def _check_nothing_needs_train_file(hparams: Mapping[str, Any]) -> None:
+    names = [name for name, default in _TRAIN_FILE_HPARAMS.items() if hparams.get(name, default) != default]
+    # The hparams of a trained model are also checked without train_file, a path, but have its task in `tasks`.
+    if names and not hparams.get("tasks"):
+        raise UserError(f"{', '.join(names)}: what belongs to a train_file, which is not given")
+
+
+def _files_of_splits(train_file: str, hparams: Mapping[str, Any]) -> dict[str, str]:
+    """The absolute path of each split's file: that of --<split>-file, or, of a folder with several splits, the folder.
+
+    Raises:
+      UserError: a pipe, since files are read more than once.
+    """
+    paths = {split: hparams.get(f"{split}_file") for split in tables.SPLITS}
+    for split, path in paths.items():
         if path and Path(path).is_fifo():
             raise UserError(f"{split}_file {path} is a pipe, which can be read only once: save it as a file")
-    for split in tables.splits_of(file).keys() - {""}:  # all splits in one folder
-        files[split] = files[split] or file
-    kind = given.get("task_type", "classification")
-    described: dict[str, Any] = {"type": kind}
-    described["files"] = {split: os.path.abspath(path) for split, path in files.items() if path}
-    if kind in ("classification", "regression"):
-        described |= {
-            "text_columns": given.get("text_column", ["text"]),
-            "label_column": given.get("label_column", "label"),
-        }
-    own = given.get("tasks", {})
-    if own.get(name, described) != described:
-        raise UserError(f"train_file {file} is task {name}, which tasks describes otherwise: choose one")
-    return {"tasks": {**own, name: described}, "task_names": [name]}
+    for split in tables.splits_of(train_file):
+        # "" stands for files whose names have no split.
+        if split != "" and not paths[split]:
+            paths[split] = train_file
+    return {split: os.path.abspath(path) for split, path in paths.items() if path}

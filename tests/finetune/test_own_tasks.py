@@ -133,6 +133,18 @@ def test_what_is_left_of_a_share_goes_to_the_classes_that_lack_most(seed):
     assert Counter(classes[number] for number in chosen) == {"a": 2, "b": 1, "c": 1}
 
 
+@pytest.mark.parametrize(("examples", "expected"), [(14, 1), (16, 2), (20, 2)])
+def test_as_many_are_held_out_as_the_rounded_share(examples, expected):
+    chosen = draw_held_out(range(examples), ["a"] * examples, 0.1, np.random.default_rng(0))
+    assert len(chosen) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_share_rounds_to_none_one_example_of_the_largest_class_is_held_out(seed):
+    chosen = draw_held_out(range(4), ["b", "a", "a", "a"], 0.1, np.random.default_rng(seed))
+    assert len(chosen) == 1 and chosen < {1, 2, 3}
+
+
 def test_a_pipe_is_no_training_data(tmp_path):
     os.mkfifo(tmp_path / "train.csv")
     with pytest.raises(UserError, match=r"train_file .*train\.csv is a pipe"):

@@ -16,12 +16,13 @@ from electra_tf2.util.errors import UserError, shown
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
 _WORD = re.compile("[^ \t\n\v\f\r]+")
-_COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # of CoNLL-U: "# text = ..."
-_CONLL_U = 10  # columns
-_NODE = re.compile(r"\d+([-.]\d+)?")
-_OF_WORDS, _OF_TAGS = ("words", "tokens"), ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
+_COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
+_CONLL_U_COLUMNS = 10
+_WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
+_WORD_COLUMNS = ("words", "tokens")
+_TAG_COLUMNS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 _LETTERS = ("B", "I", "E", "S", "U", "L", "M")
-_NO_TYPE = "_"
+_NO_TYPE = "_"  # seqeval's type of a tag that is a letter alone
 _LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
 
 
@@ -49,40 +50,44 @@ def split_words(text: str) -> Words:
 def read_sentences(
     path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
 ) -> list[Sentence]:
-    """The sentences of a file: a word a line with its tag, blank lines between sentences; CoNLL-U; or a table with
-    lists of words and tags, as `datasets` has them.
+    """The sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; or a table
+    with lists of words and tags, as the library `datasets` writes them.
 
-    The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last,
-    of CoNLL-U the part of speech. Columns are divided by tabs, or where not every line has one by blanks.
+    The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last
+    column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
 
     Args:
-      tagged: whether every word must have a tag; else lines of a word alone are fine.
+      tagged: whether every word must have a tag; otherwise lines of a word alone are accepted.
       unended: keep a last sentence that no blank line follows; the original loses it.
-      columns: of a table: names that that of the tags may have; (): any of the usual names, of which one is there.
+      columns: names that a table's column of tags may have; (): the usual ones, of which the table must have just one.
       labels: names of tags that a table holds as numbers.
 
     Raises:
       UserError: names file and line.
     """
     if format_of(path) in ("json", "columnar"):
-        sentences = list(_of_table(path, tagged, columns, labels))
+        sentences = list(_sentences_in_table(path, tagged, columns, labels))
     else:
-        lines = read_text(path, "task").split("\n")
+        lines = [line.rstrip("\r") for line in read_text(path, "task").split("\n")]
         if unended:
-            lines.append("")
-        elif lines[-1] == "":  # what follows the last line end is no line
+            lines.append("")  # ends the last sentence
+        elif lines[-1] == "":
+            # The empty text after the last line end is no blank line.
             lines.pop()
-        sentences = list(_of_lines([line.rstrip("\r") for line in lines], path, tagged))
+        sentences = list(_sentences_in_lines(lines, path, tagged))
     if not sentences:
         raise UserError(f"{path} holds no sentences")
     return sentences
 
 
 class _Layout(NamedTuple):
-    """Where a file has its words and tags.
+    """The columns of a file.
 
-    tabs: whether columns are divided by tabs. width: number of columns. word, tag: places of both.
-    tags: those of the lines that do not begin with "#".
+    Fields:
+      tabs: whether columns are divided by tabs.
+      width: the usual number of columns.
+      word, tag: indices of the columns with the words and the tags.
+      tags: the tags of lines that do not begin with "#".
     """
 
     tabs: bool
@@ -91,51 +96,77 @@ class _Layout(NamedTuple):
     tag: int = -1
     tags: frozenset[str] = frozenset()
 
-    def columns(self, line: str) -> list[str]:
-        return line.split("\t") if self.tabs else [cell for cell in _BLANKS.split(line) if cell]
+    @property
+    def is_conll_u(self) -> bool:
+        return self.width == _CONLL_U_COLUMNS and self.word > 0
 
     def is_comment(self, line: str, inside: bool) -> bool:
         """Tells a comment from a word that begins with "#", such as a hashtag.
 
         Args:
-          inside: words of the same sentence stand before it.
+          inside: whether words of the same sentence stand before the line.
         """
         if not line.startswith("#"):
             return False
-        if self.word or _COMMENT.match(line):
-            # Where words are numbered, none begins its line.
+        lines_begin_with_numbers = self.word > 0
+        if lines_begin_with_numbers or _COMMENT.match(line):
             return True
-        columns = self.columns(line)
+        columns = _columns(line, self.tabs)
         has_known_tag = len(columns) > 1 and columns[self.tag] in self.tags
         if len(columns) != self.width:
             # Rows may be of different lengths, but only a comment stands before a sentence.
             return not (inside and has_known_tag)
-        # "# 12" in a file of two columns: a first "#" by itself, with a tag that no other word has.
+        # "# 12" in a file of two columns: the first of its sentence, "#" by itself, with a tag that no other word has.
         return len(columns) > 1 and columns[0] == "#" and not inside and not has_known_tag
 
 
+def _columns(line: str, tabs: bool) -> list[str]:
+    if tabs:
+        return line.split("\t")
+    return [column for column in _BLANKS.split(line) if column]
+
+
 def _layout(lines: Sequence[str]) -> _Layout:
-    words = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
-    tabs = bool(words) and all("\t" in line for line in words)
-    rows = [_Layout(tabs, 0).columns(line) for line in words]
-    width = collections.Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
-    numbered = width > 2 and all(_NODE.fullmatch(row[0]) for row in rows) and rows[0][0] in ("1", "1-2")
-    if numbered and width == _CONLL_U:
-        return _Layout(tabs, width, 1, 3)
-    if not numbered:
+    """Infers the layout of a file from its lines."""
+    # Without lines that begin with "#": only the layout tells comments from words.
+    word_lines = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+    if not word_lines:
+        return _Layout(tabs=False, width=0)
+    tabs = all("\t" in line for line in word_lines)
+    rows = [_columns(line, tabs) for line in word_lines]
+    widths = collections.Counter(len(row) for row in rows)
+    width = widths.most_common(1)[0][0]
+    if not _is_numbered(rows, width):
         tags = frozenset(row[-1] for row in rows if len(row) > 1)
         return _Layout(tabs, width, tags=tags)
-    two_levels = width > 3 and all(
-        len(row) == width and _may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows
-    )
-    return _Layout(tabs, width, 1, -2 if two_levels else -1)  # GermEval: outer names before inner ones
+    if width == _CONLL_U_COLUMNS:
+        return _Layout(tabs, width, word=1, tag=3)
+    if width > 3 and _has_two_levels(rows, width):
+        # GermEval: the tags of outer names stand before those of the names inside them.
+        return _Layout(tabs, width, word=1, tag=-2)
+    return _Layout(tabs, width, word=1, tag=-1)
+
+
+def _is_numbered(rows: Sequence[list[str]], width: int) -> bool:
+    """Tells whether the first column holds the numbers of words."""
+    if width < 3 or rows[0][0] not in ("1", "1-2"):
+        return False
+    return all(_WORD_NUMBER.fullmatch(row[0]) for row in rows)
+
+
+def _has_two_levels(rows: Sequence[list[str]], width: int) -> bool:
+    """Tells whether the last two columns hold tags of spans."""
+    if any(len(row) != width for row in rows):
+        return False
+    return all(_may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows)
 
 
 def _may_be_span(tag: str) -> bool:
-    return tag == "O" or tag[:2] in ("B-", "I-")
+    return tag == "O" or tag.startswith(("B-", "I-"))
 
 
-def _of_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Sentence]:
+def _sentences_in_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Sentence]:
+    """The sentences of lines, each of which a blank line must follow."""
     layout = _layout(lines)
     words: list[str] = []
     tags: list[str] = []
@@ -144,43 +175,58 @@ def _of_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Senten
         if not line.strip(" \t"):
             if words:
                 yield Sentence(words, tags, first)
-            words, tags = [], []
+            words = []
+            tags = []
             continue
-        columns = layout.columns(line)
+        columns = _columns(line, layout.tabs)
         if columns[0] == _DOCUMENT or layout.is_comment(line, inside=bool(words)):
             continue
-        if layout.width == _CONLL_U and layout.word and not columns[0].isdecimal():  # several words, or none
+        if layout.is_conll_u and not columns[0].isdecimal():
+            # "1-2", whose words follow on lines of their own, or "1.1", which does not stand in the text.
             continue
         if len(columns) < 2 and tagged:
             raise UserError(f"{path}, line {number}: a word and a tag are needed, got {line.strip()!r}")
         if layout.word and len(columns) != layout.width:
             raise UserError(f"{path}, line {number}: {len(columns)} columns, but {layout.width} are expected")
-        first = first if words else number
+        if not words:
+            first = number
         words.append(columns[layout.word])
         if len(columns) > 1:
             tags.append(columns[layout.tag])
 
 
-def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequence[str]) -> Iterator[Sentence]:
+def _sentences_in_table(
+    path: Path, tagged: bool, tag_columns: tuple[str, ...], labels: Sequence[str]
+) -> Iterator[Sentence]:
     """The sentences of rows with lists of words and tags."""
     table = open_table(path)
     for line, row in table.readable():
         where = table.where(line)
-        named = [name for name in _OF_WORDS if name in row]
-        words = cell(row, named[0], "list", where) if named else None
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UserError(
-                f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}"
-            )
-        there = [name for name in columns or _OF_TAGS if name in row]
-        if len(there) > 1:
-            raise UserError(f"{where}: which tags are meant, {', '.join(there)}? Name them by label_column")
-        tags = cell(row, there[0], "list", where) if there else None
+        words = _words_of_row(row, where)
+        tags = _tags_of_row(row, tag_columns or _TAG_COLUMNS, where)
         if tags is None and not tagged:
             tags = []
         if not isinstance(tags, list) or (tags and len(tags) != len(words)):
             raise UserError(f"{where}: as many tags as words are needed, in a list; it has {shown(', '.join(row))}")
         yield Sentence(words, [_tag(tag, labels, where) for tag in tags], line)
+
+
+def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
+    columns = [name for name in _WORD_COLUMNS if name in row]
+    words = cell(row, columns[0], "list", where) if columns else None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
+    return words
+
+
+def _tags_of_row(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
+    """The tags in the only column that has one of the names; None without such a column."""
+    columns = [name for name in names if name in row]
+    if not columns:
+        return None
+    if len(columns) > 1:
+        raise UserError(f"{where}: which tags are meant, {', '.join(columns)}? Name them by label_column")
+    return cell(row, columns[0], "list", where)
 
 
 def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
@@ -194,33 +240,47 @@ def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
 def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
 
-    Read are BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B"); letters
-    without a type, as BioBERT's corpora have (the type is then "_", as seqeval says); and types without letters, as
-    Few-NERD has: neighbours of one type are one span there.
+    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B");
+    letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without letters,
+    as in Few-NERD, where neighbours of one type are one span.
     """
-    tags = [tag for sentence in sentences for tag in sentence.tags if tag not in ("O", "o")]
-    outside = sum(len(sentence.tags) for sentence in sentences) - len(tags)
-    in_front = [tag for tag in tags if tag[1:2] == "-" and tag[0].upper() in _LETTERS]
-    behind = [tag for tag in tags if tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS]
-    if tags and all(tag.upper() in _LETTERS for tag in tags):
-        spelled = {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
-    elif len(in_front) < len(tags) == len(behind):
-        spelled = {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
-    elif not in_front and outside > len(tags):  # most words are outside of names, none of parts of speech
-        spelled = {tag: f"I-{tag}" for tag in tags}
-    else:
-        spelled = {}
-    return [
-        sentence._replace(tags=[_bioes_spelled(spelled.get(tag, tag)) for tag in sentence.tags])
-        for sentence in sentences
-    ]
+    respelled = _with_letters_before_types(sentences)
+    result = []
+    for sentence in sentences:
+        tags = [_in_bioes_letters(respelled.get(tag, tag)) for tag in sentence.tags]
+        result.append(sentence._replace(tags=tags))
+    return result
 
 
-def _bioes_spelled(tag: str) -> str:
-    """A tag of spans with the letters of BIOES, in capitals."""
+def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
+    """The tags of a file that are not a letter, a dash and a type, and how they are written so."""
+    tags: list[str] = []  # of words inside spans
+    num_outside = 0
+    for sentence in sentences:
+        inside = [tag for tag in sentence.tags if tag not in ("O", "o")]
+        tags += inside
+        num_outside += len(sentence.tags) - len(inside)
+    num_letters = sum(tag.upper() in _LETTERS for tag in tags)
+    num_in_front = sum(tag[1:2] == "-" and tag[0].upper() in _LETTERS for tag in tags)
+    num_behind = sum(tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS for tag in tags)
+    if tags and num_letters == len(tags):
+        return {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
+    if num_in_front < len(tags) and num_behind == len(tags):
+        return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
+    # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
+    if num_in_front == 0 and num_outside > len(tags):
+        return {tag: f"I-{tag}" for tag in tags}
+    return {}
+
+
+def _in_bioes_letters(tag: str) -> str:
+    """A tag of spans with BIOES' capital letter; any other tag as it is."""
     letter, dash, kind = tag.partition("-")
     upper = letter.upper()
-    return f"{_LIKE_BIOES.get(upper, upper)}{dash}{kind}" if len(letter) == 1 and (dash or upper == "O") else tag
+    if len(letter) != 1 or not (dash or upper == "O"):
+        return tag
+    bioes_letter = _LIKE_BIOES.get(upper, upper)
+    return f"{bioes_letter}{dash}{kind}"
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -229,8 +289,10 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 
 
 def originals_spans(tags: Sequence[str]) -> list[Span]:
-    """The spans that the original finds: I-X before I-Y goes on, and the last tag's type is the span's."""
-    spans, start, last = [], -1, "O"
+    """The spans by the original's rules: a change of type goes on with the span, which has its last tag's type."""
+    spans = []
+    start = -1
+    last = "O"
     for place, tag in enumerate(tags):
         begins = tag[:1] in ("B", "S") and tag != "O"
         if last != "O" and (begins or tag == "O"):
@@ -260,6 +322,10 @@ def bio(spans: Sequence[Span], length: int) -> list[str]:
 def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
     tags = ["O"] * length
     for start, end, kind in spans:
-        letters = single if start == end else f"B{'I' * (end - start - 1)}{last}"
+        if start == end:
+            letters = single
+        else:
+            inside = "I" * (end - start - 1)
+            letters = f"B{inside}{last}"
         tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
     return tags

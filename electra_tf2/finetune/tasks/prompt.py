@@ -1,10 +1,10 @@
-"""Prompt-based fine-tuning: the label is a word at a [MASK], and labelled examples stand beside the question.
+"""Prompt-based fine-tuning: the network predicts the label as a word at [MASK], beside labelled examples.
 
     [CLS] the question in the template, with [MASK] [SEP] an example of the first label, with its word [SEP] ... [SEP]
 
-LM-BFF's "prompt-based fine-tuning with demonstrations" (Gao et al. 2021), which COCO-LM's Table 4 uses. Demonstrations
-are drawn anew for every training input, never the question itself; at evaluation the logits of several draws are
-averaged. All segment ids are 0.
+LM-BFF's "prompt-based fine-tuning with demonstrations" (Gao et al. 2021), which COCO-LM's Table 4 uses. The question is
+the example to be classified. Demonstrations, the labelled examples behind it, are drawn anew for every training input,
+never the question itself; at evaluation the logits of several draws are averaged. All segment ids are 0.
 """
 
 import re
@@ -36,10 +36,10 @@ from electra_tf2.util.errors import UserError, shown
 
 
 def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
-    """Scope of the head over the vocabulary that the main network of a checkpoint has, and whether it has a transform.
+    """Scope of the language-model head of a checkpoint's main network, and whether the head has a transform.
 
     Raises:
-      UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
+      UserError: there is none, as after ELECTRA's pre-training with a separate generator.
     """
     assert checkpoint is not None, "checked with the hparams"
     model = open_model(checkpoint)
@@ -57,34 +57,48 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
 MASK = "[MASK]"
 _MODIFIERS = ("", "trim", "lower")
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
-_KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from
+_SAVED_DEMONSTRATIONS = 16  # of each label, saved with a fine-tuned model; LM-BFF draws from as many
 
 
 class Field(NamedTuple):
-    """A text of the example. modifier "trim": without its last character; "lower": its first letter in lower case."""
+    """A place in the template for one of the example's texts.
+
+    modifier: "trim" drops the text's last character, "lower" writes its first letter in lower case, "" changes nothing.
+    """
 
     number: int
     modifier: str
 
-    def of(self, texts: tuple[str, ...]) -> str:
+    def filled(self, texts: tuple[str, ...]) -> str:
+        """The text that stands there."""
         text = texts[self.number].strip()
-        return {"": text, "trim": text[:-1], "lower": text[:1].lower() + text[1:]}[self.modifier]
+        if self.modifier == "trim":
+            return text[:-1]
+        if self.modifier == "lower":
+            return text[:1].lower() + text[1:]
+        return text
 
 
-Part = str | Field  # words that every prompt has, MASK among them, or a text of the example
+Part = str | Field  # [MASK] or other words that all prompts of a task share, or a text of the example
 
 
 def parse_template(template: str) -> list[Part]:
-    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}". Raises UserError: not one [MASK], an unknown
-    field or modifier, a field twice, unbalanced braces."""
+    """Splits a template such as "{0:trim} ? [MASK] , {1:lower}" into its words, [MASK] and fields.
+
+    Raises:
+      UserError: no or several [MASK], an unknown field or modifier, a field twice, unbalanced braces.
+    """
     where = f"prompt_template: {template!r}"
     try:
-        pieces = list(string.Formatter().parse(template))
+        # Each is the words before a field, the field's name and its modifier; the name is None behind the last field.
+        parsed = list(string.Formatter().parse(template))
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
     parts: list[Part] = []
-    for text, name, modifier, _ in pieces:
-        parts += [part.strip() for part in re.split(f"({re.escape(MASK)})", text) if part.strip()]
+    for text, name, modifier, _ in parsed:
+        for words in re.split(f"({re.escape(MASK)})", text):
+            if words.strip():
+                parts.append(words.strip())
         if name is None:
             continue
         if name not in ("0", "1") or modifier not in _MODIFIERS:
@@ -100,7 +114,11 @@ def parse_template(template: str) -> list[Part]:
 
 
 def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
-    """The prompt that hparams give, or the one known for the task. Raises UserError: neither; a word is no text."""
+    """The template and label words of the hparams, each by default those known for the task.
+
+    Raises:
+      UserError: neither the hparams nor the task have one of them; a word is not text.
+    """
     for label, word in words.items():
         if not isinstance(word, str):
             raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
@@ -109,12 +127,16 @@ def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str
             f"prompt: there is no known prompt for {task}: give prompt_template, such as '{{0}} It was [MASK] .', and "
             'prompt_words, such as {"negative": "terrible", "positive": "great"}'
         )
-    default = known or Prompt("", {})
-    return Prompt(template or default.template, dict(words) or default.words)
+    if known is None:
+        return Prompt(template, dict(words))
+    return Prompt(template or known.template, dict(words) or known.words)
 
 
 class _Prompted(NamedTuple):
-    """An example in the template: wordpieces, which of them is the [MASK], and how many did not fit."""
+    """An example in the template.
+
+    ids: int32, its wordpieces. mask: the place of [MASK] among them. cut: how many wordpieces did not fit.
+    """
 
     ids: np.ndarray
     mask: int
@@ -124,7 +146,7 @@ class _Prompted(NamedTuple):
 class PromptTask(Task):
     """A classification or regression task whose labels are words of the vocabulary.
 
-    What it reads, scores and answers is the business of the `text` task that it asks about.
+    Only inputs and head differ from those of the TextTask `text`, which reads the files, scores and answers.
     """
 
     def __init__(
@@ -144,17 +166,18 @@ class PromptTask(Task):
         self.text_keys = self.text.text_keys
         self.prompt = prompt_of(name, settings.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
+        self._fields = [part for part in self.parts if isinstance(part, Field)]
         num_texts = len(settings.texts)
-        if any(isinstance(part, Field) and part.number >= num_texts for part in self.parts):
+        if any(field.number >= num_texts for field in self._fields):
             raise UserError(
                 f"prompt_template: {self.prompt.template!r}: {self.name} has {num_texts} text, so {{0}} is its "
                 "only field"
             )
-        literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
-        self._literals = dict(zip(literals, self.text.pieces(literals), strict=True))
+        words = [part for part in self.parts if isinstance(part, str) and part != MASK]
+        self._pieces_of_words = dict(zip(words, self.text.pieces(words), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
-        self._pools: dict[bool, _Pool] = {}  # for new text, for the task's files
-        self._kept: list[TextExample] = []  # demonstrations that came with the model
+        self._pools: dict[bool, _Pool] = {}  # by whether they are for new text
+        self._saved_demonstrations: list[TextExample] = []  # those of the fine-tuned model that was loaded
 
     @property
     def target(self) -> Any:
@@ -179,18 +202,24 @@ class PromptTask(Task):
     @property
     def ends(self) -> tuple[str, ...]:
         """The names that words stand for: the labels, or the ends of a regression's scale."""
-        return ("low", "high") if self.text.is_regression else self.text.label_names
+        if self.text.is_regression:
+            return ("low", "high")
+        return self.text.label_names
 
     @property
     def word_ids(self) -> list[int]:
-        """One wordpiece per label. Raises UserError: a label has no word, a word is not one wordpiece, or two labels
-        share one."""
+        """One wordpiece per label.
+
+        Raises:
+          UserError: a label has no word, a word is not one wordpiece, or two labels share one.
+        """
         words = self.prompt.words
         missing = [name for name in self.ends if name not in words]
         if missing:
             raise UserError(f"prompt_words: {self.name}: no word for {', '.join(missing)}, only for {', '.join(words)}")
         ids = []
-        for name, pieces in zip(self.ends, self.text.pieces([words[name] for name in self.ends]), strict=True):
+        pieces_of_words = self.text.pieces([words[name] for name in self.ends])
+        for name, pieces in zip(self.ends, pieces_of_words, strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:
                 tokens = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
                 raise UserError(
@@ -216,48 +245,56 @@ class PromptTask(Task):
         special = self.tokenizer.special
         word_ids = self.word_ids
         draws = self._draws(len(examples), split)
-        cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
+        cls = np.array([special.cls], np.int32)
+        sep = np.array([special.sep], np.int32)
         features = []
         for number, (example, question) in enumerate(zip(examples, self._prompted(examples), strict=True)):
-            labels = self.text.label_values(example) | {"mask_positions": question.mask + 1}
+            mask_position = question.mask + 1  # behind [CLS]
+            labels = self.text.label_values(example) | {"mask_positions": mask_position}
             for draw in range(draws):
                 blocks = [cls, _with_word(question, special.mask), sep]
-                for word, demonstration in zip(word_ids, self._demonstrations(split, number, draw), strict=False):
-                    blocks += [_with_word(demonstration, word), sep]
+                if self.config.prompt_demonstrations:
+                    demonstrations = self._demonstrations(split, number, draw)
+                    for word, demonstration in zip(word_ids, demonstrations, strict=True):
+                        blocks += [_with_word(demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels, question.cut))
         labelled = all(example.label is not None for example in examples)
         return Split(list(examples), features, [draws] * len(examples), labelled)
 
     def _draws(self, examples: int, split: str) -> int:
-        """How many times each example is asked about, with other demonstrations."""
+        """How many inputs are made of each example, with other demonstrations each."""
         if not self.config.prompt_demonstrations:
             return 1
         if split != "train":
             return self.config.prompt_evaluation_draws
-        return self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / max(1, examples)))
+        if self.config.prompt_draws:
+            return self.config.prompt_draws
+        return max(1, round(_TRAINING_INPUTS / max(1, examples)))
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
-        """One training example of each label, in the order of the words; none without demonstrations."""
-        if not self.config.prompt_demonstrations:
-            return []
+        """One training example of each label, in the order of `ends`, for a draw of example `number` of a split."""
         pool = self._pool(is_new=split == "new")
         random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), number, draw])
         chosen = []
         for members in pool.members:
             index = members[random.integers(len(members))]
+            # The question itself would show its answer.
             while split == "train" and index == number:
                 index = members[random.integers(len(members))]
             chosen.append(pool.prompted[index])
         return chosen
 
     def _pool(self, is_new: bool) -> "_Pool":
-        """The training examples that demonstrations are drawn from; for new text, those that came with the model."""
+        """The training examples that demonstrations are drawn from; for new text, those saved with the model."""
         if is_new in self._pools:
             return self._pools[is_new]
-        examples = self._kept if is_new and self._kept else self.training
-        if not examples:  # what is evaluated was trained before
-            self.load("train")
+        if is_new and self._saved_demonstrations:
+            examples = self._saved_demonstrations
+        else:
+            if not self.training:
+                # This process only evaluates: nothing has read the training data so far.
+                self.load("train")
             examples = self.training
         groups = np.array([self.target.group(example.label) for example in examples])
         members = [np.flatnonzero(groups == number).tolist() for number in range(len(self.ends))]
@@ -272,33 +309,52 @@ class PromptTask(Task):
 
     def _prompted(self, examples: Sequence[TextExample]) -> list[_Prompted]:
         """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
-        fields = [part for part in self.parts if isinstance(part, Field)]
-        pieces = iter(self.text.pieces([field.of(example.texts) for example in examples for field in fields]))
-        blocks = 1 + (len(self.ends) if self.config.prompt_demonstrations else 0)
-        fixed_pieces = self._literals | {MASK: np.zeros(1, np.int32)}
-        fixed = 1 + sum(len(fixed_pieces[part]) for part in self.parts if isinstance(part, str))  # with [SEP]
-        room = (self.config.max_seq_length - 1) // blocks - fixed
-        if room < len(fields):
+        fixed_pieces = self._pieces_of_words | {MASK: np.zeros(1, np.int32)}  # _with_word fills in the 0
+        room = self._room(fixed_pieces)
+        texts = [field.filled(example.texts) for example in examples for field in self._fields]
+        pieces = iter(self.text.pieces(texts))
+        result = []
+        for _ in examples:
+            pieces_of_texts = [next(pieces) for _ in self._fields]
+            lengths = truncated_lengths([len(text) for text in pieces_of_texts], room)
+            prompt: list[np.ndarray] = []
+            num_fields = 0
+            for part in self.parts:
+                if isinstance(part, str):
+                    prompt.append(fixed_pieces[part])
+                else:
+                    prompt.append(pieces_of_texts[num_fields][: lengths[num_fields]])
+                    num_fields += 1
+            before_mask = prompt[: self.parts.index(MASK)]
+            mask = sum(len(part) for part in before_mask)
+            cut = sum(len(text) for text in pieces_of_texts) - sum(lengths)
+            result.append(_Prompted(np.concatenate(prompt), mask, cut))
+        return result
+
+    def _room(self, fixed_pieces: Mapping[str, np.ndarray]) -> int:
+        """How many wordpieces of texts one block may have. Raises UserError: less than one for each text."""
+        blocks = 1
+        if self.config.prompt_demonstrations:
+            blocks += len(self.ends)
+        fixed_length = 1  # [SEP]
+        for part in self.parts:
+            if isinstance(part, str):
+                fixed_length += len(fixed_pieces[part])
+        block_length = (self.config.max_seq_length - 1) // blocks  # besides [CLS]
+        room = block_length - fixed_length
+        if room < len(self._fields):
             raise UserError(
                 f"max_seq_length {self.config.max_seq_length} is too short for {blocks} prompts with the template "
                 f"{self.prompt.template!r}"
             )
-        result = []
-        for _ in examples:
-            texts = [next(pieces) for _ in fields]
-            lengths = truncated_lengths([len(text) for text in texts], room)
-            kept = (text[:length] for text, length in zip(texts, lengths, strict=True))
-            parts = [fixed_pieces[part] if isinstance(part, str) else next(kept) for part in self.parts]
-            mask = sum(map(len, parts[: self.parts.index(MASK)]))
-            cut = sum(map(len, texts)) - sum(lengths)
-            result.append(_Prompted(np.concatenate(parts), mask, cut))
-        return result
+        return room
 
     # The head.
 
     def make_head(self, encoder: Encoder, seed: int) -> "LabelWordHead":
-        scope, transform = self._head or language_model_head(self.config.init_checkpoint)
-        self._head = scope, transform
+        if self._head is None:
+            self._head = language_model_head(self.config.init_checkpoint)
+        scope, transform = self._head
         return LabelWordHead(scope, encoder, transform, self.word_ids, self.text.is_regression, seed)
 
     # Scores and answers, of the mean over the draws.
@@ -322,32 +378,36 @@ class PromptTask(Task):
             logits = np.mean([prediction["logits"] for prediction in draws], axis=0)
             if isinstance(self.target, Scale):
                 low, high = logits
-                means.append({"value": np.asarray(self.target.value(1 / (1 + np.exp(low - high))))})
+                share = 1 / (1 + np.exp(low - high))  # softmax probability of the upper end's word
+                means.append({"value": np.asarray(self.target.value(share))})
             else:
                 means.append({"logits": logits})
         return means
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
-        state = self.text.state() | {"language_model_head": list(self._head)}
-        return state | {"demonstrations": [(example.texts, example.label) for example in self._to_keep()]}
+        demonstrations = [(example.texts, example.label) for example in self._demonstrations_to_save()]
+        state = self.text.state()
+        return state | {"language_model_head": list(self._head), "demonstrations": demonstrations}
 
-    def _to_keep(self) -> list[TextExample]:
-        """A few training examples of each label, which stay with the model as demonstrations for new text."""
+    def _demonstrations_to_save(self) -> list[TextExample]:
+        """A few training examples of each label, so that new text can be labelled without the training data."""
         if not self.config.prompt_demonstrations:
             return []
         groups = np.array([self.target.group(example.label) for example in self.training], np.int64)
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(groups))
         chosen: list[int] = []
         for group in np.unique(groups):
-            members = [int(i) for i in order if groups[i] == group]
-            chosen += members[:_KEPT]
-        return [self.training[i] for i in sorted(chosen)]
+            members = [int(number) for number in order if groups[number] == group]
+            chosen += members[:_SAVED_DEMONSTRATIONS]
+        return [self.training[number] for number in sorted(chosen)]
 
     def check_state(self, saved: dict[str, Any]) -> None:
         self.text.check_state(saved)
-        self._head = saved["language_model_head"][0], saved["language_model_head"][1]
-        self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
+        scope, transform = saved["language_model_head"]
+        self._head = scope, transform
+        demonstrations = saved.get("demonstrations", [])
+        self._saved_demonstrations = [TextExample(tuple(texts), label) for texts, label in demonstrations]
 
 
 class _Pool(NamedTuple):
@@ -358,6 +418,7 @@ class _Pool(NamedTuple):
 
 
 def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
+    """The wordpieces with a word, or [MASK] itself, at [MASK]."""
     filled = prompted.ids.copy()
     filled[prompted.mask] = word
     return filled
@@ -366,12 +427,13 @@ def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
 class LabelWordHead(Head):
     """Softmax over the label words (LM-BFF, equation 1): the pre-trained head, restricted to a few rows.
 
-    For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
-    [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
+    In corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
+    [MASK] itself. The factor is the same for all words, so the logits are enough (COCO-LM, section 3.1).
 
     Args:
+      scope: that of the pre-trained head.
       transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
-      word_ids: one per label; the two ends of a regression.
+      word_ids: one per label; for a regression those of the lower and the upper end.
     """
 
     def __init__(
@@ -379,23 +441,27 @@ class LabelWordHead(Head):
     ) -> None:
         super().__init__("", seed)
         self.language_model = vocabulary_head(scope, encoder, transform, seed)
-        self.word_ids, self.regression = tf.constant(word_ids), regression
+        self.word_ids = tf.constant(word_ids)
+        self.regression = regression
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
 
         Predictions: float32 [B, words] logits.
         """
-        places = inputs.labels["mask_positions"][:, tf.newaxis]
-        states = tf.gather(inputs.sequence, places, batch_dims=1)
+        positions = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = tf.gather(inputs.sequence, positions, batch_dims=1)
         hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
-        words = tf.gather(self.language_model.table, self.word_ids)
-        logits = matmul(hidden, words, transpose_b=True)
+        word_embeddings = tf.gather(self.language_model.table, self.word_ids)
+        logits = matmul(hidden, word_embeddings, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
         if self.regression:
             # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
             targets = inputs.labels["targets"]
-            losses = tf.nn.softmax_cross_entropy_with_logits(tf.stack([1.0 - targets, targets], -1), logits)
+            mixture = tf.stack([1.0 - targets, targets], -1)
+            losses = tf.nn.softmax_cross_entropy_with_logits(mixture, logits)
         else:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
-        return HeadOutput(losses, {} if training else {"logits": logits})
+        if training:
+            return HeadOutput(losses, {})
+        return HeadOutput(losses, {"logits": logits})

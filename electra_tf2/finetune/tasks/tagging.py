@@ -1,4 +1,4 @@
-"""Sequence tagging: chunking, named entities, parts of speech, and one's own.
+"""Sequence tagging: chunking, named entities, parts of speech, and tasks that a user describes.
 
 words and tags --conll--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
 """
@@ -6,7 +6,7 @@ words and tags --conll--> TaggedSentence --encode--> windows, the word of each f
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from electra_tf2.util.progress import say
 
 
 class Window(NamedTuple):
-    """An input of a text: the numbers of the words that it answers for, and the positions of their first pieces."""
+    """One input made of a text: the numbers of the words it predicts, and the positions of their first pieces."""
 
     words: np.ndarray
     positions: np.ndarray
@@ -39,7 +39,7 @@ class Window(NamedTuple):
 class TaggedSentence(NamedTuple):
     """Words in their text, and the labels that are learned (BIOES for spans); None for text without tags.
 
-    windows: the inputs that were made of it, one or, of a long text, several.
+    windows: the inputs made of the text: one, or several of a long text.
     """
 
     text: Words
@@ -62,7 +62,7 @@ class TaggingTask(Task):
       spans: the tags are BIO or BIOES; learned as BIOES and scored by spans (precision, recall, F1). Otherwise the
         tags are scored word by word.
       labels: names of tags, in the order of the numbers by which a table holds them.
-      label_column: of a table, that of the tags; default: tags or <task>_tags, or the only one of a usual name.
+      label_column: a table's column of tags; default: tags or <task>_tags, or the only column with a usual name.
 
     The label set is that of the training data, for spans with all of B, I, E and S of every type. Texts longer than
     max_seq_length are read in windows that overlap by half, each word where it has the most text around it. (compat
@@ -106,67 +106,98 @@ class TaggingTask(Task):
         sentences = self._sentences(split)
         if self.target is None and split == "train":
             self.target = self._labels_in(sentences)
-        labels: list[list[str] | None] = [None] * len(sentences)
+        labels = self._labels_of_split(sentences, split)
+        self._warn_of_unknown_labels(labels, split)
+        examples = []
+        for sentence, sentence_labels in zip(sentences, labels, strict=True):
+            examples.append(TaggedSentence(joined(sentence.words), sentence_labels))
+        return examples
+
+    def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
+        """The labels of each sentence; None for all where the split has no tags, or a test split wrong ones."""
         if any(sentence.tags for sentence in sentences):
             try:
-                labels = [self._checked_labels(sentence, split) for sentence in sentences]
+                return [self._checked_labels(sentence, split) for sentence in sentences]
             except UserError as error:
+                # Test data can still be predicted.
                 if split not in self.test_splits:
                     raise
                 print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
-        unknown = Counter(label for tags in labels for label in tags or () if label not in self.label_names)
+        return [None] * len(sentences)
+
+    def _warn_of_unknown_labels(self, labels: Sequence[list[str] | None], split: str) -> None:
+        unknown: Counter[str] = Counter()
+        for sentence_labels in labels:
+            for label in sentence_labels or ():
+                if label not in self.label_names:
+                    unknown[label] += 1
         if unknown:
             say(
                 f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
                 f"training data ({shown(', '.join(unknown))}) and count as wrong"
             )
-        return [TaggedSentence(joined(sentence.words), tags) for sentence, tags in zip(sentences, labels, strict=True)]
 
     def _sentences(self, split: str) -> list[conll.Sentence]:
-        tagged = split not in self.test_splits
         sentences: list[conll.Sentence] = []
         for path in self.files.paths(split):
-            in_file = conll.read_sentences(path, tagged, not self._as_original, self._columns, self._names_of_numbers)
+            sentences_of_file = conll.read_sentences(
+                path,
+                tagged=split not in self.test_splits,
+                unended=not self._as_original,
+                columns=self._columns,
+                labels=self._names_of_numbers,
+            )
             if self.spans and not self._as_original:
-                in_file = conll.spelled_as_bioes(in_file)
-            sentences += in_file
+                sentences_of_file = conll.spelled_as_bioes(sentences_of_file)
+            sentences += sentences_of_file
         return sentences
 
     def _labels_in(self, sentences: Sequence[conll.Sentence]) -> list[str]:
-        """The labels that can be learned of the training data."""
+        """The label set, of the training data's sentences."""
         sentences = list(sentences)
-        if self._as_original:  # which takes them from all files
+        if self._as_original:
+            # The original collects its labels from the files of all splits.
             for split in ("dev", "test"):
-                sentences += self._sentences(split) if self.files.exists(split) else []
-        labels = {label for sentence in sentences for label in self._labels_of(sentence)}
+                if self.files.exists(split):
+                    sentences += self._sentences(split)
+        labels: set[str] = set()
+        for sentence in sentences:
+            labels.update(self._labels_of(sentence))
         if self.spans and not self._as_original:
-            types = {label.split("-", 1)[1] for label in labels if label != "O"}
-            labels = {"O"} | {f"{position}-{kind}" for kind in types for position in "BIES"}
+            labels = _with_all_positions(labels)
         return sorted(labels)
 
     def _labels_of(self, sentence: conll.Sentence) -> list[str]:
+        """What is learned: the tags themselves, or the spans that they encode as BIOES."""
         if not self.spans:
             return sentence.tags
-        spans_of = conll.originals_spans if self._as_original else conll.spans_of
-        return conll.bioes(spans_of(sentence.tags), len(sentence.words))
+        read_spans = conll.originals_spans if self._as_original else conll.spans_of
+        spans = read_spans(sentence.tags)
+        return conll.bioes(spans, len(sentence.words))
 
     def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
         where = f"{self.files.path(split)}, line {sentence.line}"
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{where}: a sentence with fewer tags than words")
-        for tag in sentence.tags if self.spans else ():
-            if tag != "O" and (tag[:2] not in ("B-", "I-", "E-", "S-") or len(tag) < 3):
-                raise UserError(
-                    f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
-                    '"spans": false in the task\'s description learns and scores single tags'
-                )
+        if self.spans:
+            for tag in sentence.tags:
+                if not _is_span_tag(tag):
+                    raise UserError(
+                        f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
+                        '"spans": false in the task\'s description learns and scores single tags'
+                    )
         return self._labels_of(sentence)
 
     def files_of(self, split: str) -> list[Path]:
-        """The split's file; as the original does all of them, which its label set is of."""
+        """The files that a split's examples depend on: its own; with compat original, whose label set is that of all
+        splits, all files."""
         if not self._as_original:
             return super().files_of(split)
-        return [path for name in ("train", "dev", "test") if self.files.exists(name) for path in super().files_of(name)]
+        paths: list[Path] = []
+        for name in ("train", "dev", "test"):
+            if self.files.exists(name):
+                paths += super().files_of(name)
+        return paths
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split at blanks."""
@@ -189,38 +220,39 @@ class TaggingTask(Task):
         return {name: Label(dtype, per_token=True) for name, dtype in types.items()}
 
     def encode(self, examples: Sequence[TaggedSentence], split: str) -> Split:
-        id_of = {label: number for number, label in enumerate(self.label_names)}
+        id_of_label = {label: number for number, label in enumerate(self.label_names)}
         encoded: list[TaggedSentence] = []
         features: list[Features] = []
-        # Words are divided by one blank, whatever is between them in the text: so they are learned.
+        # Words are learned with one blank between them, so they are tokenized in that way, whatever the text has there.
         located = self.tokenizer.located([joined(example.words) for example in examples])
         for example, pieces in zip(examples, located, strict=True):
-            inputs = self._inputs(example.words, pieces)
-            for row, window in inputs:
-                labels = np.zeros(len(window.words), np.int32)
-                mask = np.ones(len(window.words), np.float32)
-                if example.labels:
-                    tags = [example.labels[word] for word in window.words]
-                    labels[:] = [id_of.get(tag, 0) for tag in tags]
-                    mask[:] = [tag in id_of for tag in tags]
-                positions = np.array(window.positions, np.int32)
-                values = {"labels": labels, "labels_mask": mask, "labeled_positions": positions}
-                features.append(Features(row.input_ids, row.segment_ids, values, row.cut))
-            encoded.append(example._replace(windows=[window for _, window in inputs]))
+            windows = []
+            for row, window in self._inputs(example.words, pieces):
+                windows.append(window)
+                label_values = _label_values(example, window, id_of_label)
+                features.append(Features(row.input_ids, row.segment_ids, label_values, row.cut))
+            encoded.append(example._replace(windows=windows))
         labelled = all(example.labels is not None for example in encoded)
         return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, Window]]:
         """The windows of a text."""
-        special, length = self.tokenizer.special, self.config.max_seq_length
+        special = self.tokenizer.special
+        length = self.config.max_seq_length
         if self._as_original:
             return [original_input(words, pieces, special, length)]
+        first_piece = pieces.first_piece
         inputs = []
         for start, row, kept in windows_of(pieces.ids, special, length):
-            behind = kept.stop + (kept.stop == len(pieces.ids))  # a last word without pieces is behind all of them
-            inside = np.flatnonzero((kept.start <= pieces.first_piece) & (pieces.first_piece < behind))
-            inside = inside[: len(row.input_ids)]  # of more words than tokens most have no pieces
-            inputs.append((row, Window(inside, 1 + pieces.first_piece[inside] - start)))
+            end = kept.stop
+            if end == len(pieces.ids):
+                # The last word may have no pieces; its first_piece is then the number of all pieces.
+                end += 1
+            word_numbers = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
+            # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
+            word_numbers = word_numbers[: len(row.input_ids)]
+            positions = 1 + first_piece[word_numbers] - start  # behind [CLS]
+            inputs.append((row, Window(word_numbers, positions)))
         return inputs
 
     # The head.
@@ -230,8 +262,8 @@ class TaggingTask(Task):
 
     # Scores and answers.
 
-    def _of_words(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
-        """A predicted value for every word of every example; `missing` for those that no input answers for."""
+    def _word_values(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
+        """The prediction `name` for every word of every example; `missing` for words that are in no window."""
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
             values = [missing] * len(example.words)
@@ -242,71 +274,85 @@ class TaggingTask(Task):
         return result
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
-        """A label for every word of every example; "O", or "" without spans, for those that were left out."""
+        """A label for every word of every example; "O", or "" without spans, for words that are in no window."""
         missing = "O" if self.spans else ""
         result = []
-        for numbers in self._of_words(split, predictions, "predictions", None):
-            result.append([missing if number is None else self.label_names[number] for number in numbers])
+        for label_ids in self._word_values(split, predictions, "predictions", None):
+            labels = []
+            for label_id in label_ids:
+                labels.append(missing if label_id is None else self.label_names[label_id])
+            result.append(labels)
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
         predicted = self.predicted_labels(split, predictions)
-        if self._as_original:  # words that did not fit are not scored
+        if self._as_original:
+            # Words that did not fit are not scored.
             counts = [len(example.windows[0].words) for example in split.examples]
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
         return tagging_scores(gold, predicted, self.spans)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Each text's `words`, and lists of their `tags`, `probabilities`, `starts` and `ends`: the characters of
-        the text between which a word stands, or of the words with a blank between them where words were given.
+        """Each text's `words`, and their `tags`, `probabilities`, `starts` and `ends`, a list each.
 
-        Of spans also `entities`: the `type`, `text`, `start` and `end` of each.
+        `starts` and `ends` count characters of the text; of an input of words, of the words joined by blanks. With
+        spans there are also `entities`: the `type`, `text`, `start` and `end` of each.
         """
         answers = []
         all_labels = self.predicted_labels(split, predictions)
-        all_shares = self._of_words(split, predictions, "scores", 0.0)
-        for example, labels, shares in zip(split.examples, all_labels, all_shares, strict=True):
+        all_probabilities = self._word_values(split, predictions, "scores", 0.0)
+        for example, labels, probabilities in zip(split.examples, all_labels, all_probabilities, strict=True):
             text = example.text
             starts = text.starts.tolist()
             ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
             answer = {
                 "words": list(text.words),
-                "tags": self._as_read(labels),
-                "probabilities": [round(float(share), 6) for share in shares],
+                "tags": self._file_tags(labels),
+                "probabilities": [round(float(probability), 6) for probability in probabilities],
                 "starts": starts,
                 "ends": ends,
             }
             if self.spans:
                 entities = []
                 for span in conll.spans_of(labels):
-                    start, end = starts[span.start], ends[span.end]
+                    start = starts[span.start]
+                    end = ends[span.end]
                     entities.append({"type": span.type, "text": text.text[start:end], "start": start, "end": end})
                 answer["entities"] = entities
             answers.append(answer)
         return answers
 
-    def _as_read(self, labels: Sequence[str]) -> list[str]:
-        """Tags in the encoding of files: BIO for spans."""
-        return conll.bio(conll.spans_of(labels), len(labels)) if self.spans else list(labels)
+    def _file_tags(self, labels: Sequence[str]) -> list[str]:
+        """Labels as tags in the encoding that files have: BIO for spans."""
+        if not self.spans:
+            return list(labels)
+        return conll.bio(conll.spans_of(labels), len(labels))
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
+        if not split.labelled:
+            return [{} for _ in split.examples]
+        return [{"gold": self._file_tags(example.labels)} for example in split.examples]
 
     def golds(self, examples: Sequence[TaggedSentence]) -> list[str]:
-        return [label for example in examples for label in example.labels or ()]
+        golds: list[str] = []
+        for example in examples:
+            golds += example.labels or []
+        return golds
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        commonest = Counter(label for labels in gold for label in labels).most_common(1)[0][0]
+        counts = Counter(self.golds(split.examples))
+        commonest = counts.most_common(1)[0][0]
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path = folder / f"{self.name}_{name}.txt"
         words = [word for example in split.examples for word in example.words]
-        between = " " if all(len(conll.split_words(word).words) == 1 for word in words) else "\t"
+        no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
+        between = " " if no_word_holds_blanks else "\t"
         text = ""
         for answer in self.answers(split, predictions):
             for word, tag in zip(answer["words"], answer["tags"], strict=True):
@@ -325,25 +371,61 @@ class TaggingTask(Task):
         check_same_names(self.target, names, self.name)
 
 
+def _label_values(example: TaggedSentence, window: Window, id_of_label: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """What the head learns of one window, by name. A word whose label the training data does not have has no loss."""
+    labels = np.zeros(len(window.words), np.int32)
+    mask = np.ones(len(window.words), np.float32)
+    if example.labels:
+        for place, word in enumerate(window.words):
+            label = example.labels[word]
+            labels[place] = id_of_label.get(label, 0)
+            mask[place] = label in id_of_label
+    positions = np.array(window.positions, np.int32)
+    return {"labels": labels, "labels_mask": mask, "labeled_positions": positions}
+
+
+def _with_all_positions(labels: set[str]) -> set[str]:
+    """O, and B, I, E and S of every type among the labels, whichever of them the data happens to have."""
+    complete = {"O"}
+    for label in labels:
+        if label != "O":
+            kind = label.split("-", 1)[1]
+            complete.update(f"{position}-{kind}" for position in "BIES")
+    return complete
+
+
+def _is_span_tag(tag: str) -> bool:
+    if tag == "O":
+        return True
+    return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
+
+
 def original_input(words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int) -> tuple[Row, Window]:
-    """The one input that the original makes of a text, of the words that fit by its count."""
+    """The one input that the original makes of a text, with the words that fit by its way of counting."""
     input_ids = [special.cls]
     positions: list[int] = []
     cut = 0
-    for word, word_ids in zip(words, np.split(pieces.ids, pieces.first_piece[1:]), strict=True):
-        ids = list(word_ids)
-        # It counts the sentence's words, not this word's pieces.
-        if cut or len(words) + 2 + len(input_ids) + 1 > max_length:
+    pieces_of_words = np.split(pieces.ids, pieces.first_piece[1:])
+    for word, word_pieces in zip(words, pieces_of_words, strict=True):
+        ids = list(word_pieces)
+        # The original adds the number of the sentence's words here, not that of this word's pieces.
+        counted_length = len(words) + 2 + len(input_ids) + 1
+        if cut or counted_length > max_length:
             cut += len(ids)
             continue
-        if word in ("[CLS]", "[SEP]"):
-            input_ids.append(special.cls if word == "[CLS]" else special.sep)
+        if word == "[CLS]":
+            input_ids.append(special.cls)
             continue
-        if len(ids) > 1 and all(token == special.unk for token in ids):  # no blanks around Chinese characters
+        if word == "[SEP]":
+            input_ids.append(special.sep)
+            continue
+        if len(ids) > 1 and all(token == special.unk for token in ids):
+            # The original puts no blanks around Chinese characters, so several unknown ones are one [UNK].
             ids = [special.unk]
         positions.append(len(input_ids))
         input_ids += ids
-    row = np.array([*input_ids, special.sep], np.int32)
+    input_ids.append(special.sep)
+    row = np.array(input_ids, np.int32)
     return Row(row, np.ones_like(row), cut), Window(np.arange(len(positions)), np.array(positions))
 
 
@@ -368,8 +450,9 @@ class TaggingHead(Head):
         labels = inputs.labels
         positions = labels["labeled_positions"]
         if training:
-            of_words = self.classifier(tf.gather(inputs.sequence, positions, batch_dims=1), seeds)
-            return HeadOutput(_losses(of_words, labels), {})
+            # Only words have a loss, so the logits of other tokens are not computed.
+            word_states = tf.gather(inputs.sequence, positions, batch_dims=1)
+            return HeadOutput(_losses(self.classifier(word_states, seeds), labels), {})
         logits = self.logits(inputs, seeds)
         losses = _losses(tf.gather(logits, positions, batch_dims=1), labels)
         scores = tf.reduce_max(tf.nn.softmax(logits), -1)
@@ -377,21 +460,22 @@ class TaggingHead(Head):
 
 
 def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:
-    """float32 [B], of the logits [B, L, labels] of words."""
+    """float32 [B], the sum over a row's words; logits: [B, L, labels], entry i of word i."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
     return tf.reduce_sum(losses * labels["labels_mask"], -1)
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
     """In percent: accuracy of words; for spans also precision, recall and F1 (seqeval, conlleval's rules)."""
-    is_right = []
-    for right, answered in zip(gold, predicted, strict=True):
-        is_right += [a == b for a, b in zip(right, answered, strict=True)]
+    is_right: list[bool] = []
+    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
+        is_right += [right == answer for right, answer in zip(gold_labels, predicted_labels, strict=True)]
     scores = {"accuracy": 100.0 * float(np.mean(is_right))}
-    if spans:
-        # Spans first, so that an ill-formed prediction counts for the spans that conlleval finds in it.
-        predicted = [conll.bio(conll.spans_of(labels), len(labels)) for labels in predicted]
-        gold = [conll.bio(conll.spans_of(labels), len(labels)) for labels in gold]
-        for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
-            scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
+    if not spans:
+        return scores
+    # By way of spans, so that an ill-formed prediction counts for the spans that conlleval sees in it.
+    gold = [conll.bio(conll.spans_of(labels), len(labels)) for labels in gold]
+    predicted = [conll.bio(conll.spans_of(labels), len(labels)) for labels in predicted]
+    for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+        scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
     return scores

@@ -1,16 +1,21 @@
-"""Targets of texts, classes or a scale: labels as files spell them, the head learns them, answers show them.
+"""Targets of text tasks, classes or a scale: how labels are read, learned and written.
 
-Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
-`encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
-`predicted` (what a prediction is scored by), `answers` (predictions as they are written), `submitted` (an answer as
-GLUE's server wants it), `state` (what is saved beside a model). `key` and `label` are name and type in
-`Features.labels`, `num_classes` is that of the softmax.
+Both kinds of `Target` have these methods and attributes:
+  checked: a label as a file holds it -> the label; UserError with the place if it is none.
+  encoded: a label -> what the head learns, a class id or a share of the scale; 0 for None.
+  group: a label -> a number; few-shot splits and demonstrations take equally many examples of each number.
+  predicted: a prediction -> the value that is scored.
+  answers: predictions -> their rows in files of answers.
+  submitted: an answer -> the text that GLUE's server expects.
+  state: what is saved beside a model.
+  key, label: the name and the type in `Features.labels`.
+  num_classes: the size of the softmax; None for a scale.
 """
 
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,26 +31,34 @@ _NUMBER = re.compile(r"-?\d*\.?\d+")
 
 
 def label_text(value: Any) -> str | None:
-    """A class's name from what a file holds there; None if that can be no name.
+    """A class's name from the value of a label in a file; None if the value is neither text nor a number.
 
-    The same name however it is written: white space around it, accents apart or not, 1.0 as a table with gaps has 1.
+    Different spellings give one name: white space around it, composed or decomposed accents (Unicode's NFC and NFD),
+    and 1.0 for 1, to which pandas turns the whole numbers of a column with gaps.
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return unicodedata.normalize("NFC", str(value).strip()) if isinstance(value, (str, int, float)) else None
+    if not isinstance(value, (str, int, float)):
+        return None
+    return unicodedata.normalize("NFC", str(value).strip())
 
 
 def is_no_label(value: Any) -> bool:
-    """Tells whether a label says that there is none: nothing, a dash, NaN; -1 may be a class and is not among them."""
+    """Tells whether a value marks a missing label: None, empty text, a dash, NaN. Not -1, which may be a class."""
+    if value is None:
+        return True
     if isinstance(value, float):
         return math.isnan(value)
-    return value is None or (isinstance(value, str) and value.strip().lower() in ("", "-", "nan"))
+    return isinstance(value, str) and value.strip().lower() in ("", "-", "nan")
 
 
 def probabilities(logits: Any) -> tf.Tensor:
-    """float64 [B, C], the softmax of logits [B, C]: beyond 17, float32 would not tell which of two is the likelier."""
+    """float64 [B, C], the softmax of logits [B, C].
+
+    In float32, the larger of two probabilities is exactly 1 from a difference of 17 between the logits.
+    """
     return tf.nn.softmax(tf.cast(logits, tf.float64))
 
 
@@ -53,28 +66,34 @@ class Classes:
     """One of several names, in the order of their ids.
 
     Args:
-      numbers: names in the order of numbers that may stand for them, unless names are numbers themselves; (): none may.
+      numbers: names in the order of the numbers, from 0, by which files may give them; (): no number is accepted.
+        Without effect where names are numbers themselves.
     """
 
-    key, label = "label_ids", Label("int32")
+    key = "label_ids"
+    label = Label("int32")
 
     def __init__(self, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self.names = tuple(names)
         self.num_classes = len(self.names)
         are_numbers = any(name.lstrip("-").isdecimal() for name in self.names)
-        self._of_number = {} if are_numbers else {str(number): name for number, name in enumerate(numbers)}
+        self._name_of_number: dict[str, str] = {}
+        if not are_numbers:
+            self._name_of_number = {str(number): name for number, name in enumerate(numbers)}
 
     def checked(self, value: Any, where: str) -> str:
         name = label_text(value)
         if name in self.names:
             return name
-        if type(value) is not bool and name in self._of_number:
-            return self._of_number[name]
+        if type(value) is not bool and name in self._name_of_number:
+            return self._name_of_number[name]
         close = closest(name[:100], self.names) if name else ""
         raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
 
     def encoded(self, label: str | float | None) -> int:
-        return 0 if label is None else self.group(label)
+        if label is None:
+            return 0
+        return self.group(label)
 
     def group(self, label: str | float) -> int:
         return self.names.index(str(label))
@@ -84,11 +103,12 @@ class Classes:
 
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         logits = np.reshape([prediction["logits"] for prediction in predictions], [-1, len(self.names)])
-        shares = probabilities(logits).numpy().tolist()
+        all_probabilities = probabilities(logits).numpy().tolist()
         answers = []
-        for prediction, row in zip(predictions, shares, strict=True):
+        for prediction, class_probabilities in zip(predictions, all_probabilities, strict=True):
             label = self.names[self.predicted(prediction)]
-            answers.append({"label": label, "probabilities": dict(zip(self.names, row, strict=True))})
+            probability_of_name = dict(zip(self.names, class_probabilities, strict=True))
+            answers.append({"label": label, "probabilities": probability_of_name})
         return answers
 
     def submitted(self, answer: dict[str, Any]) -> str:
@@ -99,24 +119,30 @@ class Classes:
 
 
 class Scale:
-    """A number between two ends, learned as a share of their distance; the groups are the halves.
+    """A number between two ends, learned as a share of their distance; the groups are the halves of the scale.
 
-    strict: whether a number beyond the ends is an error; not where they are those of the training data.
+    Args:
+      strict: whether a number beyond the ends is an error. Not if the ends are the least and the greatest label of the
+        training data, which other data may exceed.
     """
 
-    key, label, num_classes = "targets", Label("float32"), None
+    key = "targets"
+    label = Label("float32")
+    num_classes = None
 
     def __init__(self, low: float, high: float, strict: bool = True) -> None:
         if not low < high:
             raise ValueError(f"{low:g} must be below {high:g}")
-        self.low, self.high, self.strict = low, high, strict
+        self.low = low
+        self.high = high
+        self.strict = strict
 
     def checked(self, value: Any, where: str) -> float:
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if not math.isfinite(number):
+        if isinstance(value, bool) or not math.isfinite(number):
             raise UserError(f"{where}: the label must be a number, got {shown(value)}")
         if self.strict and not self.low <= number <= self.high:
             raise UserError(
@@ -125,23 +151,27 @@ class Scale:
         return number
 
     def encoded(self, label: str | float | None) -> float:
-        return 0.0 if label is None else (float(label) - self.low) / (self.high - self.low)
+        if label is None:
+            return 0.0
+        return (float(label) - self.low) / (self.high - self.low)
 
     def group(self, label: str | float) -> int:
-        return int(float(label) >= (self.low + self.high) / 2)
+        middle = (self.low + self.high) / 2
+        return int(float(label) >= middle)
 
     def value(self, share: Any) -> Any:
-        """The number that a share of the distance between the ends stands for; of arrays and tensors, too."""
+        """The number at a share of the distance between the ends; also elementwise, of an array or a tensor."""
         return self.low + (self.high - self.low) * share
 
     def predicted(self, prediction: Prediction) -> float:
         return float(prediction["value"])
 
     def answers(self, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [{"label": self.predicted(one)} for one in predictions]
+        return [{"label": self.predicted(prediction)} for prediction in predictions]
 
     def submitted(self, answer: dict[str, Any]) -> str:
-        return f"{min(self.high, max(self.low, answer['label'])):.3f}"
+        number = min(self.high, max(self.low, answer["label"]))
+        return f"{number:.3f}"
 
     def state(self) -> dict[str, Any]:
         return {"range": [self.low, self.high]}
@@ -151,35 +181,55 @@ Target = Classes | Scale
 
 
 def no_label(value: Any) -> bool:
-    """Tells whether a label of a test file says that there is none, where -1 does so, too."""
+    """Tells whether a value marks a missing label in a test file, where -1 does so, too (as in GLUE on the Hub)."""
     return is_no_label(value) or value in (-1, "-1")
 
 
-def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
-    """The rows that have a label, after a word on the others.
+def _minus_one_is_none(
+    labels: Collection[str | None], class_names: Sequence[str], task: str, settings: TextSettings
+) -> bool:
+    """Tells whether the label -1 marks a missing label, as beside classes that have names or are counted from 0.
 
     Raises:
-      UserError: none has one, or it is not clear whether -1 is one.
+      UserError: beside 0 and 1 alone it may as well be a class, of negative, neutral and positive.
     """
-    if settings.label is None:
-        return rows
-    labels = {label_text(row.label) for row in rows} - {None}
-    named = settings.labels or (("-",) if "+" in labels else ())  # as + and - may be classes
-    others = {label for label in labels if not is_no_label(label)} - {"-1"}
-    are_counted = len(others) > 1 and others == set(map(str, range(len(others))))
-    may_mean_none = "-1" in labels and settings.value_range is None and "-1" not in named
-    minus_one_is_none = may_mean_none and bool(named or are_counted)
-    if minus_one_is_none and are_counted and len(others) == 2 and not named:
+    is_regression = settings.value_range is not None
+    if "-1" not in labels or "-1" in class_names or is_regression:
+        return False
+    if class_names:
+        return True
+    other_labels = {label for label in labels if label != "-1" and not is_no_label(label)}
+    count = len(other_labels)
+    are_counted = count > 1 and other_labels == {str(number) for number in range(count)}
+    if are_counted and count == 2:
         raise UserError(
             f"{task}: the label -1 beside 0 and 1 is a class or means none: name the labels in the "
             'description, "labels": ["-1", "0", "1"], or leave these rows out'
         )
+    return are_counted
+
+
+def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
+    """The rows that have a label; a warning counts the others.
+
+    Raises:
+      UserError: none has one, or -1 may be a class as well as mark a missing label.
+    """
+    if settings.label is None:
+        return rows
+    labels = {label_text(row.label) for row in rows} - {None}
+    class_names = settings.labels or ()
+    if not class_names and "+" in labels:
+        class_names = ("-",)  # the classes are + and -
+    minus_one_is_none = _minus_one_is_none(labels, class_names, task, settings)
 
     def has_label(row: TextExample) -> bool:
         text = label_text(row.label)
-        if text in named:
+        if text in class_names:
             return True
-        return not is_no_label(row.label) and not (minus_one_is_none and text == "-1")
+        if minus_one_is_none and text == "-1":
+            return False
+        return not is_no_label(row.label)
 
     kept = [row for row in rows if has_label(row)]
     if rows and not kept:
@@ -194,7 +244,11 @@ def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) ->
 
 
 def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -> Classes:
-    """The classes that the training data of a task have, in their alphabetical order. Raises UserError."""
+    """The classes of a task's training data, in alphabetical order.
+
+    Raises:
+      UserError: a row without a label, one class only, or a metric that is for two classes.
+    """
     names = set()
     for row in rows:
         name = label_text(row.label)
@@ -206,7 +260,8 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
     if alike:
         say(f"WARNING: {task}: labels that differ in case alone are different classes: {shown(alike[0])}")
-    if any("." in name for name in names) and all(map(_NUMBER.fullmatch, names)):
+    are_numbers = all(_NUMBER.fullmatch(name) for name in names)
+    if are_numbers and any("." in name for name in names):
         say(
             f"WARNING: {task}: each of {len(names)} numbers is a class of its own: "
             "where their size counts, give --task-type regression"
@@ -215,19 +270,25 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
 
 
 def checked_classes(classes: Classes, task: str, metrics: Sequence[str]) -> Classes:
-    """The classes. Raises UserError where a metric of the task is for two."""
+    """Returns the classes unchanged. Raises UserError: more than two, and a metric of the task is for two."""
     if "f1" in metrics and len(classes.names) > 2:
         raise UserError(f"{task}: the metric f1 is for two labels, there are {len(classes.names)}: choose macro_f1")
     return classes
 
 
 def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
-    """The scale of a regression's training data: an infinite end is their least or greatest label. Raises UserError."""
+    """The scale of a regression. Where value_range is infinite, the end is the training data's least or greatest label.
+
+    Raises:
+      UserError: a label that is no number or outside of value_range; all labels are equal.
+    """
     any_number = Scale(*value_range)
     values = [any_number.checked(row.label, row.where) for row in rows]
     low, high = value_range
-    low = min(values) if math.isinf(low) else low
-    high = max(values) if math.isinf(high) else high
+    if math.isinf(low):
+        low = min(values)
+    if math.isinf(high):
+        high = max(values)
     if low >= high:
         raise UserError(f"{task}: the training data has one label only: {low:g}")
     return Scale(low, high, strict=False)
@@ -237,8 +298,11 @@ def check_same(target: Target, saved: Target, task: str) -> None:
     """Raises UserError if the labels of the data are not those that a model was trained on."""
     if isinstance(target, Classes) and isinstance(saved, Classes):
         check_same_names(target.names, saved.names, task)
-    if not isinstance(target, Scale) or not isinstance(saved, Scale):
-        return
+    if isinstance(target, Scale) and isinstance(saved, Scale):
+        _check_same_ends(target, saved, task)
+
+
+def _check_same_ends(target: Scale, saved: Scale, task: str) -> None:
     if (target.low, target.high) != (saved.low, saved.high):
         raise UserError(
             f"{task}: the model was trained on labels from {saved.low:g} to {saved.high:g}, they are now from "
@@ -249,5 +313,6 @@ def check_same(target: Target, saved: Target, task: str) -> None:
 def check_same_names(names: Sequence[str], saved: Sequence[str], task: str) -> None:
     """Raises UserError if the names of the data's labels are not those that a model was trained on."""
     if list(names) != list(saved):
-        before, now = ", ".join(saved), ", ".join(names)
+        before = ", ".join(saved)
+        now = ", ".join(names)
         raise UserError(f"{task}: the model was trained on the labels {before}, but the data has {now}")
