@@ -31,25 +31,30 @@ class Hypotheses(NamedTuple):
 
 def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
     """Reads an n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
-    listed = field(row, "hypotheses", list, where)
-    if not listed:
+    entries = field(row, "hypotheses", list, where)
+    if not entries:
         raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is empty")
-    reference = None if row.get("reference") is None else field(row, "reference", str, where)
-    scores = np.array([field(one, "score", (int, float), where) for one in listed], np.float64)
-    return Hypotheses([field(one, "text", str, where) for one in listed], scores, reference, row)
+    reference = None
+    if row.get("reference") is not None:
+        reference = field(row, "reference", str, where)
+    scores = [field(entry, "score", (int, float), where) for entry in entries]
+    texts = [field(entry, "text", str, where) for entry in entries]
+    return Hypotheses(texts, np.array(scores, np.float64), reference, row)
 
 
 def read_lists(path: str, flag: str, references: bool = False) -> list[Hypotheses]:
     """Reads the n-best lists of a file of JSON lines.
 
     Raises:
-      UserError: none are there, one is no list of hypotheses, or it lacks its reference and `references` is True.
+      UserError: the file is empty, a line is no list of hypotheses, or it lacks its reference and `references` is True.
     """
     lists = []
     for number, row in read_json_lines(path, flag):
-        lists.append(read_hypotheses(row, f"{flag} {path}, line {number}"))
-        if references and lists[-1].reference is None:
-            raise UserError(f"{flag} {path}, line {number}: choosing lambda needs a 'reference' in every line")
+        where = f"{flag} {path}, line {number}"
+        hypotheses = read_hypotheses(row, where)
+        if references and hypotheses.reference is None:
+            raise UserError(f"{where}: choosing lambda needs a 'reference' in every line")
+        lists.append(hypotheses)
     if not lists:
         raise UserError(f"{flag}: {path} holds no lists")
     return lists
@@ -60,21 +65,30 @@ def accuracy(phenomena: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dic
 
     "mean" is the mean over phenomena, "all" that over pairs.
     """
-    right, names = 100.0 * (good > bad), np.array(phenomena)
-    found = {name: float(right[names == name].mean()) for name in sorted({*phenomena})}
-    return found | {"mean": float(np.mean(list(found.values()))), "all": float(right.mean())}
+    percent_right = 100.0 * (good > bad)  # of each pair: 0 or 100
+    names = np.array(phenomena)
+    by_name = {}
+    for name in sorted(set(phenomena)):
+        by_name[name] = float(percent_right[names == name].mean())
+    mean = float(np.mean(list(by_name.values())))
+    return by_name | {"mean": mean, "all": float(percent_right.mean())}
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
     """Substitutions, insertions and deletions between two texts' words (Levenshtein)."""
-    words, wanted = hypothesis.split(), reference.split()
-    row = np.arange(len(wanted) + 1)
-    for number, word in enumerate(words, start=1):
-        best = np.minimum(row[1:] + 1, row[:-1] + np.array([word != other for other in wanted], int))
-        new = np.concatenate([[number], best])
-        # An insertion into what stands to the left costs one each: a running minimum of value - place.
-        row = np.minimum.accumulate(new - np.arange(len(new))) + np.arange(len(new))
-    return int(row[-1])
+    wanted = reference.split()
+    places = np.arange(len(wanted) + 1)
+    # distances[i]: errors between the words of the hypothesis so far and the first i wanted ones.
+    distances = places
+    for number, word in enumerate(hypothesis.split(), start=1):
+        differs = np.array([word != wanted_word for wanted_word in wanted], int)
+        with_insertion = distances[1:] + 1
+        with_substitution = distances[:-1] + differs
+        without_deletions = np.concatenate([[number], np.minimum(with_insertion, with_substitution)])
+        # Each wanted word that is left out after place j costs one: new[i] = min over j <= i of value[j] + (i - j),
+        # which is a running minimum of value[j] - j.
+        distances = np.minimum.accumulate(without_deletions - places) + places
+    return int(distances[-1])
 
 
 def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarray:
@@ -84,21 +98,25 @@ def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarr
 
 def reordered(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> dict[str, Any]:
     """The object of a list with its hypotheses in the new order, each with its `language_model_score`."""
-    best_first = [
-        hypotheses.row["hypotheses"][place] | {"language_model_score": float(scores[place])}
-        for place in order(hypotheses, scores, weight)
-    ]
+    entries = hypotheses.row["hypotheses"]
+    best_first = []
+    for place in order(hypotheses, scores, weight):
+        best_first.append(entries[place] | {"language_model_score": float(scores[place])})
     return hypotheses.row | {"hypotheses": best_first}
 
 
 def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: float) -> float:
     """Word error rate of the first hypotheses after re-ranking: errors in per cent of the references' words."""
-    firsts = [one.texts[order(one, found, weight)[0]] for one, found in zip(lists, scores, strict=True)]
-    references = [one.reference or "" for one in lists]
-    words = sum(len(reference.split()) for reference in references)
+    errors = 0
+    words = 0
+    for hypotheses, list_scores in zip(lists, scores, strict=True):
+        reference = hypotheses.reference or ""
+        best_place = order(hypotheses, list_scores, weight)[0]
+        errors += word_errors(hypotheses.texts[best_place], reference)
+        words += len(reference.split())
     if not words:
         raise UserError("the references have no words")
-    return 100 * sum(map(word_errors, firsts, references)) / words
+    return 100 * errors / words
 
 
 def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:
@@ -107,4 +125,5 @@ def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tu
     Every list has a reference.
     """
     rates = {weight: rate_at(lists, scores, weight) for weight in LAMBDAS}
-    return min(rates, key=lambda weight: (rates[weight], weight)), rates
+    best = min(rates, key=lambda weight: (rates[weight], weight))
+    return best, rates
