@@ -44,90 +44,134 @@ class _Parser(flags.ArgumentParser):
 
 def define_hparam_flags(config_class: type) -> None:
     """One flag per hparam, unset by default; also --hparams."""
-    flags.DEFINE(_Parser(_hparams_of), "hparams", None, "JSON object of hparams, or the path of a .json file")
+    flags.DEFINE(_Parser(_read_hparams), "hparams", None, "JSON object of hparams, or the path of a .json file")
     flags.FLAGS["hparams"].config_class = config_class
     for declaring_class, field in all_hparams(config_class):
-        _define(declaring_class, field, of_paper=False)
+        _define(declaring_class, field, is_from_paper=False)
 
 
-def _define(declaring_class: type, field: dataclasses.Field, of_paper: bool) -> None:
+def _define(declaring_class: type, field: dataclasses.Field, is_from_paper: bool) -> None:
+    """Defines the flag of an hparam. Its default is None, that of the hparam is only shown: so it is known which flags
+    the user gave."""
+    text = _help_of_hparam(field)
     kind, _ = value_type(declaring_class, field)
+    if kind in (dict, list):
+        holds_words = typing.get_type_hints(declaring_class)[field.name] == list[str]
+        if not holds_words:  # words need not be JSON
+            text = f"JSON: {text}"
+        read = functools.partial(_json_or_words, field.name, holds_words)
+        flags.DEFINE(_Parser(read), field.name, None, text)
+    elif kind is bool:
+        flags.DEFINE_bool(field.name, None, text)
+    elif kind is int:
+        flags.DEFINE_integer(field.name, None, text)
+    elif kind is float:
+        flags.DEFINE_float(field.name, None, text)
+    else:
+        flags.DEFINE_string(field.name, None, text)
+    flag = flags.FLAGS[field.name]
+    flag.heading = field.metadata["heading"]
+    flag.is_from_paper = is_from_paper
+
+
+def _help_of_hparam(field: dataclasses.Field) -> str:
+    """The help text of an hparam, with its choices where the text does not name them all, and its default."""
     text = field.metadata["help"]
     if field.name == "recipe":
         text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
     choices = field.metadata["choices"] or ()
-    if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
+    # Named as whole words: "small" is not named by "small+" or "smaller".
+    names_all = all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices)
+    if not names_all:
         text = f"<{'|'.join(choices)}>: {text}"
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    text += "" if default is dataclasses.MISSING else _shown_default(default)
-    if kind in (dict, list):
-        holds_words = typing.get_type_hints(declaring_class)[field.name] == list[str]  # which need not be JSON
-        text = text if holds_words else f"JSON: {text}"
-        flags.DEFINE(_Parser(functools.partial(_json_or_words, field.name, holds_words)), field.name, None, text)
-    else:
-        define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
-        define.get(kind, flags.DEFINE_string)(field.name, None, text)
-    flags.FLAGS[field.name].heading, flags.FLAGS[field.name].of_paper = field.metadata["heading"], of_paper
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    if default is dataclasses.MISSING:
+        return text
+    return text + _shown_default(default)
 
 
 def _json_or_words(name: str, holds_words: bool, text: str) -> Any:
+    """The value of a flag: JSON, or words with commas between where the hparam is a list of words."""
     if holds_words and not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",")]
     return parse_json(text, _dashed(name), expect=object)
 
 
-def _hparams_of(text_or_path: str) -> dict[str, Any]:
+def _read_hparams(text_or_path: str) -> dict[str, Any]:
     """--hparams: a JSON object, or the path of a file that holds one."""
     if text_or_path.lstrip().startswith("{"):
         return parse_json(text_or_path, "--hparams")
     if text_or_path and not os.path.exists(text_or_path):
         raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
-    return read_json(text_or_path, "--hparams") if text_or_path else {}
+    if not text_or_path:
+        return {}
+    return read_json(text_or_path, "--hparams")
 
 
 def _define_paper_flags(words: Sequence[str]) -> None:
-    """Defines the flags of the paper that the command line or its recipe names, before it is read in earnest."""
-    config_class = getattr(flags.FLAGS["hparams"], "config_class", None) if "hparams" in flags.FLAGS else None
+    """Defines the flags of the paper that the command line or its recipe names.
+
+    A first, lenient reading finds the paper; `run` reads the same words again when its flags are defined.
+    """
+    config_class = None
+    if "hparams" in flags.FLAGS:
+        config_class = getattr(flags.FLAGS["hparams"], "config_class", None)
     if config_class is None:
-        return
+        return  # a program without hparams, which no paper extends
     parse(words, lenient=True)
-    given = given_hparams(config_class)
+    hparams = given_hparams(config_class)
     with contextlib.suppress(UserError):  # a wrong name of a recipe is refused when it is needed
-        given = _recipe_of_run(given, bare=False) | given
-    known = {field.name for _, field in all_hparams(config_class)}
-    for declaring_class, field in all_hparams(config_class.extended(given)):
-        if field.name not in known:
-            if field.name in flags.FLAGS:
-                raise UserError(f"paper: an hparam cannot be called {field.name}: the program has such a flag")
-            _define(declaring_class, field, of_paper=True)
+        hparams = _recipe_hparams(hparams, bare=False) | hparams
+    defined = {field.name for _, field in all_hparams(config_class)}
+    for declaring_class, field in all_hparams(config_class.extended(hparams)):
+        if field.name in defined:
+            continue
+        if field.name in flags.FLAGS:
+            raise UserError(f"paper: an hparam cannot be called {field.name}: the program has such a flag")
+        _define(declaring_class, field, is_from_paper=True)
 
 
 def given_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of --hparams and of single flags, unchecked."""
-    values = {field.name: flags.FLAGS[field.name].value for _, field in all_hparams(config_class)}
-    given = {name: value for name, value in values.items() if value is not None}
-    replaced = {entry for name, entries in entries_of_dicts(config_class).items() if name in given for entry in entries}
-    hparams = flags.FLAGS["hparams"].value or {}
-    return {name: value for name, value in hparams.items() if name not in replaced} | given
+    from_flags = {}
+    for _, field in all_hparams(config_class):
+        value = flags.FLAGS[field.name].value
+        if value is not None:
+            from_flags[field.name] = value
+    hparams = dict(flags.FLAGS["hparams"].value or {})
+    # The flag of a whole dict wins over single entries of it in --hparams.
+    for name, entries in entries_of_dicts(config_class).items():
+        if name in from_flags:
+            for entry in entries:
+                hparams.pop(entry, None)
+    return hparams | from_flags
 
 
-def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
+def _recipe_hparams(user_hparams: dict[str, Any], bare: bool) -> dict[str, Any]:
     """Hparams of the recipe of --recipe, else of the one named like the model, else {}.
 
     Args:
-      bare: nothing but the name says what to train, so it must be a recipe's, else UserError.
+      user_hparams: those of --hparams and single flags.
+      bare: without --hparams nothing but the name tells what to train, so it must be a recipe's, else UserError.
     """
-    recipe = given.get("recipe") or given.get("model_name", "electra_small")
-    if not given.get("recipe") and recipe not in recipe_names():
-        if bare and isinstance(recipe, str):  # others are refused with all other values
+    recipe = user_hparams.get("recipe")
+    if not recipe:
+        model_name = user_hparams.get("model_name", "electra_small")
+        if model_name in recipe_names():
+            recipe = model_name
+        elif bare and isinstance(model_name, str):  # other types are refused with all wrong values
+            hint = closest(model_name, recipe_names()) or "."
             raise UserError(
-                f"model_name: there is no recipe {recipe!r}{closest(recipe, recipe_names()) or '.'} To give a run a "
+                f"model_name: there is no recipe {model_name!r}{hint} To give a run a "
                 "name of its own, say what it is by --recipe (electra recipes lists them) or --hparams"
             )
-        return {}
+        else:
+            return {}
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
-    layer = read_recipe(recipe)
-    return {"model_name": Path(recipe).stem, "recipe": recipe} | layer
+    hparams = read_recipe(recipe)
+    return {"model_name": Path(recipe).stem, "recipe": recipe} | hparams
 
 
 def config_from_flags(
@@ -138,15 +182,15 @@ def config_from_flags(
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
-      with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
+      with_recipe: apply the recipe; false: the configuration itself takes from recipes what it needs.
       implied_by: from the hparams of recipe and user to those that files imply (pretrain.starts). They win over the
-        recipe and yield to what the user gives.
+        recipe and yield to the user's.
     """
-    wider, recipe, given = _layers(config_class, with_recipe)
+    extended_class, recipe, user_hparams = _layers(config_class, with_recipe)
     implied: dict[str, Any] = {}
     if implied_by is not None:
-        implied = implied_by(layered(wider, recipe, given))
-    config = wider.from_dict(layered(wider, recipe, implied, given))
+        implied = implied_by(layered(extended_class, recipe, user_hparams))
+    config = extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
     notes = list(config.notes())
     if with_recipe and not recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
@@ -157,17 +201,21 @@ def config_from_flags(
 
 def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that are neither their recipe's nor a default."""
-    wider, recipe, given = _layers(config_class, with_recipe=True)
-    base = {field.name: field.default for field in dataclasses.fields(wider)} | recipe
-    return {name: value for name, value in given.items() if value != base.get(name)}
+    extended_class, recipe, user_hparams = _layers(config_class, with_recipe=True)
+    base = {field.name: field.default for field in dataclasses.fields(extended_class)} | recipe
+    return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 
 def _layers(config_class: Any, with_recipe: bool) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The class with all hparams that flags can give, what the recipe says, what --hparams and single flags say."""
-    given = given_hparams(config_class)
-    recipe = _recipe_of_run(given, bare=not flags.FLAGS["hparams"].value) if with_recipe else {}
-    wider = config_class.extended(layered(config_class, recipe, given))
-    return wider, recipe, given if wider is config_class else given_hparams(wider)
+    """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags."""
+    user_hparams = given_hparams(config_class)
+    recipe: dict[str, Any] = {}
+    if with_recipe:
+        recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
+    extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
+    if extended_class is not config_class:
+        user_hparams = given_hparams(extended_class)  # with the flags of the paper
+    return extended_class, recipe, user_hparams
 
 
 def hide(*names: str) -> None:
@@ -195,15 +243,15 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
       UserError: an unknown flag, a value that is missing or of a wrong type.
     """
     try:
-        left = iter(flags.FLAGS.read_flags_from_files(list(words)))
+        unread = iter(flags.FLAGS.read_flags_from_files(list(words)))
     except UnicodeDecodeError as error:
         raise UserError(f"--flagfile is not UTF-8 text: {error}") from None
     except flags.Error as error:
         raise UserError(str(error).removeprefix("ERROR:: ")) from None
     rest: list[str] = []
-    for word in left:
-        if word == "--":
-            return [*rest, *left]
+    for word in unread:
+        if word == "--":  # all that follows is no flag
+            return rest + list(unread)
         if not word.startswith("-"):
             rest.append(word)
             continue
@@ -213,28 +261,34 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
         if flag is None and lenient:
             continue
         if flag is None:
-            paper = paper_of(name.removeprefix("no_")) if "paper" in flags.FLAGS else ""
-            hint = (
-                f"; add --paper {paper}, which has it" if paper else closest(_dashed(name), map(_dashed, flags.FLAGS))
-            )
-            raise UserError(f"unknown flag {_dashed(name)}{hint}; see --help")
+            raise UserError(f"unknown flag {_dashed(name)}{_hint_for_unknown(name)}; see --help")
         if negated and equals:
             raise UserError(f"{typed} takes no value, got {shown(value)}")
-        if flag.boolean:
-            value = value if equals else str(not negated)
+        if flag.boolean and not equals:
+            value = str(not negated)
         elif not equals:
-            value = next(left, None)
-            if value is None:
-                raise UserError(f"missing value for flag {_dashed(flag.name)}")
+            value = next(unread, None)  # the next word
+        if value is None:
+            raise UserError(f"missing value for flag {_dashed(flag.name)}")
         _set(flag, value)
     flags.FLAGS.mark_as_parsed()
     return rest
+
+
+def _hint_for_unknown(name: str) -> str:
+    """What the user may have meant by a flag that is not defined: one of a paper, or one with a similar name."""
+    if "paper" in flags.FLAGS:
+        paper = paper_of(name.removeprefix("no_"))
+        if paper:
+            return f"; add --paper {paper}, which has it"
+    return closest(_dashed(name), map(_dashed, flags.FLAGS))
 
 
 def _flag(name: str) -> tuple[Any, bool]:
     """absl's flag that a name, with underscores, means, None if there is none; and whether it switches it off."""
     if name in flags.FLAGS:
         return flags.FLAGS[name], False
+    # --no-x, --nox, and --no-x for --no-do-x.
     for prefix, start in (("no_", ""), ("no", ""), ("no_", "do_")):
         positive = start + name.removeprefix(prefix)
         if name.startswith(prefix) and positive in flags.FLAGS and flags.FLAGS[positive].boolean:
@@ -250,20 +304,24 @@ def _set(flag: Any, value: str) -> None:
     except flags.Error as error:
         if isinstance(error.__context__, UserError):  # of `_Parser`
             raise error.__context__ from None
-        if choices := getattr(flag.parser, "enum_values", ()):
-            raise UserError(
-                f"{name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
-            ) from None
-        needed = "true or false" if flag.boolean else flag.parser.syntactic_help.replace("integer >=", "an integer >=")
+        choices = getattr(flag.parser, "enum_values", ())
+        if choices:
+            hint = closest(value, choices)
+            raise UserError(f"{name} is {shown(value)}{hint} (one of {', '.join(choices)})") from None
+        needed = "true or false"
+        if not flag.boolean:
+            needed = flag.parser.syntactic_help.replace("integer >=", "an integer >=")
         raise UserError(f"{name} must be {needed}, got {shown(value)}; see --help") from None
     if isinstance(flag.parser, _Parser):  # checked with all hparams, under their names
         return
-    if problem := value_problem(name, flag.value):
+    problem = value_problem(name, flag.value)
+    if problem:
         raise UserError(problem)
     flag.value = with_home(flag.value)
 
 
 def _dashed(name: str) -> str:
+    """A flag as users type it: --num-train-steps of "num_train_steps"."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -280,48 +338,69 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
     if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
         doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
-        as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
-        print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
+        is_preformatted = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
+        if not is_preformatted:
+            paragraph = textwrap.fill(paragraph, width, break_on_hyphens=False)
+        print(paragraph, end="\n\n")
     print("Flags")
-    by_module = flags.FLAGS.flags_by_module_dict()
-    ours = []
-    # What the program itself defines comes before the hparams, which this module defines.
-    for module in sorted(by_module, key=lambda name: (name == __name__, name)):
-        if not module.startswith(("absl.", "tensorflow.")):
-            ours += [flag for flag in by_module[module] if not getattr(flag, "is_hidden", False)]
-    heading = ""
-    for flag in ours:
+    shown_flags = _flags_in_order()
+    heading = ""  # of the flags that come, until it is printed above the first of them
+    for flag in shown_flags:
         heading = getattr(flag, "heading", "") or heading
-        if not first or flag.name in first or getattr(flag, "of_paper", False):
-            print(f"\n{heading}\n" if heading else "", end="")
+        is_listed = not first or flag.name in first or getattr(flag, "is_from_paper", False)
+        if not is_listed:
+            continue
+        if heading:
+            print(f"\n{heading}")
             heading = ""
-            text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
-            _print_flag(_dashed(f"[no-]{flag.name}" if flag.boolean else flag.name), text, width)
+        name = f"[no-]{flag.name}" if flag.boolean else flag.name
+        text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help)
+        _print_flag(_dashed(name), text + _shown_default(flag.default), width)
     if first:
-        print(f"\n--help all lists all {len(ours)} flags.")
+        print(f"\n--help all lists all {len(shown_flags)} flags.")
     print("\nMessages")
     severity = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
     _print_flag("--verbosity", severity, width)
     _print_flag("--flagfile", "file of flags, one a line", width)
     if "recipe" in flags.FLAGS:
+        recipes = textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False)
         print("\nRecipes")
-        print(textwrap.indent(textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False), "  "))
+        print(textwrap.indent(recipes, "  "))
+
+
+def _flags_in_order() -> list[Any]:
+    """The flags of help: those of the program's own modules, then the hparams, which this module defines."""
+    by_module = flags.FLAGS.flags_by_module_dict()
+    modules = sorted(by_module, key=lambda name: (name == __name__, name))
+    in_order = []
+    for module in modules:
+        if module.startswith(("absl.", "tensorflow.")):
+            continue
+        for flag in by_module[module]:
+            if not getattr(flag, "is_hidden", False):
+                in_order.append(flag)
+    return in_order
 
 
 def _print_flag(name: str, text: str, width: int) -> None:
     """Prints a flag on one line with its text if the terminal is wide enough, else above it."""
-    indent = " " * (37 if width >= 110 else 8)
+    margin = 37 if width >= 110 else 8
+    indent = " " * margin
     lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     name = f"  {name} "
-    fits = len(name) <= len(indent)
-    print(name.ljust(len(indent)) + lines.lstrip() if fits else f"{name.rstrip()}\n{lines}")
+    if len(name) <= margin:
+        print(name.ljust(margin) + lines.lstrip())
+    else:
+        print(f"{name.rstrip()}\n{lines}")
 
 
 def _shown_default(default: Any) -> str:
     """ " [value]", or nothing for none."""
     if isinstance(default, list):
         default = ", ".join(map(str, default))
-    return f" [{default}]" if default not in (None, "", {}) else ""
+    if default in (None, "", {}):
+        return ""
+    return f" [{default}]"
 
 
 # Programs.
@@ -345,14 +424,18 @@ def run(
     try:
         _define_paper_flags(words)
         if asks_for_help:
-            print_help(doc or "", () if "all" in words or "--helpfull" in sys.argv else first)
+            asks_for_all = "all" in words or "--helpfull" in sys.argv
+            print_help(doc or "", () if asks_for_all else first)
         else:
-            if rest := parse(words):
+            rest = parse(words)
+            if rest:
                 raise UserError(
                     f"unexpected argument {shown(rest[0])}: flags are --name value, switches --name or --no-name"
                 )
-            asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
-            before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
+            verbosity = logging.FATAL
+            if "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present:
+                verbosity = logging.get_verbosity()
+            before_tensorflow(verbosity)
             code = main()
         sys.stdout.flush()
     except UserError as error:
@@ -360,6 +443,7 @@ def run(
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
     except BrokenPipeError:  # "... | head"
+        # Python flushes standard output once more when it ends, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = int(not asks_for_help)
     except OSError as error:  # which neither files.reading nor files.writing met, but no bug of ours
@@ -368,5 +452,6 @@ def run(
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
+    """Ends the program with one line on standard error."""
     print(f"error: {one_line(message)}", file=sys.stderr)
     sys.exit(code)

@@ -17,7 +17,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import config_of
 from electra_tf2.util.progress import counted
 
-FOLDER = "path/of/this/folder"
+FOLDER = "path/of/this/folder"  # in the programs of a card, for the user to replace
 # Hugging Face's names of tasks, by the end of the class that does them.
 _PIPELINES = {
     "ForSequenceClassification": "text-classification",
@@ -72,25 +72,30 @@ def title(model: StoredModel) -> str:
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return config.model_name
-    first = config.task_names[0]
-    kind = config.kind_of(first)
-    labels = labels_of(model, first)
-    described = f"{kind}: {', '.join(labels)}" if labels and len(labels) <= 5 else kind
-    return f"{', '.join(config.task_names)} ({described})"
+    first_task = config.task_names[0]
+    description = config.kind_of(first_task)
+    labels = labels_of(model, first_task)
+    if 0 < len(labels) <= 5:  # more would not fit a heading
+        description += f": {', '.join(labels)}"
+    return f"{', '.join(config.task_names)} ({description})"
 
 
 def labels_of(model: StoredModel, task: str) -> list[str]:
     """Labels of a fine-tuned model's task; none of regressions and questions."""
-    state = (model.task_states or {}).get(task, {})
+    task_states = model.task_states or {}
+    state = task_states.get(task, {})
     return [str(label) for label in state.get("labels", [])]
 
 
 def sizes_of(model: StoredModel) -> str:
     """Layers, heads and vocabulary in a sentence."""
     sizes = model.architecture
-    vocabulary = "vocabulary"
-    if not model.tokenizer_file:
-        vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
+    if model.tokenizer_file:  # a tokenizer of any kind
+        vocabulary = "vocabulary"
+    elif model.casing.do_lower_case:
+        vocabulary = "uncased WordPiece vocabulary"
+    else:
+        vocabulary = "cased WordPiece vocabulary"
     return (
         f"{counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
         f"{counted(sizes.num_attention_heads, 'head')}, embeddings of {sizes.embedding_size}, {vocabulary} of "
@@ -115,11 +120,12 @@ def _tasks(model: StoredModel) -> list[str]:
 
 def _scores(model: StoredModel) -> list[str]:
     """A table of a fine-tuned model's scores, with the number of examples; JSON of other scores; nothing of none."""
+    if not model.scores:
+        return []
     by_task = model.scores.get("scores")
     if not model.is_fine_tuned or not isinstance(by_task, Mapping):
-        if not model.scores:
-            return []
-        return ["## Scores", f"```json\n{json.dumps(_rounded(model.scores), indent=2, sort_keys=True)}\n```"]
+        scores = json.dumps(_rounded(model.scores), indent=2, sort_keys=True)
+        return ["## Scores", f"```json\n{scores}\n```"]
     rows = []
     for task, by_split in by_task.items():
         for split, values in by_split.items():
@@ -149,20 +155,22 @@ def training(model: StoredModel) -> str:
     if not model.is_run:
         return "See the model that it was converted from."
     config = config_of(model)
-    left_out = {"vocab_file", *places(type(config))}
+    paths = {"vocab_file", *places(type(config))}  # of the machine that trained
     changed = {}
     for field in dataclasses.fields(config):
+        if field.name in paths:
+            continue
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         value = getattr(config, field.name)
-        if field.name not in left_out and value != default:
+        if value != default:
             changed[field.name] = value
     hparams = json.dumps(changed, indent=2, sort_keys=True)
     return f"Settings other than the defaults:\n\n```json\n{hparams}\n```"
 
 
-# Programs that run a model, as its card shows them.
+# Programs that run a model, as its card shows them: texts, not run here.
 
 
 def pipeline_of(class_name: str) -> str:

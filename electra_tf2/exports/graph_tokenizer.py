@@ -22,7 +22,7 @@ from electra_tf2.corpus.vocabulary import special_ids
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # kinds of characters, by what normalisation does to them
 _UNKNOWN = ("Cn", "Co")  # unassigned and private: seven characters of eight, all treated alike
-_UNASSIGNED = "\uffff"
+_UNASSIGNED = "\uffff"  # stands for all of them
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 # A word as WordPiece sees it: neither blanks nor ASCII punctuation. Longer ones become a word that no piece matches.
@@ -39,30 +39,43 @@ def _characters(do_lower_case: bool, strip_accents: bool | None) -> tuple[np.nda
       form (Unicode's Final_Sigma); code points of kind _LISTED, and what becomes of them.
     """
     normalize = TextNormalizer(do_lower_case, strip_accents)
-    codes = np.array([code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF], np.int32)
+    before_surrogates = np.arange(0xD800)
+    after_surrogates = np.arange(0xE000, sys.maxunicode + 1)
+    codes = np.concatenate([before_surrogates, after_surrogates]).astype(np.int32)
     known = np.array([unicodedata.category(chr(code)) not in _UNKNOWN for code in codes])
-    texts = [*map(chr, codes[known]), _UNASSIGNED]  # the last one stands for all that are not known
-    # One line per character; in a line with a letter after it, for "\n" would end the line and a blank be lost.
-    lines = [f"{text}x".encode() if text != "\n" else b" x" for text in texts]
+    texts = [chr(code) for code in codes[known]]
+    texts.append(_UNASSIGNED)
+    # The normaliser reads lines: one for each character, with a letter after it, since it strips a blank at the end.
+    lines = []
+    for text in texts:
+        same_effect = " " if text == "\n" else text  # "\n" would end the line
+        lines.append(f"{same_effect}x".encode())
     normalized = [line[:-1].decode() for line in normalize(lines)]
-    kinds, cased, ignorable = np.zeros([3, len(texts)], np.int32)
+    kinds, cased, ignorable = np.zeros([3, len(texts)], np.int32)  # kind 0 is _KEEP
     listed = {}
     for place, (text, result) in enumerate(zip(texts, normalized, strict=True)):
-        if result in ("", f" {text} "):
-            kinds[place] = _SPACED if result else _DROP
-        elif result != text:
+        if result == text:
+            continue
+        if result == "":
+            kinds[place] = _DROP
+        elif result == f" {text} ":
+            kinds[place] = _SPACED
+        else:
             kinds[place] = _LISTED
             listed[ord(text)] = result.encode()
     if normalize.do_lower_case:
         cased[:] = [f"{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
-        # A character that changes nothing after a letter, but starts nothing either, is passed over.
-        passed = [f"a{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
-        ignorable[:] = np.array(passed) & ~cased.astype(bool)
+        # A sigma is final after "a" and this character, though not after the character alone: it is passed over.
+        final_after_letter = [f"a{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
+        ignorable[:] = np.array(final_after_letter) & ~cased.astype(bool)
         ignorable |= kinds == _DROP
-    together = np.stack([kinds, cased, ignorable])[:, np.where(known, np.cumsum(known) - 1, len(texts) - 1)]
-    changes = np.flatnonzero((together[:, 1:] != together[:, :-1]).any(0)) + 1
-    places = np.concatenate([[0], changes])
-    return codes[places], together[:, places], listed
+    # From one column for each of `texts` to one for each code point, and from those to the first of each range.
+    unassigned = len(texts) - 1
+    columns = np.where(known, np.cumsum(known) - 1, unassigned)
+    effects = np.stack([kinds, cased, ignorable])[:, columns]
+    differs_from_last = (effects[:, 1:] != effects[:, :-1]).any(0)
+    starts = np.concatenate([[0], np.flatnonzero(differs_from_last) + 1])
+    return codes[starts], effects[:, starts], listed
 
 
 class GraphTokenizer(tf.Module):
@@ -71,11 +84,16 @@ class GraphTokenizer(tf.Module):
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, strip_accents: bool | None, max_length: int) -> None:
         super().__init__(name="tokenizer")
         self.do_lower_case = do_lower_case
-        starts, kinds, listed = _characters(do_lower_case, strip_accents)
+        starts, effects, listed = _characters(do_lower_case, strip_accents)
         self._starts = tf.constant(starts)
-        self._kinds, self._cased, self._ignorable = map(tf.constant, kinds)
-        codes, results = tf.constant(list(listed), tf.int64), tf.constant(list(listed.values()))
-        self._listed = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(codes, results), b"")
+        kinds, cased, ignorable = effects
+        self._kinds = tf.constant(kinds)
+        self._cased = tf.constant(cased)
+        self._ignorable = tf.constant(ignorable)
+        codes = tf.constant(list(listed), tf.int64)
+        results = tf.constant(list(listed.values()))
+        entries = tf.lookup.KeyValueTensorInitializer(codes, results)
+        self._listed = tf.lookup.StaticHashTable(entries, b"")
         self._pieces = wordpiece_kernel(tokens)
         self.vocabulary = tf.constant(list(tokens))
         self.special = special_ids(tokens)
@@ -89,34 +107,47 @@ class GraphTokenizer(tf.Module):
     def _normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """string [N] -> string [N, (characters)], what becomes of each."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
-        flat, rows = codes.flat_values, codes.value_rowids()
-        places = tf.searchsorted(self._starts, flat, side="right") - 1
-        kinds = tf.gather(self._kinds, places)
-        same = tf.strings.unicode_encode(flat[:, tf.newaxis], "UTF-8")
-        spaced = tf.strings.join([" ", same, " "])
-        result = tf.where(kinds == _SPACED, spaced, tf.where(kinds == _DROP, "", same))
-        result = tf.where(kinds == _LISTED, self._listed.lookup(tf.cast(flat, tf.int64)), result)
+        characters = codes.flat_values
+        rows = tf.cast(codes.value_rowids(), tf.int32)
+        ranges = tf.searchsorted(self._starts, characters, side="right") - 1
+        kinds = tf.gather(self._kinds, ranges)
+        unchanged = tf.strings.unicode_encode(characters[:, tf.newaxis], "UTF-8")
+        spaced = tf.strings.join([" ", unchanged, " "])
+        listed = self._listed.lookup(tf.cast(characters, tf.int64))
+        result = tf.where(kinds == _DROP, "", unchanged)
+        result = tf.where(kinds == _SPACED, spaced, result)
+        result = tf.where(kinds == _LISTED, listed, result)
         if self.do_lower_case:
-            final = (flat == ord(_SIGMA)) & self._ends_word(places, tf.cast(rows, tf.int32))
-            result = tf.where(final, _FINAL_SIGMA, result)
+            is_final = (characters == ord(_SIGMA)) & self._ends_word(ranges, rows)
+            result = tf.where(is_final, _FINAL_SIGMA, result)
         return codes.with_flat_values(result)
 
-    def _ends_word(self, places: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    def _ends_word(self, ranges: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """bool [characters], true where a sigma would be final (Unicode, section 3.13).
 
         A cased letter stands before it and none after it, not counting characters that are passed over.
-        """
-        counts = tf.cast(tf.where(tf.gather(self._ignorable, places) == 0)[:, 0], tf.int32)
-        here = tf.range(tf.size(places))
-        before = tf.searchsorted(counts, here, side="left") - 1
-        after = tf.searchsorted(counts, here, side="right")
 
-        def is_letter(index: tf.Tensor) -> tf.Tensor:
-            inside = (index >= 0) & (index < tf.size(counts))
-            place = tf.gather(tf.concat([counts, [0]], 0), tf.clip_by_value(index, 0, tf.size(counts)))
-            place = tf.minimum(place, tf.maximum(tf.size(places) - 1, 0))
-            cased = tf.gather(self._cased, tf.gather(places, place)) == 1
-            return inside & cased & (tf.gather(rows, place) == rows)
+        Args:
+          ranges: int32 [characters], the range of `_starts` that each is in.
+          rows: int32 [characters], the text that each is of.
+        """
+        is_ignorable = tf.gather(self._ignorable, ranges)
+        counted = tf.cast(tf.where(is_ignorable == 0)[:, 0], tf.int32)  # places of characters not passed over
+        every_place = tf.range(tf.size(ranges))
+        # For each character, the numbers in `counted` of the last one before it and of the first one after it.
+        before = tf.searchsorted(counted, every_place, side="left") - 1
+        after = tf.searchsorted(counted, every_place, side="right")
+
+        def is_letter(number: tf.Tensor) -> tf.Tensor:
+            """Whether there is such a character, cased, and in the same text."""
+            exists = (number >= 0) & (number < tf.size(counted))
+            # Where there is none, some place that can be gathered, even out of no characters at all.
+            number = tf.clip_by_value(number, 0, tf.size(counted))
+            place = tf.gather(tf.concat([counted, [0]], 0), number)
+            place = tf.minimum(place, tf.maximum(tf.size(ranges) - 1, 0))
+            is_cased = tf.gather(self._cased, tf.gather(ranges, place)) == 1
+            is_in_same_text = tf.gather(rows, place) == rows
+            return exists & is_cased & is_in_same_text
 
         return is_letter(before) & ~is_letter(after)
 
@@ -127,47 +158,57 @@ class GraphTokenizer(tf.Module):
 
     def rows(self, texts: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """string [B] (twice for pairs) -> int32 [B, L] input_ids, input_mask, segment_ids."""
-        return self.packed([self.pieces(one) for one in (texts, second) if one is not None])
+        segments = [self.pieces(texts)]
+        if second is not None:
+            segments.append(self.pieces(second))
+        return self.packed(segments)
 
-    def packed(self, parts: Sequence[tf.RaggedTensor]) -> dict[str, tf.Tensor]:
+    def packed(self, segments: Sequence[tf.RaggedTensor]) -> dict[str, tf.Tensor]:
         """One or two texts of pieces -> int32 [B, L] input_ids, input_mask, segment_ids.
 
         "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]"; tokens that do not fit go one by one from the longer text,
         the second if they are equal. As in corpus.encoding, an empty second text has no [SEP] of its own.
         """
-        if len(parts) == 1:
-            return self.padded([parts[0][:, : self.max_length - 2]])
-        first, other, room = *parts, self.max_length - 3
-        lengths, others = first.row_lengths(), other.row_lengths()
-        kept = tf.minimum(lengths, tf.maximum(room - others, (room + 1) // 2))
-        rest = tf.minimum(others, room - kept)
-        return self.padded([self.head_of(first, kept), self.head_of(other, rest)], others > 0)
+        if len(segments) == 1:
+            return self.padded([segments[0][:, : self.max_length - 2]])
+        first, second = segments
+        room = self.max_length - 3
+        first_lengths = first.row_lengths()
+        second_lengths = second.row_lengths()
+        # The first text has what the second leaves, and at least half, rounded up; the second has the rest.
+        first_share = tf.maximum(room - second_lengths, (room + 1) // 2)
+        first_kept = tf.minimum(first_lengths, first_share)
+        second_kept = tf.minimum(second_lengths, room - first_kept)
+        cut = [self.head_of(first, first_kept), self.head_of(second, second_kept)]
+        return self.padded(cut, second_lengths > 0)
 
     @staticmethod
     def head_of(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
         """The first `lengths` [B] entries of each row."""
-        places, rows = tf.ragged.range(ragged.row_lengths()).flat_values, ragged.value_rowids()
-        return tf.ragged.boolean_mask(
-            ragged, ragged.with_flat_values(places < tf.gather(tf.cast(lengths, places.dtype), rows))
-        )
+        places = tf.ragged.range(ragged.row_lengths()).flat_values  # of each entry in its row
+        ends = tf.gather(tf.cast(lengths, places.dtype), ragged.value_rowids())
+        return tf.ragged.boolean_mask(ragged, ragged.with_flat_values(places < ends))
 
-    def padded(self, parts: Sequence[tf.RaggedTensor], second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Rows of parts with special tokens around them, as tensors of one length.
+    def padded(self, segments: Sequence[tf.RaggedTensor], has_second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Rows of one or two segments with special tokens around them, as tensors of one length.
 
-        second: bool [B], true for rows that have a second part; None: all.
+        has_second: bool [B], true for rows that have a second segment; None: all.
         """
-        rows = parts[0].nrows()
-        column = tf.ones([rows, 1], tf.int32)
-        ids, segments = [self.special.cls * column], [0 * column]
-        for number, part in enumerate(parts):
-            end = column if not number or second is None else tf.ragged.boolean_mask(column, second[:, tf.newaxis])
-            ids += [part, self.special.sep * end]
-            segments += [tf.ones_like(part) * number, number * end]
-        joined = tf.concat(ids, 1)
+        rows = segments[0].nrows()
+        one_each = tf.ones([rows, 1], tf.int32)
+        ids = [self.special.cls * one_each]
+        segment_ids = [0 * one_each]
+        for number, segment in enumerate(segments):
+            ends = one_each
+            if number == 1 and has_second is not None:
+                ends = tf.ragged.boolean_mask(one_each, has_second[:, tf.newaxis])
+            ids += [segment, self.special.sep * ends]
+            segment_ids += [tf.ones_like(segment) * number, number * ends]
+        all_ids = tf.concat(ids, 1)
         return {
-            "input_ids": _of_one_length(joined, self.special.pad),
-            "input_mask": _of_one_length(tf.ones_like(joined), 0),
-            "segment_ids": _of_one_length(tf.concat(segments, 1), 0),
+            "input_ids": _to_tensor(all_ids, self.special.pad),
+            "input_mask": _to_tensor(tf.ones_like(all_ids), 0),
+            "segment_ids": _to_tensor(tf.concat(segment_ids, 1), 0),
         }
 
     def tokens(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -175,7 +216,7 @@ class GraphTokenizer(tf.Module):
         return tf.where(mask == 1, tf.gather(self.vocabulary, ids), "")
 
 
-def _of_one_length(ragged: tf.RaggedTensor, padding: int) -> tf.Tensor:
+def _to_tensor(ragged: tf.RaggedTensor, padding: int) -> tf.Tensor:
     """int32 [B, L]; [0, 1] of no rows, since networks read the first token of each row."""
     padded = ragged.to_tensor(padding)
     missing = tf.maximum(0, 1 - tf.shape(padded)[1])

@@ -32,23 +32,25 @@ _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
 
 def write(made: Exportable, path: Path) -> None:
     """Writes a file. Raises UserError: ONNX cannot hold the network."""
-    size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
+    size = 4 * sum(int(np.prod(variable.shape)) for variable in made.variables)  # bytes of float32
     if size > _MOST_BYTES:
         raise UserError(f"these weights take {size / 1e9:.1f} GB, an ONNX file at most 2: use --format saved_model")
-    names = [*made.inputs]
+    names = list(made.inputs)
 
-    def function(*inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        return made.function({name: tf.cast(value, tf.int32) for name, value in zip(names, inputs, strict=True)})
+    def function(*values: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """The network on int64 inputs, which tools for ONNX expect; by position, as tf2onnx passes them."""
+        inputs = {name: tf.cast(value, tf.int32) for name, value in zip(names, values, strict=True)}
+        return made.function(inputs)
 
     signature = [tf.TensorSpec([None, None], tf.int64, name=name) for name in names]
     with errors_unseen(), kernels.off():
         logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # notes on what it optimised, and whole tracebacks
         try:
-            # It joins two reshapes of matrix products without biases into one of a wrong shape.
+            # This pass joins two reshapes of matrix products without biases into one of a wrong shape.
             optimizer._get_optimizers().pop("reshape_optimizer", None)
             graph = tf.function(function, autograph=False)
             proto, _ = tf2onnx.convert.from_function(graph, signature, opset=OPSET)
-            checker.check_model(proto)  # tf2onnx writes an operation that ONNX has not as it is
+            checker.check_model(proto)  # tf2onnx passes on, unconverted, an operation that ONNX lacks
         except (ValueError, NotImplementedError, RuntimeError, checker.ValidationError) as error:
             reason = str(error).strip().split("\n")[0]
             raise UserError(f"ONNX cannot hold this network ({reason}): --format saved_model can") from None
@@ -59,16 +61,17 @@ def write(made: Exportable, path: Path) -> None:
 def load(path: Path) -> tuple[Run, list[str]]:
     """The function in a file, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors alone
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    taken = {one.name for one in session.get_inputs()}  # an input that the network does not read is left out
-    outputs = [one.name for one in session.get_outputs()]
+    input_names = [entry.name for entry in session.get_inputs()]  # without those that the network does not read
+    output_names = [entry.name for entry in session.get_outputs()]
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        found = session.run(None, {name: value.astype(np.int64) for name, value in inputs.items() if name in taken})
-        return dict(zip(outputs, found, strict=True))
+        feed = {name: inputs[name].astype(np.int64) for name in input_names}
+        outputs = session.run(None, feed)
+        return dict(zip(output_names, outputs, strict=True))
 
-    return run, outputs
+    return run, output_names
 
 
 RUNTIME = Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), write, load)

@@ -18,23 +18,36 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
       UserError: it is no JSON object.
     """
     path = Path(folder) / "config.json"
-    return read_json(path, "configuration") if folder != "" and is_file(path) else None
+    if folder == "" or not is_file(path):
+        return None
+    return read_json(path, "configuration")
 
 
 def released(name: str) -> str:
     """Path of the shipped model of that name; "" if there is none."""
     folder = RELEASED / name
-    return str(folder) if name and (folder / "config.json").is_file() else ""
+    if name and (folder / "config.json").is_file():
+        return str(folder)
+    return ""
 
 
 def models() -> dict[str, str]:
     """Lists the models that come with the package: name -> what it is, the first sentence of its README.md."""
-    found = {}
+    descriptions = {}
     for path in sorted(RELEASED.glob("*/config.json")):
+        name = path.parent.name
         readme = path.with_name("README.md")
-        text = readme.read_text(encoding="utf-8").split("\n\n") if readme.is_file() else []
-        found[path.parent.name] = " ".join("".join(text[1:2]).split()).partition(". ")[0]
-    return found
+        descriptions[name] = _first_sentence(readme) if readme.is_file() else ""
+    return descriptions
+
+
+def _first_sentence(readme: Path) -> str:
+    """The first sentence below a README's title, on one line; "" where nothing is below it."""
+    paragraphs = readme.read_text(encoding="utf-8").split("\n\n")
+    if len(paragraphs) < 2:
+        return ""
+    line = " ".join(paragraphs[1].split())
+    return line.partition(". ")[0]
 
 
 def vocabulary_hparams(path: str) -> dict[str, int]:
@@ -43,7 +56,9 @@ def vocabulary_hparams(path: str) -> dict[str, int]:
     Raises:
       UserError: a file that is no vocabulary.
     """
-    return {"vocab_size": len(load_vocab(path))} if is_file(path) else {}
+    if not is_file(path):
+        return {}
+    return {"vocab_size": len(load_vocab(path))}
 
 
 _OTHER_WEIGHTS = {
@@ -55,15 +70,15 @@ _OTHER_WEIGHTS = {
 
 
 def what_lies_at(path: str | Path) -> str:
-    """Says what lies in the place of a model of ours and how to make one of it; "" where nothing is known.
+    """Describes what lies in the place of a model of ours and how to make one of it; "" where nothing is known.
 
     Every reader of models ends its message with this where it finds no weights.
     """
     folder = Path(path)
-    for name, what in _OTHER_WEIGHTS.items():
+    for name, content in _OTHER_WEIGHTS.items():
         if (folder / name).is_file():
             return (
-                f"{name} is {what}, which is not read: load it with transformers and save it again with "
+                f"{name} is {content}, which is not read: load it with transformers and save it again with "
                 "save_pretrained, which writes safetensors"
             )
     snapshots = sorted((folder / "snapshots").glob("*/config.json"))
@@ -72,26 +87,30 @@ def what_lies_at(path: str | Path) -> str:
     inner = sorted(folder.glob("*/config.json"))
     if inner:
         return f"a folder in it has a config.json: give {inner[0].parent}"
-    words = str(path).split("/")
-    if len(words) == 2 and all(words) and not folder.parent.exists():
-        return (
-            f"models of hubs are not downloaded: `hf download {path} --local-dir hf/{words[1]}`, then give that folder"
-        )
+    # A hub's names are "owner/name", which look like paths.
+    owner, slash, name = str(path).partition("/")
+    is_hub_name = owner and slash and name and "/" not in name
+    if is_hub_name and not folder.parent.exists():
+        return f"models of hubs are not downloaded: `hf download {path} --local-dir hf/{name}`, then give that folder"
     return ""
 
 
 def located(path: str) -> str:
-    """Path of a model: as it is where something is there, or else the folder of the shipped model of that name.
+    """Path of a model: unchanged where a file or folder has it, or else the folder of the shipped model of that name.
 
     Raises:
-      UserError: a bare name of nothing; lists the shipped models.
+      UserError: a bare name that neither a file nor a shipped model has; lists the shipped models.
     """
-    if not path or Path(path).name != path or Path(path).exists() or is_file(f"{path}.index"):
+    is_bare_name = path != "" and Path(path).name == path
+    if not is_bare_name:
+        return path  # readers refuse it if nothing is there
+    if Path(path).exists() or is_file(f"{path}.index"):
         return path
-    if not released(path):
-        known = models()
-        raise UserError(
-            f"no checkpoint at {path!r}, and no shipped model of that name{closest(path, known)} "
-            f"(there are {', '.join(known)})"
-        )
-    return released(path)
+    shipped = released(path)
+    if shipped:
+        return shipped
+    names = models()
+    raise UserError(
+        f"no checkpoint at {path!r}, and no shipped model of that name{closest(path, names)} "
+        f"(there are {', '.join(names)})"
+    )

@@ -7,7 +7,7 @@ attention layer, which are one fused variable here. formats.huggingface and form
 
 import contextlib
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ _FUSED = "/self/qkv/"
 _AVERAGE = f"/{checkpoint_files.AVERAGE}"
 # Endings of names that belong to the optimizer and the training loop.
 _BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
-_PARTS = ("/self/query/", "/self/key/", "/self/value/")
+_PARTS = ("/self/query/", "/self/key/", "/self/value/")  # of a fused variable, in its order
 _GENERATOR = "generator/"
 _MAIN_NETWORK = "electra/"
 
@@ -55,18 +55,24 @@ def find_checkpoint(path: str) -> str:
     where = Path(path)
     if tf.io.gfile.exists(f"{path}.index"):
         return path
-    prefix = find_prefix(path) or tf.train.latest_checkpoint(path)  # which knows other file systems
+    prefix = find_prefix(path) or tf.train.latest_checkpoint(path)  # TensorFlow knows other file systems, too
     if prefix is not None:
         return prefix
-    for tensors in (where, where / FILE_NAME):
-        if tensors.suffix == ".safetensors" and (tensors.is_file() or tensors.with_name(INDEX_NAME).is_file()):
-            return str(tensors)
-    folder, holds = where if where.is_dir() else where.parent, "does not exist"
+    for file in (where, where / FILE_NAME):
+        if file.suffix != ".safetensors":
+            continue
+        is_split = file.with_name(INDEX_NAME).is_file()  # into several files, of which an index tells
+        if file.is_file() or is_split:
+            return str(file)
+    hint = what_lies_at(path)
+    if hint:
+        raise UserError(f"no checkpoint at {path!r}: {hint}")
+    folder = where if where.is_dir() else where.parent
     if folder.is_dir():
-        holds = f"holds {', '.join(sorted(file.name for file in folder.iterdir())[:10]) or 'nothing'}"
-    known = what_lies_at(path)
-    if known:
-        raise UserError(f"no checkpoint at {path!r}: {known}")
+        names = sorted(file.name for file in folder.iterdir())[:10]
+        holds = f"holds {', '.join(names) or 'nothing'}"
+    else:
+        holds = "does not exist"
     raise UserError(
         f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
         f"{folder} {holds}."
@@ -83,28 +89,31 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
             problem = checkpoint_files.problem(Path(folder), int(step))
             if problem is not None:
                 raise UserError(f"{prefix} is damaged: {problem}")
+        # Tensors are read when they are asked for, so what stands in for the prefix lives as long as this mapping.
         links = contextlib.ExitStack()
-        weakref.finalize(self, links.close)  # tensors are read when they are asked for
+        weakref.finalize(self, links.close)
         try:
             self._reader = tf.train.load_checkpoint(links.enter_context(no_pattern(prefix)))
             shapes = self._reader.get_variable_to_shape_map()
             self.is_object_graph = _OBJECT_GRAPH in shapes
-            self._keys = (
-                self._keys_by_variable_name(shapes) if self.is_object_graph else {name: name for name in shapes}
-            )
+            if self.is_object_graph:
+                self._keys = self._keys_by_variable_name(shapes)
+            else:
+                self._keys = {name: name for name in shapes}
             self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
         except (tf.errors.OpError, DecodeError, IndexError, RuntimeError, ValueError) as error:
             raise UserError(f"{prefix} cannot be read: {error}") from error
 
-    def _keys_by_variable_name(self, known: Container[str]) -> dict[str, str]:
+    def _keys_by_variable_name(self, stored_keys: Container[str]) -> dict[str, str]:
+        """The key of each variable in an object graph, whose keys are paths of attributes, not names."""
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
-        return {
-            tensor.full_name: tensor.checkpoint_key
-            for node in graph.nodes
-            for tensor in node.attributes
-            if tensor.full_name and tensor.checkpoint_key in known
-        }
+        keys = {}
+        for node in graph.nodes:
+            for tensor in node.attributes:
+                if tensor.full_name and tensor.checkpoint_key in stored_keys:
+                    keys[tensor.full_name] = tensor.checkpoint_key
+        return keys
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._keys))
@@ -128,8 +137,8 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
 class Weights(Mapping[str, np.ndarray]):
     """The variables of a model in a file, by our names, read one at a time when asked for.
 
-    Optimizer and training loop's are left out. A variable is its moving average where that was kept (ema_decay), and
-    may be fused from the original's query, key and value.
+    Those of the optimizer and of the training loop are left out. A variable is its moving average where that was kept
+    (ema_decay), and may be fused from the original's query, key and value.
 
     Args:
       where: the file, for messages.
@@ -138,9 +147,15 @@ class Weights(Mapping[str, np.ndarray]):
     def __init__(self, stored: Mapping[str, np.ndarray], where: str) -> None:
         self._stored = stored
         self.where = where
-        variables = {name for name in stored if "/" in name and not name.endswith(_BOOKKEEPING)}
-        fused = {name.replace(_PARTS[0], _FUSED) for name in variables if _PARTS[0] in name}
-        self._names = fused | {name for name in variables if not any(part in name for part in _PARTS)}
+        query = _PARTS[0]
+        self._names = set()
+        for name in stored:
+            if "/" not in name or name.endswith(_BOOKKEEPING):
+                continue
+            if query in name:
+                self._names.add(name.replace(query, _FUSED))
+            elif not any(part in name for part in _PARTS):  # key and value are in the fused variable
+                self._names.add(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._names))
@@ -170,13 +185,18 @@ class Weights(Mapping[str, np.ndarray]):
             raise UserError(f"{self.where}: the parts of {name} do not fit together: {error}") from None
 
     def _value(self, name: str) -> np.ndarray:
-        """Reads a variable that the file has. Raises KeyError."""
-        return self._stored[name + _AVERAGE if name + _AVERAGE in self._stored else name]
+        """Reads a variable that the file has, its moving average before itself. Raises KeyError."""
+        average = name + _AVERAGE
+        if average in self._stored:
+            return self._stored[average]
+        return self._stored[name]
 
 
 def weights_at(path: str) -> Weights:
     """The weights in a file of ours or the original's: a TensorFlow checkpoint's prefix, or a safetensors file."""
-    return Weights(read_tensors(path) if path.endswith(".safetensors") else TensorFlowCheckpoint(path), path)
+    if path.endswith(".safetensors"):
+        return Weights(read_tensors(path), path)
+    return Weights(TensorFlowCheckpoint(path), path)
 
 
 class LoadReport(NamedTuple):
@@ -193,10 +213,13 @@ class LoadReport(NamedTuple):
         return "\n".join(lines)
 
 
+def _same_name(name: str) -> list[str]:
+    """The name that a variable has in a checkpoint of a model of the same kind: its own."""
+    return [name]
+
+
 def warm_start(
-    model: tf.Module,
-    start: StoredModel,
-    names_in_checkpoint: Callable[[str], list[str]] = lambda name: [name],
+    model: tf.Module, start: StoredModel, names_in_checkpoint: Callable[[str], list[str]] = _same_name
 ) -> LoadReport:
     """Loads the weights that a model and a stored one have in common.
 
@@ -207,36 +230,50 @@ def warm_start(
     Raises:
       UserError: no checkpoint there, a variable of another shape, or nothing in common.
     """
-    loaded, missing, wrong, used = [], [], [], set()
-    values = {}
+    loaded = []
+    missing = []
+    mismatches = []
+    used = set()
+    assignments = []  # made after all shapes are known to fit: a model is never half loaded
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
-        found = [
-            (there, value) for there in names_in_checkpoint(name) if (value := start.weights.get(there)) is not None
-        ]
-        if not found:
+        stored_name, value = _first_stored(start.weights, names_in_checkpoint(name))
+        if value is None:
             missing.append(name)
             continue
-        there, value = found[0]
         value = _for_longer(value, variable, start.path)
-        if tuple(value.shape) != tuple(variable.shape):
-            wrong.append(f"{name} is {tuple(variable.shape)} here but {tuple(value.shape)} in the checkpoint")
-        else:
-            values[name] = (variable, value)
-            loaded.append(name)
-            used.add(there)
-    if wrong:
+        shape = tuple(variable.shape)
+        stored_shape = tuple(value.shape)
+        if stored_shape != shape:
+            mismatches.append(f"{name} is {shape} here but {stored_shape} in the checkpoint")
+            continue
+        assignments.append((variable, value))
+        loaded.append(name)
+        used.add(stored_name)
+    if mismatches:
+        listed = "; ".join(mismatches[:5])
+        if len(mismatches) > 5:
+            listed += f" and {len(mismatches) - 5} more"
         raise UserError(
-            f"{start.path} was trained with other sizes: {'; '.join(wrong[:5])}"
-            f"{f' and {len(wrong) - 5} more' if len(wrong) > 5 else ''}. Set the sizes (model_size, embedding_size, "
+            f"{start.path} was trained with other sizes: {listed}. Set the sizes (model_size, embedding_size, "
             "vocab_size, generator_hidden_size, ...) to the checkpoint's."
         )
     if not loaded:
-        raise UserError(f"{start.path} has no variable of this model; it holds {', '.join([*start.weights][:5])} ...")
-    for variable, value in values.values():
+        some_names = ", ".join(list(start.weights)[:5])
+        raise UserError(f"{start.path} has no variable of this model; it holds {some_names} ...")
+    for variable, value in assignments:
         variable.assign(value)
     unused = [name for name in start.weights if name not in used]
     return LoadReport(loaded, missing, unused)
+
+
+def _first_stored(weights: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[str, np.ndarray | None]:
+    """The first of several names that a checkpoint has, with its value; "" and None if it has none of them."""
+    for name in names:
+        value = weights.get(name)
+        if value is not None:
+            return name, value
+    return "", None
 
 
 def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.ndarray:
@@ -254,7 +291,9 @@ def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.n
 
 def generator_names(name: str) -> list[str]:
     """Names that a variable of the generator may have in a checkpoint: its own, or that in a masked language model."""
-    return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)] if name.startswith(_GENERATOR) else [name]
+    if not name.startswith(_GENERATOR):
+        return [name]
+    return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)]
 
 
 def copy_encoder(source: tf.Module, target: tf.Module) -> None:

@@ -4,6 +4,8 @@ Files are JSON lines, tables (csv, tsv) or plain text with an example a line; "-
 that the task does not read, such as ids, are kept.
 """
 
+import functools
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,12 +48,12 @@ class Predictor:
     def __init__(
         self, source: StoredModel, tokenizer: WordpieceTokenizer, config: FinetuningConfig | None = None
     ) -> None:
-        trained = config or config_of(source)
+        trained = config_of(source) if config is None else config
         if not isinstance(trained, FinetuningConfig) or source.task_states is None:
             raise UserError(f"{source.origin} is not fine-tuned: electra finetune makes models that predict")
         if config is None:
             trained, _ = fitted_to_machine(trained, chosen=(), began={})
-        self.config = FinetuningConfig.from_dict({**vars(trained), "do_train": False})
+        self.config = FinetuningConfig.from_dict(vars(trained) | {"do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
@@ -63,7 +65,9 @@ class Predictor:
         names = [task.name for task in self.tasks]
         if name is not None and name not in names:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
-        number = names.index(name) if name else 0
+        number = 0
+        if name is not None:
+            number = names.index(name)
         task = self.tasks[number]
         all_texts = listed(texts)
         if not all_texts:
@@ -82,32 +86,44 @@ class Predictor:
         Args:
           run: gives those on a batch, as arrays; default: this model's.
         """
-        size = self.config.predict_batch_size
+        batch_size = self.config.predict_batch_size
         table = prediction_table(self.tasks[number], split)
+        batch_count = math.ceil(table.examples / batch_size)
         predictions: list[Prediction] = [{} for _ in split.features]
-        for batch in track(table.plain_batches(size), f"batch of {size}", -(-table.examples // size)):
-            output = run(batch) if run else tf.nest.map_structure(np.asarray, self._graph(number, batch)(batch))
-            for i, row in enumerate(batch["row"]):
-                predictions[row] = {key: value[i] for key, value in output.items()}
+        for batch in track(table.plain_batches(batch_size), f"batch of {batch_size}", batch_count):
+            if run is None:
+                graph = self._graph(number, batch)
+                output = tf.nest.map_structure(np.asarray, graph(batch))
+            else:
+                output = run(batch)
+            # Batches hold features of similar length; "row" is each one's place in the split.
+            for place, row in enumerate(batch["row"]):
+                predictions[row] = {key: value[place] for key, value in output.items()}
         return predictions
 
     def _graph(self, number: int, batch: dict[str, np.ndarray]) -> Any:
         """The predictions of the task of this number on batches such as this one, of any number of rows and length."""
         if number not in self._predict:
-            shapes = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
-            self._predict[number] = graph_of_any_shape(
-                lambda rows: self.model.predict(rows, number).predictions, [shapes]
-            )
+
+            def predict_rows(rows: Any) -> Any:
+                return self.model.predict(rows, number).predictions
+
+            specs = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
+            self._predict[number] = graph_of_any_shape(predict_rows, [specs])
         return self._predict[number]
 
 
 def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> UnknownTokens | None:
     """The warning to give of a split with unknown tokens, which was made of rows; None if there are none."""
-    text_keys = {key for keys in task.text_keys for key in keys}
+    text_keys: set[str] = set()
+    for keys in task.text_keys:
+        text_keys.update(keys)
     texts: list[str] = []
     for row in rows:
-        read = [value for key, value in row.items() if key in text_keys]
-        texts += _strings_in(read or list(row.values()))  # columns of a file may have other names
+        values = [value for key, value in row.items() if key in text_keys]
+        if not values:  # the columns of a file may have other names
+            values = list(row.values())
+        texts += _strings_in(values)
     all_ids = np.concatenate([feature.input_ids for feature in split.features])
     return unknown_tokens(task.tokenizer, [all_ids], [texts])
 
@@ -120,7 +136,10 @@ def _strings_in(value: Any) -> list[str]:
         value = list(value.values())
     if not isinstance(value, (list, tuple)):
         return []
-    return [text for entry in value for text in _strings_in(entry)]
+    strings = []
+    for entry in value:
+        strings += _strings_in(entry)
+    return strings
 
 
 # Texts as rows, the JSON objects that `Task.example` reads.
@@ -128,7 +147,9 @@ def _strings_in(value: Any) -> list[str]:
 
 def parse(task: Task, rows: Sequence[dict[str, Any]], where: str) -> Split:
     """The examples of rows, of which number i is line i + 1 of the file `where`. Raises UserError, EmptyText."""
-    examples = [task.example(row, f"{where}, line {i + 1}", i) for i, row in enumerate(rows)]
+    examples = []
+    for number, row in enumerate(rows):
+        examples.append(task.example(row, f"{where}, line {number + 1}", number))
     return task.encode(examples, "new")
 
 
@@ -149,20 +170,23 @@ def row_of_line(task: Task, line: str) -> dict[str, Any]:
     """The row of a line of plain text, with tabs between several texts; for --predict."""
     texts = line.split("\t")
     if task.config.kind_of(task.name) in _TABS_ARE_TEXT:
-        most = max(map(len, task.text_keys))
-        texts = line.split("\t", most - 1)
+        most_texts = max(len(keys) for keys in task.text_keys)
+        texts = line.split("\t", most_texts - 1)
     return _row_of_texts(task, texts, "--predict", line)
 
 
-def _row_of_texts(task: Task, texts: Sequence[str], flag: str, given: Any) -> dict[str, Any]:
+def _row_of_texts(task: Task, texts: Sequence[str], flag: str, unsplit: Any) -> dict[str, Any]:
+    """The row of a task's texts, as many as it reads; `flag` and `unsplit`, the user's input, are for the messages."""
     for keys in task.text_keys:
         if len(keys) == len(texts):
             return dict(zip(keys, texts, strict=True))
     if not task.text_keys:
-        raise UserError(f"{flag}: {task.name} cannot read plain text {shown(given)}: give JSON objects or a table")
-    between = " a line, a tab between" if flag == "--predict" else ""
-    needed = " or ".join(f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys)
-    raise UserError(f"{flag}: {task.name} has {needed}; got {len(texts)}: {shown(given)}")
+        raise UserError(f"{flag}: {task.name} cannot read plain text {shown(unsplit)}: give JSON objects or a table")
+    between = ""
+    if flag == "--predict":
+        between = " a line, a tab between"
+    choices = [f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys]
+    raise UserError(f"{flag}: {task.name} has {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")
 
 
 # Files of rows.
@@ -170,35 +194,42 @@ def _row_of_texts(task: Task, texts: Sequence[str], flag: str, given: Any) -> di
 
 def open_rows(source: str, task: Task) -> Table:
     """The rows of a file, or of standard input ("-"). Raises UserError that names file and line."""
-    name, content = (source, None) if source != "-" else ("standard input", _standard_input())
-
-    def of_line(line: str) -> dict[str, Any]:
-        return row_of_line(task, line)
-
+    name = source
+    content = None
+    if source == "-":
+        name = "standard input"
+        content = _standard_input()
+    read_line = functools.partial(row_of_line, task)
     settings = _columns_of(task)
     if settings is None:
-        return tables.open_table(name, "--predict", content=content, of_line=of_line)
-    return open_texts(Path(name), settings, content, "--predict", of_line=of_line)
+        return tables.open_table(name, "--predict", content=content, of_line=read_line)
+    return open_texts(Path(name), settings, content, "--predict", of_line=read_line)
 
 
 def _columns_of(task: Task) -> TextSettings | None:
-    """The columns of a task's tables, where it says which they are."""
+    """The columns of a task's tables, where its settings name them; else None."""
     return getattr(task, "settings", None)
 
 
 def _standard_input() -> str:
-    """Its text. Raises UserError for bytes that are none."""
+    """The text of standard input. Raises UserError for bytes that are none."""
     try:
         text = sys.stdin.read()
         text.encode()  # bytes that are no UTF-8 may have come as halves of surrogate pairs
     except UnicodeError:
         raise UserError("--predict: standard input is not UTF-8 text") from None
-    return text.removeprefix("\ufeff")
+    return text.removeprefix("\ufeff")  # the mark that some editors put before UTF-8
 
 
 def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[int]]:
-    """All rows, the examples of those that have a text, None if none has, and the lines of the others. Raises
-    UserError: a row that cannot be read, with its line."""
+    """Reads all rows of a table.
+
+    Returns:
+      The rows; the examples of those that have a text, or None if none has; the lines of those that have none.
+
+    Raises:
+      UserError: a row that cannot be read, with its line.
+    """
     rows: list[Row] = []
     examples: list[Any] = []
     empty: set[int] = set()
@@ -208,20 +239,26 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
             examples.append(task.example(named, table.where(row.line), len(examples)))
         except EmptyText:
             empty.add(row.line)
-    return rows, task.encode(examples, "new") if examples else None, empty
+    split = None
+    if examples:
+        split = task.encode(examples, "new")
+    return rows, split, empty
 
 
 def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]:
     """The rows of a table as they are, and with their texts under the names that the task reads."""
     settings = _columns_of(task)
-    columns = () if settings is None else settings.texts
-    places = tables.place(table, columns) if columns else None
-    keys = [tables.names_of(column)[0] for column in columns]
+    names_in_table = None
+    if settings is not None and settings.texts:
+        names_in_table = tables.place(table, settings.texts)
+    if settings is None or names_in_table is None:  # rows that have the task's names already, such as JSON objects
+        for line, values in table.readable():
+            yield Row(line, values), values
+        return
+    keys = [tables.names_of(column)[0] for column in settings.texts]
     for line, values in table.readable():
-        named = values
-        if places is not None:
-            named = values | {key: values[place] for key, place in zip(keys, places, strict=True)}
-        yield Row(line, values), named
+        texts = {key: values[name] for key, name in zip(keys, names_in_table, strict=True)}
+        yield Row(line, values), values | texts
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
@@ -235,15 +272,26 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     rows, split, empty = read_rows(task, table)
     if not rows:
         raise UserError(f"--predict: {table.name} is empty")
-    cut = LongTexts.from_cut(split.cut if split else [], task.longest_text)
-    if cut:
-        say(f"WARNING: {cut}")
-    unknown = unknown_in(task, split, [row.values for row in rows]) if split else None
-    if unknown is not None:
-        say(f"WARNING: {table.name}: {unknown}")
-    answers = iter(task.answers(split, predictor.predictions(number, split)) if split else [])
+    answers: list[dict[str, Any]] = []
+    if split is not None:  # None where all texts are empty
+        cut = LongTexts.from_cut(split.cut, task.longest_text)
+        if cut:
+            say(f"WARNING: {cut}")
+        unknown = unknown_in(task, split, [row.values for row in rows])
+        if unknown is not None:
+            say(f"WARNING: {table.name}: {unknown}")
+        answers = task.answers(split, predictor.predictions(number, split))
     if empty:
-        more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
+        more = ""
+        if len(empty) > 1:
+            more = f" (and of {len(empty) - 1:,} more)"
         say(f"WARNING: {table.where(min(empty))}{more}: an empty text, so no answer")
-    pairs = [(row.values, _NO_TEXT if row.line in empty else next(answers)) for row in rows]
-    return labelled_table(pairs, delimiter) if delimiter else labelled_lines(pairs)
+    # Answers are those of the rows with a text, in their order.
+    next_answer = iter(answers)
+    pairs = []
+    for row in rows:
+        answer = _NO_TEXT if row.line in empty else next(next_answer)
+        pairs.append((row.values, answer))
+    if delimiter:
+        return labelled_table(pairs, delimiter)
+    return labelled_lines(pairs)

@@ -35,10 +35,11 @@ class PredictionHead(Layer):
         output_size: int | None = None,
     ) -> None:
         super().__init__(scope, seed)
-        a, initializer = architecture, truncated_normal(architecture.initializer_range)
-        input_size, output_size = input_size or a.hidden_size, output_size or a.hidden_size
-        self.dense = Dense(f"{scope}/dense", input_size, output_size, initializer, seed, a.hidden_act)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", output_size, a)
+        input_size = input_size or architecture.hidden_size
+        output_size = output_size or architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.dense = Dense(f"{scope}/dense", input_size, output_size, initializer, seed, architecture.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", output_size, architecture)
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[..., input size] -> [..., output size]."""
@@ -61,32 +62,44 @@ class LanguageModelHead(PredictionHead):
     """
 
     def __init__(self, scope: str, encoder: Encoder, seed: int = 0, input_size: int | None = None) -> None:
-        a, is_modern = encoder.architecture, encoder.architecture.head_style == "modernbert"
-        size = a.hidden_size if is_modern else encoder.embeddings.word_embeddings.shape[1]
-        super().__init__(scope, a, seed, input_size, size)
+        architecture = encoder.architecture
+        vocab_size = architecture.vocab_size
+        is_tied = architecture.tie_word_embeddings
+        is_modern = architecture.head_style == "modernbert"
+        width = encoder.embeddings.word_embeddings.shape[1]
+        if is_modern:
+            width = architecture.hidden_size
+        super().__init__(scope, architecture, seed, input_size, width)
         self.embeddings = encoder.embeddings
-        self.projection = encoder.project if is_modern and a.tie_word_embeddings else None
+        self.projection = None
+        if is_modern and is_tied:
+            self.projection = encoder.project  # W, or None where E is H
         self.decoder = None
-        if not a.tie_word_embeddings:
-            self.decoder = self.weight("decoder", [a.vocab_size, size], truncated_normal(a.initializer_range))
-        self.output_bias = self.weight("output_bias", [a.vocab_size], zeros, decay=False)
+        if not is_tied:
+            initializer = truncated_normal(architecture.initializer_range)
+            self.decoder = self.weight("decoder", [vocab_size, width], initializer)
+        self.output_bias = self.weight("output_bias", [vocab_size], zeros, decay=False)
 
     @property
     def table(self) -> tf.Tensor:
         """float32 [V, E]: a row for each word, of the width of `hidden`."""
-        return self.embeddings.word_embeddings if self.decoder is None else self.decoder
+        if self.decoder is not None:
+            return self.decoder
+        return self.embeddings.word_embeddings
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[..., H] -> [..., E]: what is multiplied with the table."""
         hidden = super().call(states)
         if self.projection is None:
             return hidden
-        return matrix_product(hidden, tf.cast(tf.transpose(self.projection.kernel), hidden.dtype))
+        # h (table W)^T is (h W^T) table^T, which needs no projected table.
+        transposed = tf.cast(tf.transpose(self.projection.kernel), hidden.dtype)
+        return matrix_product(hidden, transposed)
 
     def softmax(self, states: tf.Tensor) -> Softmax:
         """Distributions over the vocabulary, from states [..., H]."""
         hidden = self.hidden(states)
-        if are_on():
+        if are_on():  # fused kernels, which take the place of this product and softmax
             return FusedSoftmax(hidden, self.table, self.output_bias)
         return VocabularySoftmax(tied_logits(hidden, self.table, self.output_bias))
 
@@ -107,17 +120,20 @@ class ReplacedTokenHead(Layer):
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, architecture.hidden_act)
+        hidden_size = architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.dense = Dense(f"{scope}/dense", hidden_size, hidden_size, initializer, seed, architecture.hidden_act)
         self.layer_norm = None
         if architecture.head_style == "modernbert":
-            self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden, architecture)
-        self.logit = Dense(f"{scope}/dense_1", hidden, 1, glorot_uniform, seed)
+            self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden_size, architecture)
+        self.logit = Dense(f"{scope}/dense_1", hidden_size, 1, glorot_uniform, seed)
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
         hidden = self.dense(states)
-        return one_unit(self.logit, hidden if self.layer_norm is None else self.layer_norm(hidden))
+        if self.layer_norm is not None:
+            hidden = self.layer_norm(hidden)
+        return one_unit(self.logit, hidden)
 
 
 def one_unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:
@@ -154,7 +170,9 @@ def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
 
     In training logits leave their product in the compute type; docs/architecture.md says what that costs.
     """
-    return states if seeds is not None else tf.cast(states, tf.float32)
+    if seeds is None:
+        return tf.cast(states, tf.float32)
+    return states
 
 
 class MaskedLanguageModel(Layer):

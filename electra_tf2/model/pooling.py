@@ -9,9 +9,10 @@ POOLINGS = ("cls", "mean")
 
 def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
     """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)  # LiteRT has no such slice
+    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)  # LiteRT cannot slice by tf.newaxis here
     total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
-    return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
+    count = tf.maximum(tf.reduce_sum(weights, 1), 1.0)
+    return tf.cast(total / count, sequence.dtype)
 
 
 def text_state(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
@@ -22,10 +23,16 @@ def text_state(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.T
 
 
 def orthogonal(shape: list[int], seed: list[int]) -> tf.Tensor:
-    """A random map that keeps cosines, or does on average where it makes vectors shorter."""
+    """A random matrix with orthonormal rows or columns, whichever are fewer.
+
+    As a map it keeps cosines, or does on average where vectors come out of it with fewer entries.
+    """
     rows, columns = shape
-    q, _ = tf.linalg.qr(tf.random.stateless_normal([max(shape), min(shape)], seed))
-    return q if rows >= columns else tf.transpose(q)
+    tall = [max(shape), min(shape)]  # of which QR makes orthonormal columns
+    q, _ = tf.linalg.qr(tf.random.stateless_normal(tall, seed))
+    if rows >= columns:
+        return q
+    return tf.transpose(q)
 
 
 def text_vectors(
