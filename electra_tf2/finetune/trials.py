@@ -160,7 +160,7 @@ class Trials:
         heads = task.model.heads
         counts_alike = self.config.class_weights in ("none", "balanced")
         if len(heads) == 1 and counts_alike and heads[0].expected_loss:
-            say(f"initial loss   about {heads[0].expected_loss} expected")
+            say(f"expected loss  about {heads[0].expected_loss} at first")
 
     def _steps(self, table: FeatureTable) -> int:
         """Number of training steps. Raises UserError: less than one."""
