@@ -1,6 +1,6 @@
 """Vectors of sentences: trained by contrast with the other sentences of a batch, scored by human judgments.
 
-    train file --read_texts--> (text, positive, negative) --encode--> Features, three or two that lie together
+    train file --read_texts--> (text, positive, negative) --encode--> Features, two or three that lie together
     pairs with a score --TextTask--> cosines of two vectors --> Spearman's correlation
 
 An example is a text and one that means the same, and if there is one a text that does not although it looks alike
@@ -46,6 +46,39 @@ _SCORED_PAIRS = TextSettings(
 )
 
 
+def read_texts(path: Path) -> list[tuple[str, str, str]]:
+    """(text, positive, negative) of each line of a training file.
+
+    Tables have them under one of the names of `_COLUMNS`; plain text has a sentence a line. What a line lacks is "".
+
+    Raises:
+      UserError: no or an empty text; names file and line.
+    """
+    rows = []
+    table = open_table(path, of_line=lambda line: {"text": line.strip()})
+    for line, row in table.readable():
+        text, positive, negative = (_first_value(row, names) for names in _COLUMNS)
+        if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
+            raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
+        if not text or not text.strip():
+            names = ", ".join(_COLUMNS[0])
+            raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
+        if not positive or not positive.strip():
+            positive = ""
+        rows.append((text, positive, negative or ""))
+    if not rows:
+        raise UserError(f"{path} holds no texts")
+    return rows
+
+
+def _first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The value under the first of the names that has one; None if none has."""
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    return None
+
+
 class EmbeddingTask(Task):
     """Vectors whose cosine says how alike two sentences are."""
 
@@ -62,9 +95,14 @@ class EmbeddingTask(Task):
         sts = TextTask("sts", config, tokenizer, known.text or TextSettings(), **known.options)
         # The tasks that read scored pairs, and their splits.
         self._scored = {"dev": (pairs, "dev"), "sts": (sts, "dev"), "test": (pairs, "test")}
-        there = [split for split, (task, of_task) in self._scored.items() if task.files.exists(of_task)]
-        self.evaluation_splits = tuple(split for split in there if split != "test") or ("dev",)
-        self.test_splits = tuple(split for split in there if split == "test")
+        with_files = []
+        for split, (task, task_split) in self._scored.items():
+            if task.files.exists(task_split):
+                with_files.append(split)
+        self.evaluation_splits = tuple(split for split in with_files if split != "test")
+        if not self.evaluation_splits:
+            self.evaluation_splits = ("dev",)  # which `read` reports as missing
+        self.test_splits = tuple(split for split in with_files if split == "test")
         self.choices = 2  # texts of a training example; 3 where one of them has a negative
 
     # Files to examples.
@@ -73,28 +111,32 @@ class EmbeddingTask(Task):
         """Training examples have two texts, or three where one of them has a negative; others are scored pairs."""
         if split == "train":
             return self._training_examples()
-        task, of_task = self._scored[split]
+        task, task_split = self._scored[split]
         try:
-            task.files.path(of_task)
+            task.files.path(task_split)
         except UserError as error:
             raise UserError(
                 f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), or pairs of your "
                 "own with a score: a dev file with the columns text1, text2, score"
             ) from None
-        return task.read(of_task)
+        return task.read(task_split)
 
     def _training_examples(self) -> list[TextExample]:
-        rows = [texts for path in self.files.paths("train") for texts in read_texts(path)]
-        sizes = self.config.architecture
-        if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
-            alone = next((text for text, positive, _ in rows if not positive), None)
-            if alone is not None:
-                raise UserError(
-                    f"{self.files.path('train')}: {shown(alone)} has no other text beside it. Two passes over the "
-                    "same text differ by dropout alone, and this model has none: give "
-                    "--hidden-dropout-prob 0.1, or pairs"
-                )
-        self.choices = 3 if any(negative for _, _, negative in rows) else 2
+        rows: list[tuple[str, str, str]] = []
+        for path in self.files.paths("train"):
+            rows += read_texts(path)
+        architecture = self.config.architecture
+        if not architecture.hidden_dropout_prob and not architecture.attention_probs_dropout_prob:
+            for text, positive, _ in rows:
+                if not positive:
+                    raise UserError(
+                        f"{self.files.path('train')}: {shown(text)} has no other text beside it. Two passes over the "
+                        "same text differ by dropout alone, and this model has none: give "
+                        "--hidden-dropout-prob 0.1, or pairs"
+                    )
+        self.choices = 2
+        if any(negative for _, _, negative in rows):
+            self.choices = 3
         examples = []
         for text, positive, negative in rows:
             texts = (text, positive or text, negative)
@@ -104,13 +146,15 @@ class EmbeddingTask(Task):
     def files_of(self, split: str) -> list[Path]:
         if split == "train":
             return super().files_of(split)
-        task, of_task = self._scored[split]
-        return task.files_of(of_task)
+        task, task_split = self._scored[split]
+        return task.files_of(task_split)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
-        is_pair = _of_row(row, _PAIR[1]) is not None
-        texts = [_of_row(row, names) for names in (_PAIR if is_pair else _COLUMNS[:1])]
+        names_of_texts = _COLUMNS[:1]
+        if _first_value(row, _PAIR[1]) is not None:
+            names_of_texts = _PAIR
+        texts = [_first_value(row, names) for names in names_of_texts]
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
         if not all(str(text).strip() for text in texts):
@@ -126,18 +170,22 @@ class EmbeddingTask(Task):
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
         """[CLS] text [SEP] of each text; one that stands several times is tokenised once."""
-        texts = [text for example in examples for text in example.texts]
-        number_of = {text: number for number, text in enumerate(dict.fromkeys(["", *texts]))}
+        texts: list[str] = []
+        for example in examples:
+            texts += example.texts
         distinct = list(dict.fromkeys(texts))
         ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in distinct])
-        special, length = self.tokenizer.special, self.config.max_seq_length
-        row_of = {}
+        row_by_text = {}
         for text, pieces in zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
-            row_of[text] = pack([pieces], special, length)
+            row_by_text[text] = pack([pieces], self.tokenizer.special, self.config.max_seq_length)
+        # Equal texts get equal numbers, by which the loss knows them; 0 is a missing negative.
+        numbers = {"": 0}
+        for text in distinct:
+            numbers.setdefault(text, len(numbers))
         features = []
         for text in texts:
-            row = row_of[text]
-            number = number_of[text] if split == "train" else 0
+            row = row_by_text[text]
+            number = numbers[text] if split == "train" else 0
             features.append(Features(row.input_ids, row.segment_ids, {"text": number}, row.cut))
         labelled = split != "train" and all(example.label is not None for example in examples)
         return Split(examples, features, [len(example.texts) for example in examples], labelled)
@@ -164,9 +212,10 @@ class EmbeddingTask(Task):
     # Scores and answers.
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Spearman's and Pearson's correlation of the cosines with the people's scores."""
         gold = np.array([example.label for example in split.examples], np.float64)
         vectors = np.stack([prediction["embedding"] for prediction in predictions])
-        similarities = np.sum(vectors[0::2] * vectors[1::2], axis=1)
+        similarities = np.sum(vectors[0::2] * vectors[1::2], axis=1)  # vectors of length 1, a pair's together
         return {"spearman": spearman(gold, similarities), "pearson": pearson(gold, similarities)}
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -182,8 +231,11 @@ class EmbeddingTask(Task):
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows = []
         for example in split.examples:
-            row: dict[str, Any] = {f"text{number}": text for number, text in enumerate(example.texts, start=1)}
-            rows.append(row | {"gold": example.label})
+            row: dict[str, Any] = {}
+            for number, text in enumerate(example.texts, start=1):
+                row[f"text{number}"] = text
+            row["gold"] = example.label
+            rows.append(row)
         return rows
 
 
@@ -218,61 +270,49 @@ class ContrastHead(Head):
         vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
         if not training:
             return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
-        # [N, H] and [N] of each place; candidates [N (choices - 1), H].
-        vectors = tf.unstack(tf.reshape(vectors, [-1, self.choices, vectors.shape[-1]]), axis=1)
-        texts = tf.unstack(tf.reshape(inputs.labels["text"], [-1, self.choices]), axis=1)
-        candidates, names = tf.concat(vectors[1:], 0), tf.concat(texts[1:], 0)
-        cosines = matmul(vectors[0], candidates, transpose_b=True)
-        anchors = tf.concat([texts[0], *map(tf.zeros_like, texts[2:])], 0)  # the texts whose partners candidates are
-        same = (names == 0) | (names == texts[0][:, tf.newaxis]) | (names == texts[1][:, tf.newaxis])
-        same |= anchors == texts[0][:, tf.newaxis]
-        rows = tf.range(tf.shape(cosines)[0])
-        own = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
-        logits = tf.where(same & ~own, _IMPOSSIBLE, cosines / self.temperature)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
-        if self.rarity is not None:
-            words = _words(inputs, self.rarity)
-            words = tf.unstack(tf.reshape(words, [-1, self.choices, words.shape[-1]]), axis=1)
-            targets = matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
-            errors = tf.where(names == 0, 0.0, tf.square(cosines - targets))
-            # A text's partner counts as much as all others, whose cosines differ little.
-            weights = tf.where(own, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
-            losses += self.lexical_weight * tf.reduce_sum(weights * errors, -1)
+        losses = self._example_losses(vectors, inputs)
         return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
+
+    def _example_losses(self, vectors: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        """float32 [N], of each example."""
+        # [N, H] and [N]: all texts, all partners, and with 3 choices all negatives.
+        anchors, *others = self._by_choice(vectors)
+        anchor_numbers, *other_numbers = self._by_choice(inputs.labels["text"])
+        # C = N (choices - 1) candidates, the partners first: the n-th example's partner is the n-th candidate.
+        candidates = tf.concat(others, 0)
+        candidate_numbers = tf.concat(other_numbers, 0)
+        cosines = matmul(anchors, candidates, transpose_b=True)  # [N, C]
+        rows = tf.range(tf.shape(cosines)[0])
+        is_partner = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
+        # The text of which a candidate is the partner; 0 of negatives, which are nobody's.
+        partner_of = tf.concat([anchor_numbers, *map(tf.zeros_like, other_numbers[1:])], 0)
+        # What means the same as the text is no contrast to it; nor is a negative that is missing.
+        no_contrast = candidate_numbers == 0
+        no_contrast |= candidate_numbers == anchor_numbers[:, tf.newaxis]
+        no_contrast |= candidate_numbers == other_numbers[0][:, tf.newaxis]
+        no_contrast |= partner_of == anchor_numbers[:, tf.newaxis]
+        logits = tf.where(no_contrast & ~is_partner, _IMPOSSIBLE, cosines / self.temperature)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
+        if self.rarity is None:
+            return losses
+        # The lexical term: cosines are drawn to those of the texts' weighted wordpieces.
+        anchor_words, *other_words = self._by_choice(_words(inputs, self.rarity))
+        targets = matmul(anchor_words, tf.concat(other_words, 0), transpose_b=True)
+        errors = tf.where(candidate_numbers == 0, 0.0, tf.square(cosines - targets))
+        # A text's partner counts as much as all others, whose cosines differ little.
+        weights = tf.where(is_partner, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
+        return losses + self.lexical_weight * tf.reduce_sum(weights * errors, -1)
+
+    def _by_choice(self, values: tf.Tensor) -> list[tf.Tensor]:
+        """[N, ...] for each choice, of values [B, ...] whose rows are example by example."""
+        return tf.unstack(tf.reshape(values, [-1, self.choices, *values.shape[1:]]), axis=1)
 
 
 def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
     """float32 [B, V] of length 1, log(1 + count) * rarity of each wordpiece."""
     assert inputs.input_ids is not None
-    ids = inputs.input_ids * inputs.input_mask
-    places = tf.stack([tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids), ids], -1)
+    ids = inputs.input_ids * inputs.input_mask  # padding counts as id 0, a special token of rarity 0
+    rows = tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids)
+    places = tf.stack([rows, ids], -1)
     counts = tf.scatter_nd(places, tf.ones_like(ids, tf.float32), [tf.shape(ids)[0], len(rarity)])
     return tf.math.l2_normalize(tf.math.log1p(counts) * rarity, -1)
-
-
-def read_texts(path: Path) -> list[tuple[str, str, str]]:
-    """(text, positive, negative) of each line of a training file.
-
-    Tables have them under one of the names of `_COLUMNS`; plain text has a sentence a line. What a line lacks is "".
-
-    Raises:
-      UserError: no or an empty text; names file and line.
-    """
-    rows = []
-    table = open_table(path, of_line=lambda line: {"text": line.strip()})
-    for line, row in table.readable():
-        text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
-        if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
-            raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
-        if not text or not text.strip():
-            names = ", ".join(_COLUMNS[0])
-            raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
-        rows.append((text, positive if positive and positive.strip() else "", negative or ""))
-    if not rows:
-        raise UserError(f"{path} holds no texts")
-    return rows
-
-
-def _of_row(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The value of the first name that is there; None without one."""
-    return next((row[name] for name in names if row.get(name) is not None), None)
