@@ -20,7 +20,7 @@ from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files.reading import read_json
 from electra_tf2.files.tables import open_table
-from electra_tf2.finetune.tasks.choice_files import FORMS, Passage, items_of
+from electra_tf2.finetune.tasks.choice_files import FORMS, Item, Passage, items_of
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import probabilities
@@ -32,7 +32,7 @@ from electra_tf2.model.pooling import text_state
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
-_IDS = ("idx", "id", "example_id")  # names of an object's
+_IDS = ("idx", "id", "example_id")  # fields that an object's id may stand under
 
 
 class ChoiceTask(Task):
@@ -50,15 +50,16 @@ class ChoiceTask(Task):
         super().__init__(name, config, tokenizer, **files)
         self.form = FORMS[form]
         self.primary_metric = self.form.primary_metric
-        self.choices = self.predicted_choices = self.form.choices
+        self.choices = self.form.choices
+        self.predicted_choices = self.form.choices
 
     # Files to examples.
 
     def read(self, split: str) -> list[Passage]:
         labelled = split not in self.test_splits
-        passages = [
-            self._passage(row, where, number, labelled) for number, (where, row) in enumerate(self._objects(split))
-        ]
+        passages = []
+        for number, (where, row) in enumerate(self._objects(split)):
+            passages.append(self._passage(row, where, number, labelled))
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return passages
@@ -84,34 +85,47 @@ class ChoiceTask(Task):
         for item in items:
             if self.choices > 1 and len(item.candidates) != self.choices:
                 raise UserError(f"{where}: {len(item.candidates)} candidates, but {self.choices} are needed")
-            if not item.candidates or any(not text.strip() for pair in item.candidates for text in pair):
+            texts = _texts([item])
+            if not texts or not all(text.strip() for text in texts):
                 raise EmptyText(f"{where}: a question without candidates, or an empty text")
         if not items:
             raise UserError(f"{where}: no question")
-        identity = next((row[name] for name in _IDS if name in row), number)
-        return Passage(identity, tuple(items))
+        for name in _IDS:
+            if name in row:
+                return Passage(row[name], tuple(items))
+        return Passage(number, tuple(items))
 
     # Examples to features.
 
     @property
     def labels(self) -> dict[str, Label]:
-        return {"right" if self.choices > 1 else "label_ids": Label("int32")}
+        """`right`: the number of a question's right candidate; `label_ids`: 1 of a candidate that is right, else 0."""
+        name = "right" if self.choices > 1 else "label_ids"
+        return {name: Label("int32")}
 
     def encode(self, examples: Sequence[Passage], split: str) -> Split:
+        """[CLS] text [SEP] text [SEP] for each candidate of each question."""
         items = items_of(examples)
-        # A text that stands in several inputs is tokenised once.
-        texts = list(dict.fromkeys(text for item in items for pair in item.candidates for text in pair))
+        # A text that stands in several inputs, as a passage does, is tokenised once.
+        texts = list(dict.fromkeys(_texts(items)))
         pieces = dict(zip(texts, self.tokenizer.pieces(texts), strict=True))
         (label_name,) = self.labels
         features = []
         for item in track(items, f"inputs of {self.name}", len(items)):
-            best = item.right[0] if item.right else 0
-            for pair, is_right in zip(item.candidates, item.is_right, strict=True):
+            if self.choices > 1:
+                # The candidates compete: each of their inputs has the number of the right one.
+                right = item.right[0] if item.right else 0
+                labels = [right] * len(item.candidates)
+            else:
+                labels = [int(is_right) for is_right in item.is_right]
+            for pair, label in zip(item.candidates, labels, strict=True):
                 row = pack([pieces[text] for text in pair], self.tokenizer.special, self.config.max_seq_length)
-                label = best if self.choices > 1 else int(is_right)
                 features.append(Features(row.input_ids, row.segment_ids, {label_name: label}, row.cut))
-        counts = [sum(len(item.candidates) for item in passage.items) for passage in examples]
-        return Split(examples, features, counts, all(item.right is not None for item in items))
+        counts = []
+        for passage in examples:
+            counts.append(sum(len(item.candidates) for item in passage.items))
+        labelled = all(item.right is not None for item in items)
+        return Split(examples, features, counts, labelled)
 
     # The head.
 
@@ -125,18 +139,20 @@ class ChoiceTask(Task):
 
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[Passage]:
         """The passages with their candidates' probabilities to be right; of those that compete they sum to 1."""
-        outputs = {name: np.array([prediction[name] for prediction in predictions]) for name in predictions[0]}
         if self.choices > 1:
-            all_shares = np.exp(outputs["log_probs"].astype(np.float64))
+            log_probs = np.array([prediction["log_probs"] for prediction in predictions])
+            shares = np.exp(log_probs.astype(np.float64))
         else:
-            all_shares = probabilities(outputs["logits"]).numpy()[:, 1]
-        shares = iter(all_shares)
+            logits = np.array([prediction["logits"] for prediction in predictions])
+            shares = probabilities(logits).numpy()[:, 1]
         passages = []
+        start = 0  # of the question's candidates among all
         for passage in split.examples:
             items = []
             for item in passage.items:
-                of_item = [next(shares) for _ in item.candidates]
-                items.append(item._replace(shares=np.array(of_item)))
+                end = start + len(item.candidates)
+                items.append(item._replace(shares=shares[start:end]))
+                start = end
             passages.append(passage._replace(items=tuple(items)))
         return passages
 
@@ -156,7 +172,7 @@ class ChoiceTask(Task):
         for passage in split.examples:
             row: dict[str, Any] = {"id": passage.id}
             if split.labelled:
-                row["gold"] = [[item.names[i] for i in item.right or ()] for item in passage.items]
+                row["gold"] = [_right_names(item) for item in passage.items]
             rows.append(row)
         return rows
 
@@ -164,21 +180,29 @@ class ChoiceTask(Task):
         names: list[str] = []
         for item in items_of(examples):
             if self.choices > 1:
-                names += [str(item.names[number]) for number in item.right or ()]
+                names += map(str, _right_names(item))
             else:
                 names += ["right" if is_right else "wrong" for is_right in item.is_right]
         return names
 
     def majority(self, split: Split) -> dict[str, float]:
-        """{} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest."""
+        """The scores of always choosing the place that is right most often, or of calling all candidates the same.
+
+        {} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest.
+        """
         items = items_of(split.examples)
         if any(item.gold for item in items):
             return {}
+        judged = []
         if self.choices > 1:
             commonest = np.sum([item.is_right for item in items], axis=0).argmax()
-            return self.form.scores([item._replace(shares=np.eye(self.choices)[commonest]) for item in items])
-        mostly_right = float(np.mean(np.concatenate([item.is_right for item in items])) > 0.5)
-        return self.form.scores([item._replace(shares=np.full(len(item.names), mostly_right)) for item in items])
+            for item in items:
+                judged.append(item._replace(shares=np.eye(self.choices)[commonest]))
+        else:
+            mostly_right = float(np.mean(np.concatenate([item.is_right for item in items])) > 0.5)
+            for item in items:
+                judged.append(item._replace(shares=np.full(len(item.names), mostly_right)))
+        return self.form.scores(judged)
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         if name not in self.files.submission:
@@ -189,6 +213,20 @@ class ChoiceTask(Task):
             lines += self.form.submitted(passage.id, passage.items)
         write_json_lines(path, map(dict, lines))
         return [path]
+
+
+def _texts(items: Sequence[Item]) -> list[str]:
+    """Both texts of each candidate's input."""
+    texts: list[str] = []
+    for item in items:
+        for pair in item.candidates:
+            texts += pair
+    return texts
+
+
+def _right_names(item: Item) -> list[Any]:
+    """What the right candidates are called; nothing where they are unknown."""
+    return [item.names[number] for number in item.right or ()]
 
 
 class ChoiceHead(Head):

@@ -29,7 +29,7 @@ class Item(NamedTuple):
     right: the numbers of those that are right; None: unknown.
     id: within the object. gold: texts that are right, where the candidates' names are compared with them. level: of the
     school, of RACE.
-    shares: float64 [candidates], the probability of each to be right, once a model has said so.
+    shares: float64 [candidates], the probability of each to be right; empty before a model's predictions.
     """
 
     candidates: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ def _whole(record: dict[str, Any], name: str) -> int:
         number = cell(record, name, "whole", f"the field {name!r}")
         if number is not None:
             return number
-    # Missing, which is said as of every other field.
+    # The field is missing: `field` words that as for every other field.
     return field(record, name, int)
 
 
@@ -106,13 +106,17 @@ def _list(record: dict[str, Any], name: str) -> list[Any]:
 
 def likeliest_scores(items: Sequence[Item]) -> dict[str, float]:
     """The share of the questions whose likeliest candidate is right."""
-    right = np.array([item.right[0] if item.right else -1 for item in items])
-    return {"accuracy": accuracy(right, np.array([item.best for item in items]))}
+    right = []
+    for item in items:
+        right.append(item.right[0] if item.right else -1)  # -1 equals no candidate
+    best = [item.best for item in items]
+    return {"accuracy": accuracy(np.array(right), np.array(best))}
 
 
 def likeliest_answer(item: Item) -> dict[str, Any]:
     names = map(str, item.names)
-    return {"label": item.answer, "probabilities": dict(zip(names, item.shares.tolist(), strict=True))}
+    probabilities = dict(zip(names, item.shares.tolist(), strict=True))
+    return {"label": item.answer, "probabilities": probabilities}
 
 
 def likeliest_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
@@ -128,8 +132,12 @@ def copa_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     question = field(row, "question", str)
     if question not in _COPA_QUESTIONS:
         raise UserError(f"the question must be cause or effect, got {shown(question)}")
-    first = f"{field(row, 'premise', str)} {_COPA_QUESTIONS[question]}"
-    candidates = tuple((first, field(row, f"choice{choice}", str)) for choice in (1, 2))
+    premise = field(row, "premise", str)
+    first = f"{premise} {_COPA_QUESTIONS[question]}"
+    candidates = (
+        (first, field(row, "choice1", str)),
+        (first, field(row, "choice2", str)),
+    )
     right = None
     if labelled or "label" in row:
         label = _whole(row, "label")
@@ -150,7 +158,10 @@ def multirc_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     for place, asked in enumerate(_list(passage, "questions")):
         question = field(asked, "question", str)
         answers = _list(asked, "answers")
-        candidates = tuple((text, f"{question} {field(answer, 'text', str)}") for answer in answers)
+        candidates = []
+        for answer in answers:
+            answer_text = field(answer, "text", str)
+            candidates.append((text, f"{question} {answer_text}"))
         right = None
         if labelled or all("label" in answer for answer in answers):
             labels = [_whole(answer, "label") for answer in answers]
@@ -158,18 +169,23 @@ def multirc_items(row: dict[str, Any], labelled: bool) -> list[Item]:
                 raise UserError(f"labels of answers must be 0 or 1, got {shown(labels)}")
             right = tuple(int(i) for i in np.flatnonzero(labels))
         names = tuple(answer.get("idx", i) for i, answer in enumerate(answers))
-        items.append(Item(candidates, names, right, asked.get("idx", place)))
+        items.append(Item(tuple(candidates), names, right, asked.get("idx", place)))
     return items
 
 
 def multirc_scores(items: Sequence[Item]) -> dict[str, float]:
     """f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of whose
     answers are judged rightly; their average."""
-    right = [item.is_right for item in items]
-    judged = [item.shares > 0.5 for item in items]
-    exactly = [float((a == b).all()) for a, b in zip(right, judged, strict=True)]
-    f1a = f1(np.concatenate(right), np.concatenate(judged))
-    return with_average({"f1a": f1a, "exact_match": 100.0 * float(np.mean(exactly))})
+    right = []
+    judged_right = []
+    exact_matches = []
+    for item in items:
+        judged = item.shares > 0.5
+        right.append(item.is_right)
+        judged_right.append(judged)
+        exact_matches.append(float(np.array_equal(judged, item.is_right)))
+    f1a = f1(np.concatenate(right), np.concatenate(judged_right))
+    return with_average({"f1a": f1a, "exact_match": 100.0 * float(np.mean(exact_matches))})
 
 
 def multirc_answer(item: Item) -> dict[str, Any]:
@@ -218,7 +234,7 @@ def record_items(row: dict[str, Any], labelled: bool) -> list[Item]:
 
 def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
     """The different strings that a passage marks as entities, in their order."""
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # an ordered set: the same name is marked at several places
     for entity in _list(passage, "entities"):
         start = _whole(entity, "start")
         end = _whole(entity, "end")
@@ -230,8 +246,11 @@ def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
 
 def record_scores(items: Sequence[Item]) -> dict[str, float]:
     """F1 and exact match with the nearest answer, and their average."""
-    golds = {str(number): item.gold for number, item in enumerate(items)}
-    chosen = {str(number): str(item.answer) for number, item in enumerate(items)}
+    golds = {}
+    chosen = {}
+    for number, item in enumerate(items):
+        golds[str(number)] = item.gold
+        chosen[str(number)] = str(item.answer)
     return with_average(answered_scores(golds, chosen))
 
 
@@ -253,7 +272,8 @@ _BLANK = "_"
 
 def race_items(row: dict[str, Any], labelled: bool) -> list[Item]:
     article = field(row, "article", str)
-    if "question" in row:  # one question in place of lists
+    if "question" in row:
+        # One question an object: lists of one.
         row = row | {"questions": [row["question"]], "options": [_list(row, "options")]}
         if "answer" in row:
             row["answers"] = [row["answer"]]
@@ -264,31 +284,44 @@ def race_items(row: dict[str, Any], labelled: bool) -> list[Item]:
         answers = _list(row, "answers")
     if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
         raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
-    identity = str(row.get("id", row.get("example_id", "")))
-    level = row.get("level") or next((name for name in _LEVELS if identity.startswith(name)), "")
+    level = _race_level(row)
     items = []
     for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
-        texts = [question, *choices] if isinstance(choices, list) else [question, None]
-        if not all(isinstance(text, str) for text in texts):
+        are_texts = isinstance(choices, list) and all(isinstance(text, str) for text in [question, *choices])
+        if not are_texts:
             raise UserError(f"a question and its options must be texts, got {shown(question)}, {shown(choices)}")
         right = None
         if answers is not None:
-            if not isinstance(answers[place], str) or answers[place] not in list(_LETTERS):
-                raise UserError(f"the answer must be one of {', '.join(_LETTERS)}, got {shown(answers[place])}")
-            right = (_LETTERS.index(answers[place]),)
-        blank = question if _BLANK in question else f"{question} {_BLANK}"
-        candidates = tuple((article, blank.replace(_BLANK, choice)) for choice in choices)
-        items.append(Item(candidates, tuple(_LETTERS), right, level=str(level)))
+            letter = answers[place]
+            if not isinstance(letter, str) or letter not in tuple(_LETTERS):  # "AB" is in the string
+                raise UserError(f"the answer must be one of {', '.join(_LETTERS)}, got {shown(letter)}")
+            right = (_LETTERS.index(letter),)
+        with_blank = question
+        if _BLANK not in question:
+            with_blank = f"{question} {_BLANK}"
+        candidates = tuple((article, with_blank.replace(_BLANK, choice)) for choice in choices)
+        items.append(Item(candidates, tuple(_LETTERS), right, level=level))
     return items
+
+
+def _race_level(row: dict[str, Any]) -> str:
+    """The school's level: a field, or what the id begins with; "" if neither tells."""
+    if row.get("level"):
+        return str(row["level"])
+    identity = str(row.get("id", row.get("example_id", "")))
+    for level in _LEVELS:
+        if identity.startswith(level):
+            return level
+    return ""
 
 
 def race_scores(items: Sequence[Item]) -> dict[str, float]:
     """Accuracy over all questions, and over those of middle and of high schools."""
     scores = likeliest_scores(items)
     for level in _LEVELS:
-        of_level = [item for item in items if item.level == level]
-        if of_level:
-            scores[f"accuracy_{level}"] = likeliest_scores(of_level)["accuracy"]
+        level_items = [item for item in items if item.level == level]
+        if level_items:
+            scores[f"accuracy_{level}"] = likeliest_scores(level_items)["accuracy"]
     return scores
 
 

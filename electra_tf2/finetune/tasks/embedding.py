@@ -151,7 +151,7 @@ class EmbeddingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
-        names_of_texts = _COLUMNS[:1]
+        names_of_texts: Sequence[tuple[str, ...]] = _COLUMNS[:1]
         if _first_value(row, _PAIR[1]) is not None:
             names_of_texts = _PAIR
         texts = [_first_value(row, names) for names in names_of_texts]

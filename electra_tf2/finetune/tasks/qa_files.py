@@ -19,7 +19,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-_SHOWN = 5  # how many questions a warning lists
+_LISTED = 5  # questions in a warning
 
 
 class Question(NamedTuple):
@@ -69,7 +69,8 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     impossible = 0
     for question in track(_questions(path), f"reading questions of {path.name}"):
         if training and not question.answers:
-            question = question._replace(is_impossible=True)  # of a file that does not say so
+            # Without an answer a question is impossible, also where the file does not mark it.
+            question = question._replace(is_impossible=True)
         if question.is_impossible and not v2:
             impossible += 1
             continue
@@ -83,7 +84,9 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     if impossible:
         say(f"WARNING: {path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
     if failures:
-        listed = "; ".join(failures[:_SHOWN]) + ("; ..." if len(failures) > _SHOWN else "")
+        listed = "; ".join(failures[:_LISTED])
+        if len(failures) > _LISTED:
+            listed += "; ..."
         message = f"{path}: {len(failures):,} questions left out, whose answers are not in their contexts: {listed}"
         if not questions:
             raise UserError(message)
@@ -94,33 +97,41 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
 
 
 def _located(question: Question, compat: bool) -> Question:
-    """The question with its answer's words and characters. Raises ValueError: they are not where the file says."""
-    (first, last), (text, words, starts) = question.place, question.paragraph
+    """The question with its answer's words and characters. Raises ValueError: they are not at the file's place."""
+    text, words, word_starts = question.paragraph
+    first, last = question.place
     if first < 0 and not question.answer:
         raise ValueError("it has no answer")
     if not 0 <= first <= last < len(text):
         raise ValueError(f"{question.answer!r} ends outside of the context")
-    start, end = question.paragraph.word_at(first), question.paragraph.word_at(last)
-    found, parts = " ".join(words[start : end + 1]), question.answer.split()
+    start = question.paragraph.word_at(first)
+    end = question.paragraph.word_at(last)
+    stretch = " ".join(words[start : end + 1])
     if not compat:
-        found = " ".join(found.split())
-    if " ".join(parts).lower() not in found.lower():
-        raise ValueError(f"{question.answer!r} is not at character {first}, where {found!r} stands")
+        # A word may hold blanks that SQuAD's tools do not split at, as no-break spaces.
+        stretch = " ".join(stretch.split())
+    answer_words = question.answer.split()
+    if " ".join(answer_words).lower() not in stretch.lower():
+        raise ValueError(f"{question.answer!r} is not at character {first}, where {stretch!r} stands")
     if text[first : last + 1].lower() != question.answer.lower():
         # The file's numbers are off: the nearest occurrence of the answer within these words.
-        pattern = re.compile(r"\s+".join(map(re.escape, parts)), re.IGNORECASE)
-        spans = [one.span() for one in pattern.finditer(text, int(starts[start]), int(starts[end]) + len(words[end]))]
-        first, behind = min(spans, key=lambda span: abs(span[0] - first), default=(first, last + 1))
-        last = behind - 1
+        pattern = re.compile(r"\s+".join(map(re.escape, answer_words)), re.IGNORECASE)
+        behind_words = int(word_starts[end]) + len(words[end])
+        occurrences = [match.span() for match in pattern.finditer(text, int(word_starts[start]), behind_words)]
+        if occurrences:
+            first, behind = min(occurrences, key=lambda occurrence: abs(occurrence[0] - first))
+            last = behind - 1
     return question._replace(start=start, end=end, place=(first, last))
 
 
 def _questions(path: Path) -> Iterator[Question]:
-    """The questions of a file, by what its objects hold; their places are those that the file says."""
+    """The questions of a file; the objects' fields tell its form. Their places are the file's, unchecked."""
     words_of = functools.cache(split_words)  # the same object for the same text
     for where, row in _objects(path):
         names = row.keys() if isinstance(row, dict) else set()
-        if "paragraphs" in names or not {"qas", "question", "header"} & names:  # an article of SQuAD
+        # What has none of the fields is read as an article, too, whose missing field is then reported.
+        is_article = "paragraphs" in names or not {"qas", "question", "header"} & names
+        if is_article:  # of SQuAD
             for entry in field(row, "paragraphs", list, str(path)):
                 for qa in field(entry, "qas", list, str(path)):
                     identity = str(field(qa, "id", (str, int), str(path)))
@@ -128,10 +139,14 @@ def _questions(path: Path) -> Iterator[Question]:
         elif "qas" in names:  # a line of MRQA, or a paragraph of SQuAD by itself
             for qa in field(row, "qas", list, where):
                 mrqa = not _is_of_squad(qa)
-                identity = str(field(qa, "qid" if mrqa else "id", (str, int), where))
+                id_field = "qid" if mrqa else "id"
+                identity = str(field(qa, id_field, (str, int), where))
                 yield question_of(row, qa, identity, where, words_of, mrqa)
-        elif "question" in names:
-            yield question_of(row, row, str(row.get("id", where.rpartition(" ")[2])), where, words_of)
+        elif "question" in names:  # a row of a table
+            line_number = where.rpartition(" ")[2]
+            identity = str(row.get("id", line_number))
+            yield question_of(row, row, identity, where, words_of)
+        # Else a header, MRQA's first line.
 
 
 def _is_of_squad(qa: Any) -> bool:
@@ -149,17 +164,27 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
         yield from ((table.where(number), values) for number, values in table.readable())
         return
     lines = tables.lines_of(path)
-    first, second = next(lines, ""), next(lines, "")
-    if not is_named_lines(path) and not (second.strip() and is_object(first)):
+    first = next(lines, "")
+    second = next(lines, "")
+    # A whole object in the first line and another line behind it are JSON lines, whatever the file is called.
+    are_json_lines = is_named_lines(path) or (bool(second.strip()) and is_object(first))
+    if not are_json_lines:
         content = parse_json("".join([first, second, *lines]), f"task {path}", object)
-        data = field(content, "data", list, str(path)) if isinstance(content, dict) else content
-        if not isinstance(data, list) or (data is content and not all(isinstance(one, dict) for one in data)):
-            raise UserError(f"task {path}: a JSON object is needed, or a list of objects, got {shown(content)}")
-        yield from ((str(path), row) for row in data)
+        for row in _rows_of_content(content, path):
+            yield str(path), row
         return
     for number, line in enumerate(itertools.chain([first, second], lines), start=1):
         if line.strip():
             yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}")
+
+
+def _rows_of_content(content: Any, path: Path) -> list[Any]:
+    """The rows of a file that is one JSON value: SQuAD's object with the list `data`, or a list of objects."""
+    if isinstance(content, dict):
+        return field(content, "data", list, str(path))
+    if isinstance(content, list) and all(isinstance(row, dict) for row in content):
+        return content
+    raise UserError(f"task {path}: a JSON object is needed, or a list of objects, got {shown(content)}")
 
 
 def question_of(
@@ -178,31 +203,46 @@ def question_of(
     if not text.strip():
         raise EmptyText(f"{where}: an empty question")
     impossible = bool(tables.cell(qa, "is_impossible", "truth", where))
-    place = (-1, -1)
-    answer = ""
     if mrqa:
-        answers = _list(qa, "answers", where)
-        for text_of_answer in answers:
-            if not isinstance(text_of_answer, str):
-                raise UserError(f"{where}: an answer must be text, got {shown(text_of_answer)}")
-        detected = _list(qa, "detected_answers", where)
-        if detected:
-            answer = field(detected[0], "text", str, where)
-            spans = field(detected[0], "char_spans", list, where)
-            try:
-                place = int(spans[0][0]), int(spans[0][1])
-            except (IndexError, KeyError, OverflowError, TypeError, ValueError):
-                raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
+        answers = _mrqa_answers(qa, where)
+        answer, place = _mrqa_learned_answer(qa, where)
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
     records = _answer_records(qa, where)
     answers = [field(record, "text", str, where) for record in records]
+    answer = ""
+    place = (-1, -1)
     if answers and not impossible:
+        # The first is learned, as in the original.
         answer = answers[0]
         first = tables.cell(records[0], "answer_start", "whole", where)
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
     return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place)
+
+
+def _mrqa_answers(qa: dict[str, Any], where: str) -> list[str]:
+    """The acceptable answers to a question of MRQA."""
+    answers = _list(qa, "answers", where)
+    for answer in answers:
+        if not isinstance(answer, str):
+            raise UserError(f"{where}: an answer must be text, got {shown(answer)}")
+    return answers
+
+
+def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int, int]]:
+    """The first answer that MRQA detected in the context, and its first and last character; "" and -1 without one."""
+    detected = _list(qa, "detected_answers", where)
+    if not detected:
+        return "", (-1, -1)
+    answer = field(detected[0], "text", str, where)
+    spans = field(detected[0], "char_spans", list, where)
+    try:
+        first = int(spans[0][0])
+        last = int(spans[0][1])
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError):
+        raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
+    return answer, (first, last)
 
 
 def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
@@ -221,9 +261,11 @@ def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     """A list that may be missing or null."""
     value = tables.cell(record, name, "list", where)
-    if value is None or isinstance(value, list):
-        return value or []
-    raise UserError(f"{where}: {name} must be a list, got {shown(value)}")
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise UserError(f"{where}: {name} must be a list, got {shown(value)}")
+    return value
 
 
 def ids_are_unique(questions: Sequence[Question], path: str) -> None:
@@ -258,7 +300,8 @@ class QAExample(NamedTuple):
 
 def windows_of(pieces: int, room: int, stride: int, question_length: int) -> list[Window]:
     """Windows of at most `room` pieces, each `stride` after the last (or its length, if that is less)."""
-    windows, start = [], 0
+    windows = []
+    start = 0
     while start < pieces:
         length = min(pieces - start, room)
         windows.append(Window(start, length, question_length))
@@ -275,23 +318,31 @@ def max_context(windows: Sequence[Window]) -> list[np.ndarray]:
     wins.
     """
     pieces = max(window.start + window.length for window in windows)
-    best = np.full(pieces, -np.inf)
-    owner = np.full(pieces, -1)
+    best_score = np.full(pieces, -np.inf)
+    best_window = np.full(pieces, -1)
     for number, (start, length, _) in enumerate(windows):
+        held = slice(start, start + length)
         place = np.arange(length)
         score = np.minimum(place, length - 1 - place) + 0.01 * length
-        better = score > best[start : start + length]
-        owner[start : start + length][better] = number
-        best[start : start + length][better] = score[better]
-    return [owner[start : start + length] == number for number, (start, length, _) in enumerate(windows)]
+        is_better = score > best_score[held]
+        best_window[held][is_better] = number
+        best_score[held][is_better] = score[is_better]
+    has_most_context = []
+    for number, (start, length, _) in enumerate(windows):
+        has_most_context.append(best_window[start : start + length] == number)
+    return has_most_context
 
 
 def answer_pieces(question: Question, document: Located) -> tuple[int, int]:
     """First and last of the pieces that hold the answer to a question that has one."""
     first, last = question.place
     starts, ends = document.spans.T
-    piece = min(int(np.searchsorted(ends, first, "right")), len(ends) - 1)
-    return piece, max(int(np.searchsorted(starts, last, "right")) - 1, piece)
+    # The first piece that ends behind the answer's first character, and the last that starts at or before its last.
+    first_piece = int(np.searchsorted(ends, first, "right"))
+    last_piece = int(np.searchsorted(starts, last, "right")) - 1
+    # Characters without a piece, as control characters at either end, leave the nearest.
+    first_piece = min(first_piece, len(ends) - 1)
+    return first_piece, max(last_piece, first_piece)
 
 
 def original_answer_pieces(question: Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
@@ -302,8 +353,10 @@ def original_answer_pieces(question: Question, document: Located, answer_ids: np
     if question.end + 1 < len(document.first_piece):
         last = int(document.first_piece[question.end + 1]) - 1
     size = len(answer_ids)
+    if not size:
+        return first, last
     # A stretch equals the answer only if it has its length: the ids of equal texts are equal.
-    for start in range(first, last - size + 2 if size else first):
+    for start in range(first, last - size + 2):
         if np.array_equal(document.ids[start : start + size], answer_ids):
             return start, start + size - 1
     return first, last
@@ -313,4 +366,5 @@ def positions(window: Window, first: int, last: int) -> tuple[int, int] | None:
     """The answer's positions in the input; None if the window does not hold all of it."""
     if first < window.start or last > window.start + window.length - 1:
         return None
-    return first - window.start + window.offset, last - window.start + window.offset
+    to_input = window.offset - window.start
+    return first + to_input, last + to_input
