@@ -276,7 +276,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
 
 
 def _hint_for_unknown(name: str) -> str:
-    """What the user may have meant by a flag that is not defined: one of a paper, or one with a similar name."""
+    """A hint at what is meant by a flag that is not defined: one of a paper, or one with a similar name."""
     if "paper" in flags.FLAGS:
         paper = paper_of(name.removeprefix("no_"))
         if paper:

@@ -139,7 +139,7 @@ class GraphTokenizer(tf.Module):
         after = tf.searchsorted(counted, every_place, side="right")
 
         def is_letter(number: tf.Tensor) -> tf.Tensor:
-            """Whether there is such a character, cased, and in the same text."""
+            """True where there is such a character, cased, and in the same text."""
             exists = (number >= 0) & (number < tf.size(counted))
             # Where there is none, some place that can be gathered, even out of no characters at all.
             number = tf.clip_by_value(number, 0, tf.size(counted))

@@ -1,4 +1,4 @@
-"""What a run shows of its data before it trains: sizes, lengths, labels, unknown characters, splits that overlap."""
+"""Shows the data of a run before it trains: sizes, lengths, labels, unknown characters, splits that overlap."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -188,7 +188,7 @@ def _kept_share(config: PretrainingConfig | FinetuningConfig) -> float:
 
 
 def _note(network: Network, kind: str, method: str) -> str:
-    """What a user should know of scores of a kind, or ""."""
+    """A note on the meaning of scores of a kind, or ""."""
     if kind == "language_model" and network.generator is not None:
         return "scores are those of the generator alone: the main network of this model never read a [MASK]"
     if kind == "language_model" and network.reads_no_mask:

@@ -1,4 +1,4 @@
-"""What the original's code does otherwise than its paper says; used with `compat: original` only."""
+"""Behaviour of the original's code that differs from its paper; used with `compat: original` only."""
 
 import tensorflow as tf
 

@@ -44,7 +44,7 @@ _MARGIN = 15  # columns in front of each line of the summary: the line's name
 
 
 class Run(NamedTuple):
-    """What all phases of a run share. config: of the whole run, as its folder records it."""
+    """Everything that all phases of a run share. config: of the whole run, as its folder records it."""
 
     config: PretrainingConfig
     folder: RunFolder

@@ -225,7 +225,7 @@ def _texts(items: Sequence[Item]) -> list[str]:
 
 
 def _right_names(item: Item) -> list[Any]:
-    """What the right candidates are called; nothing where they are unknown."""
+    """Names of the right candidates; none where they are unknown."""
     return [item.names[number] for number in item.right or ()]
 
 

@@ -168,7 +168,7 @@ class TaggingTask(Task):
         return sorted(labels)
 
     def _labels_of(self, sentence: conll.Sentence) -> list[str]:
-        """What is learned: the tags themselves, or the spans that they encode as BIOES."""
+        """The labels that are learned: the tags themselves, or the spans that they encode as BIOES."""
         if not self.spans:
             return sentence.tags
         read_spans = conll.originals_spans if self._as_original else conll.spans_of
@@ -372,7 +372,7 @@ class TaggingTask(Task):
 
 
 def _label_values(example: TaggedSentence, window: Window, id_of_label: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """What the head learns of one window, by name. A word whose label the training data does not have has no loss."""
+    """The labels of one window by name. A word whose label the training data does not have has no loss."""
     labels = np.zeros(len(window.words), np.int32)
     mask = np.ones(len(window.words), np.float32)
     if example.labels:
