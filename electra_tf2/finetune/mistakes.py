@@ -1,4 +1,4 @@
-"""Finds what a model gets wrong: confusion of labels, spans by type, the worst mistakes; models that learned nothing."""
+"""Finds what a model gets wrong: confusion of labels, spans by type, the worst mistakes; constant answers."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
