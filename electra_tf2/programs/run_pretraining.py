@@ -189,8 +189,10 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
 
 
 def phases_to_run(run: Run, phases: list[Phase]) -> list[Phase]:
-    """Of a training run the phases that are not done; of an evaluation the one that the checkpoint was trained in; of
-    a dry run all."""
+    """Chooses the phases that this call runs.
+
+    A dry run takes all of them, training those that are not done, an evaluation the one that the checkpoint is from.
+    """
     from electra_tf2.training.checkpoints import newest_good
 
     if run.dry_run or len(phases) == 1:

@@ -78,10 +78,6 @@ class Writer:
         self.wait()
         self._work = self._thread.submit(work)
 
-    @property
-    def is_busy(self) -> bool:
-        return self._work is not None and not self._work.done()
-
     def settle(self) -> None:
         """Waits for the end of the work without raising its error."""
         if self._work is not None:
