@@ -52,7 +52,7 @@ def find_trained(given: Mapping[str, Any], trial: int) -> Path:
             return folder
     raise UserError(
         f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS}): name its folder by "
-        "--model-dir, or train first"
+        "--model, or train first"
     )
 
 

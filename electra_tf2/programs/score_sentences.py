@@ -135,7 +135,9 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     note = model.scorer(values.method, values.mask_prob).note
     if note:
         print(f"note: {note}", file=sys.stderr)
-    distinct = dict.fromkeys(text for texts in lists for text in texts)  # in the same order in every process
+    distinct: dict[str, None] = {}  # a dict, not a set, whose order would differ from process to process
+    for texts in lists:
+        distinct |= dict.fromkeys(texts)
     shortest_first = sorted(distinct, key=len)
     score_of: dict[str, float] = {}
     with (

@@ -311,7 +311,9 @@ class PromptTask(Task):
         """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
         fixed_pieces = self._pieces_of_words | {MASK: np.zeros(1, np.int32)}  # _with_word fills in the 0
         room = self._room(fixed_pieces)
-        texts = [field.filled(example.texts) for example in examples for field in self._fields]
+        texts = []
+        for example in examples:
+            texts += [field.filled(example.texts) for field in self._fields]
         pieces = iter(self.text.pieces(texts))
         result = []
         for _ in examples:

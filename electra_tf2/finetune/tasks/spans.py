@@ -50,7 +50,8 @@ def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
             start, end = min(occurrences, key=lambda span: abs(span[0] - numbered_start))
         else:
             last_word = min(index + len(mention_words), len(words)) - 1
-            start, end = numbered_start, words[last_word][1]
+            start = numbered_start
+            end = words[last_word][1]
         spans.append(Span(0, start, end))
     return tuple(spans)
 
