@@ -6,7 +6,8 @@ run_pretraining prints the figures at start, flops_computation.py tables of them
 
 import dataclasses
 
-from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig, phases_of
+from electra_tf2.config.phases import phases_of
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import (
     Part,

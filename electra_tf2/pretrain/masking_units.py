@@ -1,13 +1,14 @@
 """Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words.
 
-`UNITS` is the list of them; `mask_unit` chooses one by its name. A paper with one of its own makes it in its model
-(`PretrainingModel.make_unit`) and adds its name to the choices of `mask_unit`. A unit divides the tokens of a batch,
-from their ids and uniform draws; drawing whole units within the budget is the same for all, and stands here.
+`make_unit` makes the one that `mask_unit` names. A unit divides the tokens of a batch, from their ids and uniform
+draws; drawing whole units within the budget is the same for all. A paper with a unit of its own adds its name to the
+choices of `mask_unit`, and its model masks with it (`PretrainingModel.mask`).
 """
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -161,6 +162,7 @@ def draw_without_replacement(
     return positions, count, how
 
 
+@functools.lru_cache(maxsize=2)  # a step that runs eagerly asks each time
 def continuations(vocab_file: str) -> np.ndarray:
     """bool [V]: tokens that begin with "##", which go on with a word."""
     return np.array([token.startswith("##") for token in load_vocab(vocab_file)])
@@ -204,8 +206,9 @@ def span(config: PretrainingConfig) -> MaskingUnit:
     return lambda input_ids, draws: words(input_ids, draws)._replace(spans=span_lengths(draws))
 
 
-UNITS: dict[str, Callable[[Any], MaskingUnit] | None] = {
-    "span": span,
-    "token": None,  # every token for itself (BERT, ELECTRA)
-    "whole_word": whole_word,
-}
+def make_unit(config: PretrainingConfig) -> MaskingUnit | None:
+    """The unit of masking that `mask_unit` names; None: every token for itself (BERT, ELECTRA)."""
+    if config.mask_unit == "token":
+        return None
+    makers = {"whole_word": whole_word, "span": span}
+    return makers[config.mask_unit](config)

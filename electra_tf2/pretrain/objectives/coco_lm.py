@@ -17,9 +17,10 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.other_heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.ablations import MainLanguageModel, copy_log_prob, copy_metrics, is_original
 from electra_tf2.pretrain.objectives.contrast import Contrast, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
 # Corrective language modelling.
 
