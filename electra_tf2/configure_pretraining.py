@@ -251,7 +251,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     def derived(self) -> dict[str, Any]:
         """Values of the hparams that were left to follow from others; a paper's Config adds its own."""
         embedding_size = self.width_of_embeddings
-        if self.debug:
+        if self.debug:  # its small network has no projection
             embedding_size = self.architecture.embedding_size
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
@@ -307,34 +307,39 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def generator_architecture(self) -> Architecture:
-        """Sizes of the generator's network (the main network's if they share all weights).
+        """Sizes of the generator's network; the main network's where the generator has none of its own.
 
-        Where the rounded width is no multiple of its number of heads, it is rounded to the nearest that is; the
-        original fails there. One that is as wide as the main network has its heads and feed-forward width too.
+        The width is rounded to a multiple of the number of heads, where the original fails. A generator as wide as the
+        main network has its heads and feed-forward width too, where the original goes by the rules of a narrow one.
         """
         main = self.architecture
+        overrides = self.generator_hparam_overrides
         if not self.generator_kind.has_own_network:
             return main
-        if self.generator_sample_mode == "zero_dropout":
-            main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
-        gated = self.generator_hparam_overrides.get("gated_mlp", main.gated_mlp)
+        gated = overrides.get("gated_mlp", main.gated_mlp)
         inner = inner_width(hidden, gated)
         if self.compat != "original" and hidden == main.hidden_size:
             heads = main.num_attention_heads
-            inner = main.intermediate_size if gated == main.gated_mlp else inner
-        own_tables = self.generator_embedding_size or hidden
-        sizes = {
+            if gated == main.gated_mlp:
+                inner = main.intermediate_size
+        embedding_size = main.embedding_size
+        if self.untied_generator_embeddings:
+            embedding_size = self.generator_embedding_size or hidden
+        sizes: dict[str, Any] = {
             "hidden_size": hidden,
             "num_hidden_layers": round(main.num_hidden_layers * self.generator_layers),
             "intermediate_size": inner,
             "num_attention_heads": heads,
-            "embedding_size": own_tables if self.untied_generator_embeddings else main.embedding_size,
+            "embedding_size": embedding_size,
         }
-        return dataclasses.replace(main, **sizes | self.generator_hparam_overrides)
+        if self.generator_sample_mode == "zero_dropout":
+            sizes["hidden_dropout_prob"] = 0.0
+            sizes["attention_probs_dropout_prob"] = 0.0
+        return dataclasses.replace(main, **sizes | overrides)
 
     @property
     def decay_steps(self) -> int:
@@ -404,8 +409,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         predicts_tokens = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
 
         if len(objectives) > 1:
-            others = "; the others need electra_objective false" if "electra_objective" in objectives else ""
-            yield f"{' and '.join(objectives)} are both true: choose one{others}"
+            hint = ""
+            if self.electra_objective:  # the default, so perhaps nobody asked for it
+                hint = "; the others need electra_objective false"
+            yield f"{' and '.join(objectives)} are both true: choose one{hint}"
         if not objectives and not self.gen_weight:
             yield "gen_weight is 0, so BERT's only loss is off"
         if predicts_tokens and self.clm_head == "tied" and self.architecture.embedding_size != hidden_size:
@@ -536,7 +543,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 "model of its own as generator"
             )
         if self.freeze_generator and not self.untied_generator_embeddings:
-            yield ("freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network")
+            yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
         if self.init_encoder_from_generator and is_masked_lm:
             main = self.architecture
             # Dropout has no weights, so it may differ.
@@ -616,8 +623,7 @@ MAIN_OBJECTIVES = (
 
 
 class GeneratorKind(enum.Enum):
-    """Where the replacements of masked tokens come from. `PretrainingConfig.generator_kind` derives it from the
-    original's switches."""
+    """Where the replacements of masked tokens come from (`PretrainingConfig.generator_kind`)."""
 
     NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
     UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
