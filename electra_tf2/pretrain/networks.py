@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.encoder import Embeddings, Encoder
+from electra_tf2.model.generators import TwoTowerClozeModel, UniformGenerator
 from electra_tf2.model.heads import MaskedLanguageModel
-from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
 
 E = TypeVar("E", bound=Encoder)
 Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator

@@ -7,9 +7,9 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.coco_lm_heads import CopyHead, vocabulary_head
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import Dense
-from electra_tf2.model.other_heads import CopyHead, vocabulary_head
 from electra_tf2.model.softmax import token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
