@@ -74,7 +74,7 @@ class Predictor:
             return []
         rows = [row_of(task, text) for text in all_texts]
         split = parse(task, rows, "texts")
-        warn_of_cut(split.cut, task.longest_text)
+        warn_of_cut(split.cut, split.longest_text or self.config.max_seq_length)
         unknown = unknown_in(task, split, rows)
         if unknown is not None:
             warnings.warn(unknown, stacklevel=3)
@@ -274,7 +274,7 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
         raise UserError(f"--predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
     if split is not None:  # None where all texts are empty
-        cut = LongTexts.from_cut(split.cut, task.longest_text)
+        cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)
         if cut:
             say(f"WARNING: {cut}")
         unknown = unknown_in(task, split, [row.values for row in rows])

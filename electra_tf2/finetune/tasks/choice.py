@@ -51,7 +51,6 @@ class ChoiceTask(Task):
         self.form = FORMS[form]
         self.primary_metric = self.form.primary_metric
         self.choices = self.form.choices
-        self.predicted_choices = self.form.choices
 
     # Files to examples.
 
@@ -125,7 +124,17 @@ class ChoiceTask(Task):
         for passage in examples:
             counts.append(sum(len(item.candidates) for item in passage.items))
         labelled = all(item.right is not None for item in items)
-        return Split(examples, features, counts, labelled)
+        golds: list[str] = []
+        if labelled:
+            for item in items:
+                golds += self._golds(item)
+        return Split(examples, features, counts, labelled, self.choices, golds)
+
+    def _golds(self, item: Item) -> list[str]:
+        """Name of the right candidate; "right" or "wrong" of each where they do not compete."""
+        if self.choices > 1:
+            return [str(name) for name in _right_names(item)]
+        return ["right" if is_right else "wrong" for is_right in item.is_right]
 
     # The head.
 
@@ -176,15 +185,6 @@ class ChoiceTask(Task):
             rows.append(row)
         return rows
 
-    def golds(self, examples: Sequence[Passage]) -> list[str]:
-        names: list[str] = []
-        for item in items_of(examples):
-            if self.choices > 1:
-                names += map(str, _right_names(item))
-            else:
-                names += ["right" if is_right else "wrong" for is_right in item.is_right]
-        return names
-
     def majority(self, split: Split) -> dict[str, float]:
         """The scores of always choosing the place that is right most often, or of calling all candidates the same.
 
@@ -204,13 +204,16 @@ class ChoiceTask(Task):
                 judged.append(item._replace(shares=np.full(len(item.names), mostly_right)))
         return self.form.scores(judged)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         if name not in self.files.submission:
             return []
         path = folder / self.files.submission[name]
         lines: list[Mapping[str, Any]] = []
-        for passage in self.judged(split, predictions):
-            lines += self.form.submitted(passage.id, passage.items)
+        for passage, answer in zip(split.examples, answers, strict=True):
+            answers_of_items = [answer]
+            if len(passage.items) > 1:
+                answers_of_items = answer["answers"]
+            lines += self.form.submitted(passage.id, answers_of_items)
         write_json_lines(path, map(dict, lines))
         return [path]
 

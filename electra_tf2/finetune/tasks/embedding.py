@@ -103,7 +103,6 @@ class EmbeddingTask(Task):
         if not self.evaluation_splits:
             self.evaluation_splits = ("dev",)  # which `read` reports as missing
         self.test_splits = tuple(split for split in with_files if split == "test")
-        self.choices = 2  # texts of a training example; 3 where one of them has a negative
 
     # Files to examples.
 
@@ -134,13 +133,13 @@ class EmbeddingTask(Task):
                         "same text differ by dropout alone, and this model has none: give "
                         "--hidden-dropout-prob 0.1, or pairs"
                     )
-        self.choices = 2
+        num_texts = 2
         if any(negative for _, _, negative in rows):
-            self.choices = 3
+            num_texts = 3
         examples = []
         for text, positive, negative in rows:
             texts = (text, positive or text, negative)
-            examples.append(TextExample(texts[: self.choices], None))
+            examples.append(TextExample(texts[:num_texts], None))
         return examples
 
     def files_of(self, split: str) -> list[Path]:
@@ -187,14 +186,18 @@ class EmbeddingTask(Task):
             row = row_by_text[text]
             number = numbers[text] if split == "train" else 0
             features.append(Features(row.input_ids, row.segment_ids, {"text": number}, row.cut))
-        labelled = split != "train" and all(example.label is not None for example in examples)
-        return Split(examples, features, [len(example.texts) for example in examples], labelled)
+        counts = [len(example.texts) for example in examples]
+        if split == "train":
+            # An example is learned as a whole, while elsewhere each text has a vector of its own.
+            return Split(examples, features, counts, labelled=False, choices=counts[0])
+        return Split(examples, features, counts, all(example.label is not None for example in examples))
 
     # The head.
 
     def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
         width = encoder.architecture.hidden_size
-        return ContrastHead(self.scope, width, self.choices, self._rarity(), self.config, seed)
+        choices = len(self.training[0].texts) if self.training else 1
+        return ContrastHead(self.scope, width, choices, self._rarity(), self.config, seed)
 
     def _rarity(self) -> np.ndarray | None:
         """float32 [V], log of texts to texts that hold a wordpiece, of the training data; 0 of special tokens."""
@@ -269,7 +272,7 @@ class ContrastHead(Head):
         del seeds
         vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
         if not training:
-            return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
+            return HeadOutput(None, {"embedding": vectors})  # a text by itself has no loss
         losses = self._example_losses(vectors, inputs)
         return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
 

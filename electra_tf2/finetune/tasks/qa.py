@@ -69,11 +69,6 @@ class QATask(Task):
         qa_files.ids_are_unique(questions, str(self.files.path(split)))
         return questions
 
-    @property
-    def longest_text(self) -> int:
-        """That of a question; documents are read in windows."""
-        return self.config.max_query_length
-
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
         """Reads `question`, `context` and, if wanted, `id`."""
         asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
@@ -113,7 +108,9 @@ class QATask(Task):
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in examples)
-        return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
+        counts = [len(example.windows) for example in encoded]
+        # Questions are cut, while documents are read in windows.
+        return Split(encoded, features, counts, labelled, longest_text=self.config.max_query_length)
 
     def _answer_pieces(self, question: qa_files.Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
         """First and last piece of the document that hold the answer."""
@@ -170,7 +167,7 @@ class QATask(Task):
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
-        if self._decoded[0] is predictions:  # which scores, answers and files all ask for
+        if self._decoded[0] is predictions:  # which scores and answers both ask for
             return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
         spans = split.by_example(qa_answers.spans_of(windows, predictions, self.config))
@@ -217,18 +214,21 @@ class QATask(Task):
             result.append(record)
         return result
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
         files: dict[str, dict[str, Any]] = {"preds": {}, "nbest": {}}
         if self.v2:
             files["null_odds"] = {}
-        for identity, answer in self.decoded(split, predictions):
-            files["preds"][identity] = answer.best.text
-            files["nbest"][identity] = [
-                {"text": candidate.text, "probability": candidate.probability} for candidate in answer.nbest
-            ]
+        for answer in answers:
+            nbest = []
+            for candidate in answer["nbest"]:
+                nbest.append({"text": candidate["text"], "probability": candidate["probability"]})
+            # The likeliest text, whatever the odds of there being none, which the scripts weigh themselves.
+            texts = [candidate["text"] for candidate in nbest if candidate["text"]]
+            files["preds"][answer["id"]] = texts[0] if texts else ""
+            files["nbest"][answer["id"]] = nbest
             if self.v2:
-                files["null_odds"][identity] = answer.null_odds
+                files["null_odds"][answer["id"]] = answer["null_odds"]
         paths = []
         for kind, content in files.items():
             paths.append(folder / f"{self.name}_{name}_{kind}.json")

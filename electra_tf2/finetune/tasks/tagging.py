@@ -232,8 +232,13 @@ class TaggingTask(Task):
                 label_values = _label_values(example, window, id_of_label)
                 features.append(Features(row.input_ids, row.segment_ids, label_values, row.cut))
             encoded.append(example._replace(windows=windows))
+        counts = [len(example.windows) for example in encoded]
         labelled = all(example.labels is not None for example in encoded)
-        return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
+        golds: list[str] = []
+        if labelled:
+            for example in encoded:
+                golds += example.labels or []
+        return Split(encoded, features, counts, labelled, golds=golds)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, Window]]:
         """The windows of a text."""
@@ -335,26 +340,19 @@ class TaggingTask(Task):
             return [{} for _ in split.examples]
         return [{"gold": self._file_tags(example.labels)} for example in split.examples]
 
-    def golds(self, examples: Sequence[TaggedSentence]) -> list[str]:
-        golds: list[str] = []
-        for example in examples:
-            golds += example.labels or []
-        return golds
-
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        counts = Counter(self.golds(split.examples))
-        commonest = counts.most_common(1)[0][0]
+        commonest = Counter(map(str, split.golds)).most_common(1)[0][0]
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path = folder / f"{self.name}_{name}.txt"
         words = [word for example in split.examples for word in example.words]
         no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
         between = " " if no_word_holds_blanks else "\t"
         text = ""
-        for answer in self.answers(split, predictions):
+        for answer in answers:
             for word, tag in zip(answer["words"], answer["tags"], strict=True):
                 text += f"{word}{between}{tag or 'O'}\n"
             text += "\n"

@@ -62,12 +62,18 @@ class Split(NamedTuple):
 
     counts: number of each example's features, which lie together; None: one each.
     labelled: whether the examples have labels, so that predictions can be scored.
+    choices: features that a batch keeps together, each with a share of their loss, as the candidates of a question are.
+    golds: labels to count, names or numbers; none where they are unknown, or nothing to count.
+    longest_text: tokens beyond which a text is cut; None: those of max_seq_length.
     """
 
     examples: Sequence[Any]
     features: list[Features]
     counts: Sequence[int] | None = None
     labelled: bool = True
+    choices: int = 1
+    golds: Sequence[str] | Sequence[float] = ()
+    longest_text: int | None = None
 
     def by_example(self, values: Sequence[T]) -> list[Sequence[T]]:
         """Groups values of the features by example: those of one lie together, in the order of `examples`."""
@@ -96,28 +102,17 @@ class Task(abc.ABC):
     endings: Sequence[str] = tables.ENDINGS  # of files' names, the first that is there is read
     text_keys: Sequence[tuple[str, ...]] = ()  # names of the texts in a row to be answered that comes as plain text
     target: Any = ()  # what labels mean; None until `read` found it in the training data
-    choices = 1  # features of a training example that are learned together, each with a share of its loss
-    predicted_choices = 1  # features that are predicted together
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
+        self.scope = f"task_specific/{name}"  # of the head's variables
         self.files = TaskFiles(name, config, self.endings, **files)
         self.evaluation_splits: tuple[str, ...] = ("dev",)
         self.test_splits: tuple[str, ...] = ("test",)
         self.training: list[Any] = []  # the training examples that are used, once they were loaded
         self._read: dict[str, list[Any]] = {}  # by the file's split
-
-    @property
-    def scope(self) -> str:
-        """Name of the head's variables."""
-        return f"task_specific/{self.name}"
-
-    @property
-    def longest_text(self) -> int:
-        """Tokens beyond which a text is cut."""
-        return self.config.max_seq_length
 
     def load(self, split: str) -> Split:
         """The examples of a split that are used, as the network sees them.
@@ -182,19 +177,14 @@ class Task(abc.ABC):
         """One JSON object per example, to stand before its answer: text, and `gold`, its label."""
         return [{} for _ in split.examples]
 
-    def golds(self, examples: Sequence[Any]) -> list[str] | list[float]:
-        """The labels of examples that have such: names, or numbers; shown before training."""
-        del examples
-        return []
-
     def majority(self, split: Split) -> dict[str, float]:
         """Scores of always predicting the commonest label; {} where there is no such thing."""
         del split
         return {}
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """Writes and lists the files of a split that a benchmark's server or official script wants, if any."""
-        del name, split, predictions, folder
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+        """Writes and lists the files that a benchmark's server or official script wants of a split, if any."""
+        del name, split, answers, folder
         return []
 
     def files_of(self, split: str) -> list[Path]:

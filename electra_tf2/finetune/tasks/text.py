@@ -161,7 +161,7 @@ class TextTask(Task):
             examples = [*examples, *(example._replace(texts=example.texts[::-1]) for example in examples)]
         labelled = all(example.label is not None for example in examples)
         features = self._marked(examples) if self.settings.spans else self._packed(examples)
-        return Split(examples, features, labelled=labelled)
+        return Split(examples, features, labelled=labelled, golds=golds_of(examples, labelled))
 
     def _packed(self, examples: Sequence[TextExample]) -> list[Features]:
         """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -267,9 +267,6 @@ class TextTask(Task):
             rows.append(row)
         return rows
 
-    def golds(self, examples: Sequence[TextExample]) -> list[Any]:
-        return [example.label for example in examples]
-
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
             return {}
@@ -278,13 +275,13 @@ class TextTask(Task):
         constant = np.full_like(labels, np.bincount(labels).argmax())
         return measured(self.settings.metrics, labels, constant, self.target.num_classes)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
         if name not in self.files.submission:
             return []
         assert self.target is not None
         labels = []
-        for answer in self.answers(split, predictions):
+        for answer in answers:
             label = self.target.submitted(answer)
             labels.append(self.settings.submitted_labels.get(label, label))
         path = folder / self.files.submission[name]
@@ -314,6 +311,11 @@ class TextTask(Task):
         if self.target is None:
             self.target = target
         targets.check_same(self.target, target, self.name)
+
+
+def golds_of(examples: Sequence[TextExample], labelled: bool) -> list[Any]:
+    """`Split.golds` of examples: their labels, where they have them."""
+    return [example.label for example in examples] if labelled else []
 
 
 def span_label(number: int) -> str:
