@@ -101,7 +101,7 @@ def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows)
     write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
     task = make(tmp_path, described)
     if task.target is None:  # what tags there are
-        task.read("train")
+        task.target = task.read("train").target
     numbered = [Row(line, row) for line, row in enumerate(rows, start=3)]
     read, split, empty = read_rows(task, Table("new.jsonl", "line", iter(numbered)))
     assert read == numbered and split is not None and len(split.examples) == 1

@@ -24,7 +24,7 @@ from electra_tf2.finetune.tasks.choice_files import FORMS, Item, Passage, items_
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import probabilities
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
@@ -54,14 +54,14 @@ class ChoiceTask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[Passage]:
+    def read(self, split: str) -> TaskData:
         labelled = split not in self.test_splits
         passages = []
         for number, (where, row) in enumerate(self._objects(split)):
             passages.append(self._passage(row, where, number, labelled))
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
-        return passages
+        return TaskData(passages)
 
     def _objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """(where it stands, the object) of each object in the files of a split."""

@@ -22,7 +22,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import tables
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
@@ -106,10 +106,10 @@ class EmbeddingTask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[TextExample]:
+    def read(self, split: str) -> TaskData:
         """Training examples have two texts, or three where one of them has a negative; others are scored pairs."""
         if split == "train":
-            return self._training_examples()
+            return TaskData(self._training_examples())
         task, task_split = self._scored[split]
         try:
             task.files.path(task_split)

@@ -22,7 +22,7 @@ from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import Scale
-from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import TextTask, golds_of
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
@@ -183,9 +183,13 @@ class PromptTask(Task):
     def target(self) -> Any:
         return self.text.target
 
+    @target.setter
+    def target(self, target: Any) -> None:
+        self.text.target = target
+
     # Files to examples, as of the text task.
 
-    def read(self, split: str) -> list[TextExample]:
+    def read(self, split: str) -> TaskData:
         return self.text.read(split)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:

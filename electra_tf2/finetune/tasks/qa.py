@@ -16,7 +16,7 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks import qa_answers, qa_files
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
@@ -62,12 +62,12 @@ class QATask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[qa_files.Question]:
+    def read(self, split: str) -> TaskData:
         questions: list[qa_files.Question] = []
         for path in self.files.paths(split):
             questions += qa_files.read_questions(path, self.v2, split == "train", self.config.compat == "original")
         qa_files.ids_are_unique(questions, str(self.files.path(split)))
-        return questions
+        return TaskData(questions)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
         """Reads `question`, `context` and, if wanted, `id`."""

@@ -22,7 +22,7 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import check_same_names
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
@@ -102,16 +102,17 @@ class TaggingTask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[TaggedSentence]:
+    def read(self, split: str) -> TaskData:
         sentences = self._sentences(split)
-        if self.target is None and split == "train":
-            self.target = self._labels_in(sentences)
+        label_names = self.target
+        if label_names is None:
+            label_names = self._labels_in(sentences)
         labels = self._labels_of_split(sentences, split)
-        self._warn_of_unknown_labels(labels, split)
+        self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
             examples.append(TaggedSentence(joined(sentence.words), sentence_labels))
-        return examples
+        return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
         """The labels of each sentence; None for all where the split has no tags, or a test split wrong ones."""
@@ -125,11 +126,13 @@ class TaggingTask(Task):
                 print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
         return [None] * len(sentences)
 
-    def _warn_of_unknown_labels(self, labels: Sequence[list[str] | None], split: str) -> None:
+    def _warn_of_unknown_labels(
+        self, labels: Sequence[list[str] | None], label_names: Sequence[str], split: str
+    ) -> None:
         unknown: Counter[str] = Counter()
         for sentence_labels in labels:
             for label in sentence_labels or ():
-                if label not in self.label_names:
+                if label not in label_names:
                     unknown[label] += 1
         if unknown:
             say(

@@ -87,6 +87,13 @@ class Split(NamedTuple):
         return [max(feature.cut for feature in features) for features in self.by_example(self.features)]
 
 
+class TaskData(NamedTuple):
+    """All examples in the files of a split, and what their labels mean; None where that is no news."""
+
+    examples: list[Any]
+    target: Any = None
+
+
 class Task(abc.ABC):
     """One thing to learn.
 
@@ -101,7 +108,7 @@ class Task(abc.ABC):
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
     endings: Sequence[str] = tables.ENDINGS  # of files' names, the first that is there is read
     text_keys: Sequence[tuple[str, ...]] = ()  # names of the texts in a row to be answered that comes as plain text
-    target: Any = ()  # what labels mean; None until `read` found it in the training data
+    target: Any = ()  # what labels mean; None until the training data have said it
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
@@ -112,7 +119,7 @@ class Task(abc.ABC):
         self.evaluation_splits: tuple[str, ...] = ("dev",)
         self.test_splits: tuple[str, ...] = ("test",)
         self.training: list[Any] = []  # the training examples that are used, once they were loaded
-        self._read: dict[str, list[Any]] = {}  # by the file's split
+        self._examples: dict[str, list[Any]] = {}  # all in a file, by the file's split
 
     def load(self, split: str) -> Split:
         """The examples of a split that are used, as the network sees them.
@@ -124,11 +131,16 @@ class Task(abc.ABC):
           UserError: a missing file, a wrong column count, an unknown label, ...: names file and line.
         """
         file = self.files.file_of(split)
-        # What labels mean is found in the training data, whatever is read first.
-        for needed in ("train", file) if self.target is None else (file,):
-            if needed not in self._read:
-                self._read[needed] = self.read(needed)
-        examples = sampling.used(self._read[file], split, self.files, self.config, self.target)
+        needed = [file]
+        if self.target is None:
+            needed.insert(0, "train")  # which says what labels mean
+        for name in needed:
+            if name not in self._examples:
+                data = self.read(name)
+                self._examples[name] = data.examples
+                if data.target is not None:
+                    self.target = data.target
+        examples = sampling.used(self._examples[file], split, self.files, self.config, self.target)
         if split == "train":
             self.training = examples
         return self.encode(examples, split)
@@ -141,8 +153,11 @@ class Task(abc.ABC):
         """Every label that `Features.labels` holds."""
 
     @abc.abstractmethod
-    def read(self, split: str) -> list[Any]:
-        """All examples in the files of a split. Raises UserError that names file and line."""
+    def read(self, split: str) -> TaskData:
+        """All examples in the files of a split. Raises UserError that names file and line.
+
+        Where `target` is None, the split is "train" and the result says what labels mean.
+        """
 
     @abc.abstractmethod
     def example(self, row: dict[str, Any], where: str, number: int) -> Any:
