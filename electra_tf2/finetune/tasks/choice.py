@@ -29,10 +29,9 @@ from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import text_state
+from electra_tf2.settings import columns
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
-
-_IDS = ("idx", "id", "example_id")  # fields that an object's id may stand under
 
 
 class ChoiceTask(Task):
@@ -89,7 +88,7 @@ class ChoiceTask(Task):
                 raise EmptyText(f"{where}: a question without candidates, or an empty text")
         if not items:
             raise UserError(f"{where}: no question")
-        for name in _IDS:
+        for name in columns.IDENTITY:
             if name in row:
                 return Passage(row[name], tuple(items))
         return Passage(number, tuple(items))
