@@ -12,6 +12,7 @@ prediction and corpora read their tables here.
 
 import ast
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -260,6 +261,7 @@ def open_table(
     if format == "json" and re.match(r"\s*\[\s*[{\]]", text):
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
+        _refuse_data_frame(text, name)
         return Table(name, "line", _json_rows(text, name))
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
@@ -286,6 +288,24 @@ def _json_rows(text: str, name: str) -> Iterator[Row]:
             if line.strip() == "{" and is_object(text):
                 raise UserError(f"{name} is one JSON object over several lines: an object a line is needed") from None
             yield Row(number, {}, str(error))
+
+
+def _refuse_data_frame(text: str, name: str) -> None:
+    """Raises UserError for a data frame in one JSON object, as pandas' `to_json` writes it by default."""
+    if not text.lstrip().startswith("{") or "\n" in text.strip():
+        return
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return  # whoever reads the rows tells what is wrong
+    is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
+    is_by_rows = isinstance(value.get("0"), dict)
+    is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
+    if value and (is_by_columns or is_by_rows or is_split):
+        raise UserError(
+            f"{name} holds a whole data frame in one JSON object, not a row a line: "
+            "pandas writes rows by frame.to_json(path, orient='records', lines=True)"
+        )
 
 
 def _refuse_table(text: str, name: str) -> None:
@@ -442,6 +462,9 @@ def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> s
             raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {numbers[0]} is needed")
         return columns[numbers[0]]
     listed = " or ".join(map(repr, names))
+    # "#" alone names a column of numbers in many tables.
+    if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
+        raise UserError(f"{table.name}, line 1: {shown(columns[0])} is a comment: the first line must name the columns")
     if not table.header:
         raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
     raise UserError(
