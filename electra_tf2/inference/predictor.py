@@ -19,7 +19,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
-from electra_tf2.files.tables import Row, Table
+from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
@@ -221,7 +221,7 @@ def _standard_input() -> str:
     return text.removeprefix("\ufeff")  # the mark that some editors put before UTF-8
 
 
-def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[int]]:
+def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, set[int]]:
     """Reads all rows of a table.
 
     Returns:
@@ -230,7 +230,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     Raises:
       UserError: a row that cannot be read, with its line.
     """
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     examples: list[Any] = []
     empty: set[int] = set()
     for row, named in named_rows(task, table):
@@ -245,7 +245,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     return rows, split, empty
 
 
-def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]:
+def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
     """The rows of a table as they are, and with their texts under the names that the task reads."""
     settings = _columns_of(task)
     names_in_table = None
@@ -253,12 +253,12 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]
         names_in_table = tables.place(table, settings.texts)
     if settings is None or names_in_table is None:  # rows that have the task's names already, such as JSON objects
         for line, values in table.readable():
-            yield Row(line, values), values
+            yield TableRow(line, values), values
         return
     keys = [tables.names_of(column)[0] for column in settings.texts]
     for line, values in table.readable():
         texts = {key: values[name] for key, name in zip(keys, names_in_table, strict=True)}
-        yield Row(line, values), values | texts
+        yield TableRow(line, values), values | texts
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:

@@ -19,7 +19,7 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
-from electra_tf2.finetune.tasks.qa_files import max_context, read_questions, windows_of
+from electra_tf2.finetune.tasks.qa_files import document_windows, max_context, read_questions
 from electra_tf2.inference.predictor import parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -28,7 +28,7 @@ from tests.support.finetuning import write_lines
 
 @given(pieces=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 25))
 def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride):
-    windows = windows_of(pieces, room, stride, 3)
+    windows = document_windows(pieces, room, stride, 3)
     covered = np.zeros(pieces, int)
     owned = np.zeros(pieces, int)
     for window, best in zip(windows, max_context(windows), strict=True):

@@ -120,7 +120,7 @@ class QATask(Task):
 
     def _windows(
         self, question: qa_files.Question, question_ids: np.ndarray, document: Located
-    ) -> list[qa_files.Window]:
+    ) -> list[qa_files.DocumentWindow]:
         """The windows of a document beside a question, which is cut to its own limit."""
         asked = min(len(question_ids), self.config.max_query_length)
         room = self.config.max_seq_length - asked - 3
@@ -129,13 +129,13 @@ class QATask(Task):
                 f"max_seq_length {self.config.max_seq_length} leaves no room for a document after a question of "
                 f"{asked} tokens: lower max_query_length"
             )
-        windows = qa_files.windows_of(len(document.ids), room, self.config.doc_stride, asked)
+        windows = qa_files.document_windows(len(document.ids), room, self.config.doc_stride, asked)
         if not windows:
             raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
         return windows
 
     def _window_labels(
-        self, window: qa_files.Window, question: qa_files.Question, answer: tuple[int, int] | None
+        self, window: qa_files.DocumentWindow, question: qa_files.Question, answer: tuple[int, int] | None
     ) -> dict[str, int] | None:
         """Labels of a window; None of one without the answer that is not to be learned."""
         place = None if answer is None else qa_files.positions(window, *answer)
@@ -148,7 +148,7 @@ class QATask(Task):
         return {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
 
     def _input(
-        self, window: qa_files.Window, question_ids: np.ndarray, document: Located, labels: dict[str, int]
+        self, window: qa_files.DocumentWindow, question_ids: np.ndarray, document: Located, labels: dict[str, int]
     ) -> Features:
         """[CLS] question [SEP] window [SEP], the window with segment 1."""
         special = self.tokenizer.special
@@ -170,7 +170,7 @@ class QATask(Task):
         if self._decoded[0] is predictions:  # which scores and answers both ask for
             return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
-        spans = split.by_example(qa_answers.spans_of(windows, predictions, self.config))
+        spans = split.by_example(qa_answers.candidate_spans(windows, predictions, self.config))
         rows = zip(split.examples, split.by_example(predictions), spans, strict=True)
         decoded = []
         for example, outputs, of_windows in track(rows, f"answers of {self.name}", len(split.examples)):

@@ -29,8 +29,8 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say
 
 
-class Window(NamedTuple):
-    """One input made of a text: the numbers of the words it predicts, and the positions of their first pieces."""
+class PredictedWords(NamedTuple):
+    """Words that one input predicts: their numbers in the text, and the positions of their first pieces."""
 
     words: np.ndarray
     positions: np.ndarray
@@ -44,7 +44,7 @@ class TaggedSentence(NamedTuple):
 
     text: Words
     labels: list[str] | None
-    windows: Sequence[Window] = ()
+    windows: Sequence[PredictedWords] = ()
 
     @property
     def words(self) -> Sequence[str]:
@@ -243,7 +243,7 @@ class TaggingTask(Task):
                 golds += example.labels or []
         return Split(encoded, features, counts, labelled, golds=golds)
 
-    def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, Window]]:
+    def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
         """The windows of a text."""
         special = self.tokenizer.special
         length = self.config.max_seq_length
@@ -260,7 +260,7 @@ class TaggingTask(Task):
             # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
             word_numbers = word_numbers[: len(row.input_ids)]
             positions = 1 + first_piece[word_numbers] - start  # behind [CLS]
-            inputs.append((row, Window(word_numbers, positions)))
+            inputs.append((row, PredictedWords(word_numbers, positions)))
         return inputs
 
     # The head.
@@ -372,7 +372,9 @@ class TaggingTask(Task):
         check_same_names(self.target, names, self.name)
 
 
-def _label_values(example: TaggedSentence, window: Window, id_of_label: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _label_values(
+    example: TaggedSentence, window: PredictedWords, id_of_label: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """The labels of one window by name. A word whose label the training data does not have has no loss."""
     labels = np.zeros(len(window.words), np.int32)
     mask = np.ones(len(window.words), np.float32)
@@ -401,7 +403,9 @@ def _is_span_tag(tag: str) -> bool:
     return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
 
 
-def original_input(words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int) -> tuple[Row, Window]:
+def original_input(
+    words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int
+) -> tuple[Row, PredictedWords]:
     """The one input that the original makes of a text, with the words that fit by its way of counting."""
     input_ids = [special.cls]
     positions: list[int] = []
@@ -427,7 +431,7 @@ def original_input(words: Sequence[str], pieces: Located, special: SpecialIds, m
         input_ids += ids
     input_ids.append(special.sep)
     row = np.array(input_ids, np.int32)
-    return Row(row, np.ones_like(row), cut), Window(np.arange(len(positions)), np.array(positions))
+    return Row(row, np.ones_like(row), cut), PredictedWords(np.arange(len(positions)), np.array(positions))
 
 
 class TaggingHead(Head):
