@@ -49,7 +49,7 @@ def test_examples_without_a_label_are_left_out_aloud(tmp_path, capsys, kind, non
     write_lines(tmp_path / "mine" / "train.jsonl", *rows)
     task = make(tmp_path, described={"type": kind, "held_out": 0})
     assert [example.texts[0] for example in task.load("train").examples] == ["0", "2", "3"]
-    assert "2 of 5 examples are left out, which have no label; the first: " in (said := capsys.readouterr().out)
+    assert "2 of 5 examples are left out, which have no label; the first: " in (said := capsys.readouterr().err)
     assert "train.jsonl, line 2" in " ".join(said.split())
     write_lines(tmp_path / "mine" / "train.jsonl", rows[1])
     with pytest.raises(UserError, match=r"train\.jsonl, line 1: a label is needed, got"):
@@ -139,7 +139,7 @@ def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
 def test_classes_that_are_numbers_with_fractions_are_told(tmp_path, capsys, labels, told):
     write_lines(tmp_path / "mine" / "train.csv", "text,label", *[f"a{label},{label}" for label in labels])
     make(tmp_path, described=OWN | {"held_out": 0}).load("train")
-    assert ("of 3 numbers is a class of its own" in capsys.readouterr().out) == told
+    assert ("of 3 numbers is a class of its own" in capsys.readouterr().err) == told
 
 
 def test_f1_is_for_two_labels(tmp_path):

@@ -25,7 +25,7 @@ from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, closest, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
 
@@ -236,8 +236,8 @@ def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) ->
         raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
     if len(kept) < len(rows):
         first = next(row for row in rows if not has_label(row))
-        say(
-            f"WARNING: {task}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
+        warn(
+            f"{task}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
             f"no label; the first: {first.where}, {shown(first.label)}"
         )
     return kept
@@ -259,11 +259,11 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
         raise UserError(f"{task}: the training data has one label only: {', '.join(names)}")
     alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
     if alike:
-        say(f"WARNING: {task}: labels that differ in case alone are different classes: {shown(alike[0])}")
+        warn(f"{task}: labels that differ in case alone are different classes: {shown(alike[0])}")
     are_numbers = all(_NUMBER.fullmatch(name) for name in names)
     if are_numbers and any("." in name for name in names):
-        say(
-            f"WARNING: {task}: each of {len(names)} numbers is a class of its own: "
+        warn(
+            f"{task}: each of {len(names)} numbers is a class of its own: "
             "where their size counts, give --task-type regression"
         )
     return checked_classes(Classes(sorted(names)), task, metrics)

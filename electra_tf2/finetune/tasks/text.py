@@ -8,7 +8,6 @@ parts of the texts (WiC, WSC) the head reads the states of these parts beside th
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import Progress
+from electra_tf2.util.progress import Progress, warn
 
 NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time
@@ -123,7 +122,7 @@ class TextTask(Task):
         except UserError as error:
             if not is_test:
                 raise
-            print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+            warn(f"the {split} data is not scored: {error}")
             return [None] * len(rows)
 
     def _with_spans(self, example: TextExample, row: dict[str, Any]) -> TextExample:
