@@ -1,6 +1,5 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
-import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress, say, warn
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
 _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
@@ -82,7 +81,7 @@ class Evaluation:
         print(data_table(task, splits), end="", flush=True)
         for problem in (unknown_of(task, splits.values()), trained_on(task, splits)):
             if problem:
-                say(f"WARNING: {task.name}: {problem}")
+                warn(f"{task.name}: {problem}")
         if self.config.log_examples and "train" in splits:
             for feature in splits["train"].features[:3]:
                 print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
@@ -98,7 +97,7 @@ class Evaluation:
                     if self.load(task, split).labelled:
                         yield split
                 except UserError as error:
-                    print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+                    warn(f"the {split} data is not scored: {error}")
 
     def load(self, task: Task, name: str) -> Split:
         """A split of a task, read once."""
@@ -148,7 +147,7 @@ class Evaluation:
                     has_classes = len(balance(predicted.split)) > 1
                     if has_classes and is_baseline(of_split, task.majority(predicted.split)):
                         advice = remedy(model.num_train_steps)
-                        say(f"WARNING: {task.name} {name}: no better than always the commonest label; {advice}")
+                        warn(f"{task.name} {name}: no better than always the commonest label; {advice}")
                     errors = errors_of(task, predicted.split, predicted.answers)
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
@@ -221,7 +220,7 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
-        say(f"WARNING: {task.name} {name}: {problem}")
+        warn(f"{task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)
     if predicted.losses is not None:
         # Rows that lie together have equal parts of one loss.
