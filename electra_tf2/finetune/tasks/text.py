@@ -34,7 +34,7 @@ from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import Progress, warn
+from electra_tf2.util.progress import Progress
 
 NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time
