@@ -225,7 +225,7 @@ def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
 
     # A task of choices reads the candidates of a question together, as one batch: each row is repeated, so that the
     # rows divide by the number of candidates of every task.
-    together = math.lcm(*(task.predicted_choices for task in tasks))
+    together = math.lcm(*(head.choices for head in predictor.model.heads))
     rows = {name: np.tile(value, (together, 1)) for name, value in zip(INPUTS, encoded, strict=True)}
     marks = 1
     for task in tasks:
