@@ -170,8 +170,9 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
     """`soft_losses` of two classes, of which one has the logit and the other 0."""
-    theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
-    return soft_losses(theirs, ours, temperature)
+    of_teacher = tf.stack([teacher, tf.zeros_like(teacher)], -1)
+    of_student = tf.stack([student, tf.zeros_like(student)], -1)
+    return soft_losses(of_teacher, of_student, temperature)
 
 
 class Distillation(Objective):
@@ -235,6 +236,11 @@ class StateCosine(Distillation):
     initial_loss = 1.0
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        pair = (self.taught(forward).states, forward.states)
-        theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
+        theirs = unit_vectors(self.taught(forward).states)
+        ours = unit_vectors(forward.states)
         return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})
+
+
+def unit_vectors(states: tf.Tensor) -> tf.Tensor:
+    """float32 vectors of length 1."""
+    return tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12)
