@@ -17,7 +17,6 @@ from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
-from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, warn
 
@@ -152,9 +151,9 @@ class Evaluation:
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "--write-test-outputs" in files:
+                    if name in task.test_splits and "write_test_outputs" in files:
                         self._submit(task, name, predicted, trial)
-            if "--write-distill-outputs" in files and folder is not None:
+            if "write_distill_outputs" in files and folder is not None:
                 self._write(task, "train", self.predicted(model, number, "train"), folder)
         return scores, rows
 
@@ -163,7 +162,7 @@ class Evaluation:
             write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
         if name in task.evaluation_splits:
             kind = "qa" if self.config.kind_of(task.name) == "qa" else "outputs"  # names of the original
-            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{kind}"
+            outputs = Path(self.config.results_dir) / f"{self.config.run_name}_{kind}"
             task.write_submission(name, predicted.split, predicted.answers, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
@@ -180,13 +179,13 @@ class Evaluation:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
     def files(self, trial: int, folder: Path) -> dict[str, list[Path]]:
-        """The files that a trial is to write beside its scores, by the flag that asks for them."""
+        """The files that a trial is to write beside its scores, by the hparam that asks for them."""
         config, files = self.config, {}
         if config.write_test_outputs and trial <= config.n_writes_test:
             tests = ((task, name) for task in self.tasks for name in task.test_splits)
-            files["--write-test-outputs"] = [self._test_file(task, name, trial) for task, name in tests]
+            files["write_test_outputs"] = [self._test_file(task, name, trial) for task, name in tests]
         if config.write_distill_outputs:
-            files["--write-distill-outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
+            files["write_distill_outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
         return files
 
     def majority(self) -> Scores:

@@ -173,9 +173,7 @@ def test_a_collapsed_run_is_called_so(tmp_path):
         assert METRICS["pearson"](np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
 
 
-@pytest.mark.parametrize(
-    ("steps", "advice"), [(12, "12 steps are few: raise --num-train-epochs"), (500, "another seed")]
-)
+@pytest.mark.parametrize(("steps", "advice"), [(12, "12 steps are few: raise num_train_epochs"), (500, "another seed")])
 def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
     task = support.task(tmp_path, "cola")
     split = parse(task, [], "")

@@ -303,7 +303,7 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     if are_numbers and any("." in name for name in names):
         warn(
             f"{task}: each of {len(names)} numbers is a class of its own: "
-            "where their size counts, give --task-type regression"
+            "where their size counts, give task_type regression"
         )
     elif len(rows) >= _ENOUGH_ROWS and len(names) > len(rows) / 2:
         warn(

@@ -105,9 +105,7 @@ def read_texts(
         if not kind:
             raise
         what = {"tagging": "tagged words", "qa": "questions about documents"}[kind]
-        raise UserError(
-            f"{path} looks like a file of {what}: --task-type {kind}. As a table of texts: {error}"
-        ) from None
+        raise UserError(f"{path} looks like a file of {what}: task_type {kind}. As a table of texts: {error}") from None
 
 
 def _read_table(
