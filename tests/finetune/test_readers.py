@@ -255,6 +255,21 @@ def test_scores_of_what_is_trained_on_are_told(tmp_path):
     assert trained_on(task, {"train": splits["train"], "test": splits["test"]}) == ""
 
 
+@pytest.mark.parametrize(("repeated", "warned"), [(6, True), (5, False)])
+def test_more_than_half_of_a_split_must_be_training_data_to_be_told(tmp_path, repeated, warned):
+    rows = [{"text": f"the file {number}", "label": "ab"[number % 2]} for number in range(10)]
+    others = [{"text": f"a line {number}", "label": "ab"[number % 2]} for number in range(10)]
+    task = make(described={"type": "classification", "files": split_files(tmp_path, rows, rows[:repeated], others)})
+    assert trained_on(task, {"train": task.load("train"), "dev": task.load("dev")}).startswith("60 % of dev") is warned
+
+
+def split_files(folder, train, repeated, others):
+    """Files of splits: training rows, and development rows of which some are among them."""
+    (folder / "train.csv").write_bytes(content_of(train, ".csv"))
+    (folder / "dev.csv").write_bytes(content_of([*repeated, *others[len(repeated) :]], ".csv"))
+    return {split: str(folder / f"{split}.csv") for split in ("train", "dev")}
+
+
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):
     rows = [{"text": f"the file \u5929\u6c14 {number}", "label": "ab"[number % 2]} for number in range(4)]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
