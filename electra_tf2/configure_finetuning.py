@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf2.config.hparams import checked, free_hparam, hparam, layered, model_hparam
+from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED
 from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
 from electra_tf2.settings.own import DESCRIBED, settings_of
@@ -31,8 +32,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     train_file: str = free_hparam("", "table or JSON lines to learn from: a task called like the file", place="other")
     dev_file: str = free_hparam("", "file to score on, beside train_file [a tenth of that, held out]", place="other")
     test_file: str = free_hparam("", "file to score at the end, beside train_file", place="other")
-    text_column: list[str] = hparam(["text"], "train_file's column of text, or two with a comma", free_on_resume=True)
-    label_column: str = free_hparam("label", "train_file's column of labels")
+    text_column: list[str] = hparam(
+        [columns.TEXT], "train_file's column of text, or two with a comma", free_on_resume=True
+    )
+    label_column: str = free_hparam(columns.LABEL, "train_file's column of labels")
     task_type: str = free_hparam("classification", "what train_file holds", choices=DESCRIBED)
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")

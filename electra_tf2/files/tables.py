@@ -12,6 +12,7 @@ prediction and corpora read their tables here.
 
 import ast
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -189,7 +190,7 @@ def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Pat
 # Rows.
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table.
 
     line: its 1-based line, or in lists and columnar files its number. values: by the columns' names.
@@ -211,7 +212,7 @@ class Table(NamedTuple):
 
     name: str
     unit: str
-    rows: Iterator[Row]
+    rows: Iterator[TableRow]
     columns: list[str] | None = None
     header: bool = False
     doubled: frozenset[str] = frozenset()
@@ -255,37 +256,56 @@ def open_table(
     name = str(path)
     format = format_of(path, content)
     if format == "columnar":
-        return Table(name, "row", (Row(number, row) for number, row in enumerate(read_columnar(path), start=1)))
+        return Table(name, "row", (TableRow(number, row) for number, row in enumerate(read_columnar(path), start=1)))
     text = read_text(path, what) if content is None else content
     if format == "json" and re.match(r"\s*\[\s*[{\]]", text):
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
+        _refuse_data_frame(text, name)
         return Table(name, "line", _json_rows(text, name))
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
         lines = ((number, line) for number, line in numbered_lines(text) if line.strip())
-        return Table(name, "line", (Row(number, of_line(line)) for number, line in lines))
+        return Table(name, "line", (TableRow(number, of_line(line)) for number, line in lines))
     return _delimited(rows_of_cells(text, name, delimiter, quoted), name, header)
 
 
-def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
+def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
     for number, value in enumerate(values, start=1):
         if isinstance(value, dict):
-            yield Row(number, value)
+            yield TableRow(number, value)
         else:
-            yield Row(number, {}, f"{name}, row {number}: a JSON object is needed, got {shown(value)}")
+            yield TableRow(number, {}, f"{name}, row {number}: a JSON object is needed, got {shown(value)}")
 
 
-def _json_rows(text: str, name: str) -> Iterator[Row]:
+def _json_rows(text: str, name: str) -> Iterator[TableRow]:
     for number, line in numbered_lines(text):
         if not line.strip():
             continue
         try:
-            yield Row(number, parse_json(line, f"{name}, line {number}"))
+            yield TableRow(number, parse_json(line, f"{name}, line {number}"))
         except UserError as error:
             if line.strip() == "{" and is_object(text):
                 raise UserError(f"{name} is one JSON object over several lines: an object a line is needed") from None
-            yield Row(number, {}, str(error))
+            yield TableRow(number, {}, str(error))
+
+
+def _refuse_data_frame(text: str, name: str) -> None:
+    """Raises UserError for a data frame in one JSON object, as pandas' `to_json` writes it by default."""
+    if not text.lstrip().startswith("{") or "\n" in text.strip():
+        return
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return  # whoever reads the rows tells what is wrong
+    is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
+    is_by_rows = isinstance(value.get("0"), dict)
+    is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
+    if value and (is_by_columns or is_by_rows or is_split):
+        raise UserError(
+            f"{name} holds a whole data frame in one JSON object, not a row a line: "
+            "pandas writes rows by frame.to_json(path, orient='records', lines=True)"
+        )
 
 
 def _refuse_table(text: str, name: str) -> None:
@@ -311,15 +331,15 @@ def _delimited(lines: Iterator[Cells], name: str, header: bool | Callable[[list[
         doubled = frozenset()
         lines = itertools.chain([first], lines)
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[TableRow]:
         for number, cells in lines:
             if len(cells) == len(columns):
-                yield Row(number, dict(zip(columns, cells, strict=True)))
+                yield TableRow(number, dict(zip(columns, cells, strict=True)))
             elif len(cells) == 1 and not cells[0].strip():
                 continue  # a line of blanks alone
             else:
                 counts = f"{len(cells)} columns, but {len(columns)} are expected"
-                yield Row(number, {}, f"{name}, line {number}: {counts}: {shown(cells[:4])}")
+                yield TableRow(number, {}, f"{name}, line {number}: {counts}: {shown(cells[:4])}")
 
     return Table(name, "line", rows(), columns, has_header, doubled)
 
@@ -442,6 +462,9 @@ def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> s
             raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {numbers[0]} is needed")
         return columns[numbers[0]]
     listed = " or ".join(map(repr, names))
+    # "#" alone names a column of numbers in many tables.
+    if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
+        raise UserError(f"{table.name}, line 1: {shown(columns[0])} is a comment: the first line must name the columns")
     if not table.header:
         raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
     raise UserError(

@@ -41,7 +41,7 @@ class FeatureTable:
     Args:
       tasks: in the order of `task_names`; a row's task is its index here.
       fixed_padding: pad every batch to `max_length`, and do not sort by length.
-      choices: rows that make one example of a batch, as the candidates of a question do (`Task.choices`).
+      choices: rows that make one example of a batch, as the candidates of a question do (`Split.choices`).
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class FeatureTable:
 def prediction_table(task: Task, split: Split) -> FeatureTable:
     """The features of a split that is predicted."""
     part = TaskFeatures(task.name, split.features, task.labels)
-    return FeatureTable([part], task.config.max_seq_length, task.config.fixed_padding, task.predicted_choices)
+    return FeatureTable([part], task.config.max_seq_length, task.config.fixed_padding, split.choices)
 
 
 def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:

@@ -25,35 +25,38 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
     for title, percentile in (("tokens, median", 50), ("tokens, 95 %", 95), ("tokens, longest", 100)):
         rows.append([title, *(f"{np.percentile(values, percentile):.0f}" for values in lengths)])
     rows += _cut_rows(task, splits)
-    rows += _label_rows([balance(task, split) for split in splits.values()])
+    rows += _label_rows([balance(split) for split in splits.values()])
     return aligned(rows, 1)
 
 
 def _cut_rows(task: Task, splits: Mapping[str, Split]) -> list[list[str]]:
     """How many examples of each split were cut, and by how much; no row if none was."""
-    shares = [f"cut at {task.longest_text} tokens"]
-    totals = ["tokens cut off"]
+    longest_text = task.config.max_seq_length
+    shares = []
+    totals = []
     any_cut = False
     for split in splits.values():
+        longest_text = split.longest_text or longest_text
         cut = np.array(split.cut)
         any_cut = any_cut or bool(cut.any())
         shares.append(f"{100 * np.mean(cut > 0):.1f} %")
         totals.append(f"{cut.sum():,}")
-    return [shares, totals] if any_cut else []
+    if not any_cut:
+        return []
+    return [[f"cut at {longest_text} tokens", *shares], ["tokens cut off", *totals]]
 
 
-def balance(task: Task, split: Split) -> dict[str, float]:
+def balance(split: Split) -> dict[str, float]:
     """Counts of a split's labels by name, the commonest first; of numbers their lowest, median and highest.
 
     {} if the split has no labels.
     """
-    golds = task.golds(split.examples) if split.labelled else []
-    if not golds:
+    if not split.golds:
         return {}
-    if isinstance(golds[0], float):
-        lowest, median, highest = np.percentile(np.array(golds, float), [0, 50, 100])
+    if isinstance(split.golds[0], float):
+        lowest, median, highest = np.percentile(np.array(split.golds, float), [0, 50, 100])
         return {"lowest": float(lowest), "median": float(median), "highest": float(highest)}
-    return dict(Counter(map(str, golds)).most_common())
+    return dict(Counter(map(str, split.golds)).most_common())
 
 
 def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:

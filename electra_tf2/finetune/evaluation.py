@@ -14,7 +14,6 @@ from electra_tf2.finetune.data_report import balance, data_table, trained_on, un
 from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline, remedy
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores
-from electra_tf2.finetune.tasks import check_together
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
@@ -27,11 +26,12 @@ _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
 
 
 class Predicted(NamedTuple):
-    """A split, the predictions on all its features, and their float32 [features] losses."""
+    """A split, the predictions on all its features, the answers they are, and float32 [features] losses, if any."""
 
     split: Split
     predictions: list[Prediction]
-    losses: np.ndarray
+    answers: list[dict[str, Any]]
+    losses: np.ndarray | None
 
 
 class Evaluation:
@@ -67,8 +67,13 @@ class Evaluation:
             self._show(task)
         if not config.do_train:
             return None
-        check_together(self.tasks)
-        return FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
+        choices = {task.name: self._splits[task.name]["train"].choices for task in self.tasks}
+        if len({*choices.values()}) > 1:
+            listed = ", ".join(f"{name} has {number}" for name, number in choices.items())
+            raise UserError(
+                f"task_names: tasks that are learned together need as many candidates for an example: {listed}"
+            )
+        return FeatureTable(parts, config.max_seq_length, config.fixed_padding, choices[self.tasks[0].name])
 
     def _show(self, task: Task) -> None:
         """Shows what was read of a task."""
@@ -109,7 +114,8 @@ class Evaluation:
             self._tables[key] = prediction_table(task, split)
         table = self._tables[key]
         with Progress(f"evaluating {key}: input", len(table), unit="inputs") as progress:
-            return Predicted(split, *model.predict(number, table, self.config.eval_batch_size, progress.update))
+            predictions, losses = model.predict(number, table, self.config.eval_batch_size, progress.update)
+        return Predicted(split, predictions, task.answers(split, predictions), losses)
 
     def selecting(self, model: FinetuningTask) -> dict[str, float]:
         """Flat metrics of the splits that choose the best checkpoint; "score" is what it is chosen by."""
@@ -138,11 +144,11 @@ class Evaluation:
                 if predicted.split.labelled:
                     of_split = _scores(task, name, predicted, model.num_train_steps)
                     scores.setdefault(task.name, {})[name] = of_split
-                    has_classes = len(balance(task, predicted.split)) > 1
+                    has_classes = len(balance(predicted.split)) > 1
                     if has_classes and is_baseline(of_split, task.majority(predicted.split)):
                         advice = remedy(model.num_train_steps)
                         warn(f"{task.name} {name}: no better than always the commonest label; {advice}")
-                    errors = errors_of(task, predicted.split, predicted.predictions)
+                    errors = errors_of(task, predicted.split, predicted.answers)
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
@@ -158,13 +164,13 @@ class Evaluation:
         if name in task.evaluation_splits:
             kind = "qa" if self.config.kind_of(task.name) == "qa" else "outputs"  # names of the original
             outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{kind}"
-            task.write_submission(name, predicted.split, predicted.predictions, outputs)
+            task.write_submission(name, predicted.split, predicted.answers, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
         path = self._test_file(task, name, trial)
         write_json_lines(path, _answers(task, predicted))
         folder = path.parent / f"submission_{trial}"
-        written = task.write_submission(name, predicted.split, predicted.predictions, folder)
+        written = task.write_submission(name, predicted.split, predicted.answers, folder)
         if written and written[0].suffix in _ARCHIVES:
             archive, names = zip_submissions(folder, written[0].suffix)
             say(f"wrote {archive}: {', '.join(names)}")
@@ -212,15 +218,16 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 
 
 def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
-    problem = complaint(task, predicted.split, task.answers(predicted.split, predicted.predictions), steps)
+    problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
         warn(f"{task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)
-    if task.choices != task.predicted_choices:  # there is no loss of one text
-        return scores
-    return scores | {"loss": float(predicted.losses.mean()) * task.choices}
+    if predicted.losses is not None:
+        # Rows that lie together have equal parts of one loss.
+        scores["loss"] = float(predicted.losses.mean()) * predicted.split.choices
+    return scores
 
 
 def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:
-    answers = task.answers(predicted.split, predicted.predictions)
-    return (row | answer for row, answer in zip(task.inputs(predicted.split), answers, strict=True))
+    for row, answer in zip(task.inputs(predicted.split), predicted.answers, strict=True):
+        yield row | answer

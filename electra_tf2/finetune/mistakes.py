@@ -11,14 +11,14 @@ from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_answers import Comparison
-from electra_tf2.finetune.tasks.task import Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import Split, Task
 
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 
 
-def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
+def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
     """Complains of answers that are the same for every example; None if they are not.
 
     Args:
@@ -29,7 +29,7 @@ def complaint(task: Task, split: Split, answers: Sequence[Mapping[str, Any]], st
         verdicts += _verdicts(answer)
     if len(verdicts) < 2 or any(verdict != verdicts[0] for verdict in verdicts):
         return None
-    if split.labelled and len(balance(task, split)) == 1:
+    if len(balance(split)) == 1:
         # All examples have that label.
         return None
     return f"collapsed: the same answer, {verdicts[0]!r}, for all {len(verdicts):,}; {remedy(steps)}"
@@ -62,8 +62,8 @@ def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> b
     return all(scores[metric] <= value for metric, value in majority.items())
 
 
-def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """Finds what a model got wrong of a labelled split, as JSON; {} of kinds of tasks for which this is not defined.
+def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Finds what answers to a labelled split got wrong, as JSON; {} of kinds of tasks for which this is not defined.
 
     Returns:
       "mistakes": the worst ones. Of classes and numbers: rows as in the file of predictions, by the probability of the
@@ -73,7 +73,7 @@ def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> di
       "by_label" (classes, spans by type): label -> {"count", "precision", "recall"}, in percent.
     """
     rows = []
-    for row, answer in zip(task.inputs(split), task.answers(split, predictions), strict=True):
+    for row, answer in zip(task.inputs(split), answers, strict=True):
         rows.append(row | answer)
     if not rows or "gold" not in rows[0]:
         return {}

@@ -136,7 +136,9 @@ class FinetuningTask(TrainingTask):
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)
         self.num_train_steps = 0
+        self.choices = 1  # rows of an example
         if table is not None:
+            self.choices = table.choices
             self.num_train_steps = number_of_steps(config, table.examples)
         schedule = LearningRateSchedule(
             peak=config.learning_rate,
@@ -181,7 +183,7 @@ class FinetuningTask(TrainingTask):
                 task_loss = tf.reduce_sum(output.losses * is_of_task)
                 loss += task_loss
                 if len(self.tasks) > 1:
-                    examples = tf.reduce_sum(is_of_task) / task.choices
+                    examples = tf.reduce_sum(is_of_task) / self.choices
                     metrics[f"{task.name}_loss"] = (task_loss, examples)
             if self.config.loss_reduction == "mean":
                 loss /= self.config.train_batch_size
@@ -200,7 +202,7 @@ class FinetuningTask(TrainingTask):
 
     def predict(
         self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], object] = lambda done: None
-    ) -> tuple[list[Prediction], np.ndarray]:
+    ) -> tuple[list[Prediction], np.ndarray | None]:
         """One task's predictions on every row of a table of its features.
 
         Args:
@@ -208,10 +210,12 @@ class FinetuningTask(TrainingTask):
           progress: called with the number of rows done.
 
         Returns:
-          The predictions in the order of the table, and float32 [rows] losses (of labels 0 where there are none).
+          The predictions in the order of the table, and float32 [rows] losses (of labels 0 where there are none); None
+          where the head has no loss outside of training.
         """
         predictions: list[Prediction] = [{} for _ in range(len(table))]
         losses = np.zeros(len(table), np.float32)
+        has_losses = True
         dataset = table.evaluation_batches(batch_size)
         # Of several hosts each predicts all rows by itself, so that none waits for another.
         alone = host_number(self.strategy) is not None
@@ -222,14 +226,16 @@ class FinetuningTask(TrainingTask):
         for batch in batches:
             result = self._predict_step(batch, number, alone)
             arrays = tf.nest.map_structure(self._on_this_host, result)
+            has_losses = "losses" in arrays
             # Rows of number -1 only fill the last batch up.
             for i in np.flatnonzero(arrays["row"] >= 0):
                 row = arrays["row"][i]
                 predictions[row] = {name: values[i] for name, values in arrays["predictions"].items()}
-                losses[row] = arrays["losses"][i]
+                if has_losses:
+                    losses[row] = arrays["losses"][i]
                 done += 1
             progress(done)
-        return predictions, losses
+        return predictions, losses if has_losses else None
 
     def _on_this_host(self, value: Any) -> np.ndarray:
         """The rows of all replicas of this host."""
@@ -243,4 +249,7 @@ class FinetuningTask(TrainingTask):
     @compiled
     def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
         output = self.model.predict(batch, number)
-        return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}
+        result = {"row": batch["row"], "predictions": output.predictions}
+        if output.losses is not None:
+            result["losses"] = output.losses
+        return result

@@ -19,7 +19,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
-from electra_tf2.files.tables import Row, Table
+from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
@@ -74,7 +74,7 @@ class Predictor:
             return []
         rows = [row_of(task, text) for text in all_texts]
         split = parse(task, rows, "texts")
-        warn_of_cut(split.cut, task.longest_text)
+        warn_of_cut(split.cut, split.longest_text or self.config.max_seq_length)
         unknown = unknown_in(task, split, rows)
         if unknown is not None:
             warnings.warn(unknown, stacklevel=3)
@@ -221,7 +221,7 @@ def _standard_input() -> str:
     return text.removeprefix("\ufeff")  # the mark that some editors put before UTF-8
 
 
-def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[int]]:
+def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, set[int]]:
     """Reads all rows of a table.
 
     Returns:
@@ -230,7 +230,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     Raises:
       UserError: a row that cannot be read, with its line.
     """
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     examples: list[Any] = []
     empty: set[int] = set()
     for row, named in named_rows(task, table):
@@ -245,7 +245,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[Row], Split | None, set[in
     return rows, split, empty
 
 
-def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]:
+def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
     """The rows of a table as they are, and with their texts under the names that the task reads."""
     settings = _columns_of(task)
     names_in_table = None
@@ -253,12 +253,12 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[Row, dict[str, Any]]]
         names_in_table = tables.place(table, settings.texts)
     if settings is None or names_in_table is None:  # rows that have the task's names already, such as JSON objects
         for line, values in table.readable():
-            yield Row(line, values), values
+            yield TableRow(line, values), values
         return
     keys = [tables.names_of(column)[0] for column in settings.texts]
     for line, values in table.readable():
         texts = {key: values[name] for key, name in zip(keys, names_in_table, strict=True)}
-        yield Row(line, values), values | texts
+        yield TableRow(line, values), values | texts
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
@@ -274,7 +274,7 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
         raise UserError(f"--predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
     if split is not None:  # None where all texts are empty
-        cut = LongTexts.from_cut(split.cut, task.longest_text)
+        cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)
         if cut:
             warn(cut)
         unknown = unknown_in(task, split, [row.values for row in rows])

@@ -246,13 +246,8 @@ class Encoder(Layer):
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", a.hidden_size, a)
 
     @property
-    def attention_class(self) -> type[SelfAttention]:
-        """Class of the layers' attention, the position scheme's."""
-        return self.relative_positions.attention_class
-
-    @property
     def _tiled_sequences(self) -> TiledSequences:
-        if self.attention_class.on_whole_arrays:
+        if any(layer.attention.on_whole_arrays for layer in self.transformer_layers):
             return "none"
         if self._recompute == "selective":
             return "all"  # tiles keep nothing of pairs of positions, which is what this asks for
@@ -265,7 +260,7 @@ class Encoder(Layer):
             self.architecture,
             self.seed,
             has_norm=self.architecture.first_norm or number > 0,
-            attention_class=self.attention_class,
+            attention_class=self.relative_positions.attention_class,
             qkv_initializer=self.relative_positions.qkv_initializer(is_local),
         )
 

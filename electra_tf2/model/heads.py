@@ -1,6 +1,6 @@
 """Heads of ELECTRA on top of an encoder, over the vocabulary and over tokens; the generator, an encoder with a head.
 
-model.other_heads and other_generators have others; pretrain.networks decides which a run uses. B batch, L length, N
+model.generators and model.coco_lm_heads have others; pretrain.networks decides which a run uses. B batch, L length, N
 masked positions, H hidden, E embedding, V vocabulary.
 """
 

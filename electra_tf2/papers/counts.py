@@ -52,7 +52,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-class Table(NamedTuple):
+class TableKind(NamedTuple):
     """A kind of table, an entry of a paper's TABLES.
 
     description: for --help.

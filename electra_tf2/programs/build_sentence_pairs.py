@@ -108,7 +108,7 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
         if not isinstance(task, TextTask) or task.is_regression or len(task.settings.texts) != 2:
             raise UserError(f"--tasks: {name} has no pairs of texts with labels")
-        examples = [example for example in task.read("train") if example.label in _SAME]
+        examples = [example for example in task.read("train").examples if example.label in _SAME]
         labels = sorted({str(example.label) for example in examples})
         say(f"{name}: {len(examples):,} pairs of label {' or '.join(labels)}")
         pairs += [{"text": example.texts[0], "positive": example.texts[1]} for example in examples]

@@ -19,13 +19,13 @@ from electra_tf2.config.flags import HELP, run
 from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_new
-from electra_tf2.papers.counts import Table, record_inputs
+from electra_tf2.papers.counts import TableKind, record_inputs
 from electra_tf2.util.errors import UserError, closest
 
 
-def tables(paper: str | None = None) -> dict[str, Table]:
+def tables(paper: str | None = None) -> dict[str, TableKind]:
     """Kind of table -> how it is counted: those of the papers that come with the package, and of one more."""
-    found: dict[str, Table] = {}
+    found: dict[str, TableKind] = {}
     for name in [*paper_names(), *([paper] if paper else [])]:
         found |= getattr(load_paper(name, "tables"), "TABLES", {})
     return found

@@ -337,7 +337,7 @@ def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray
     task: Any = make_task("sts", config, None)  # type: ignore[arg-type]  # nothing is tokenised
     pairs = []
     for split in ("dev", "train"):
-        pairs += [example.texts for example in task.read(split) if example.label == 5]
+        pairs += [example.texts for example in task.read(split).examples if example.label == 5]
     if len(pairs) < 2:
         raise UserError(f"{config.data_dir}: sts has {len(pairs)} pair(s) with the score 5; at least 2 are needed")
     first, second = zip(*pairs[:_MOST_PAIRS], strict=True)

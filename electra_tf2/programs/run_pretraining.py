@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
-from electra_tf2.config.hparams import free_on_resume, places
-from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
+from electra_tf2.config.hparams import free_on_resume, places, unmet_needs
+from electra_tf2.config.phases import Phase, phases_of
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
@@ -90,9 +91,9 @@ def check_request(config: PretrainingConfig, dry_run: bool) -> None:
         raise UserError("do_train and do_eval are both false: nothing to do")
     if config.do_train and not dry_run and not config.num_train_steps:
         raise UserError("num_train_steps is 0: there is less than one step to train")
-    lacking = list(config.lacking())
-    if lacking:
-        raise UserError("; ".join(lacking))
+    needs = list(unmet_needs(config))
+    if needs:
+        raise UserError("; ".join(needs))
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
@@ -241,8 +242,6 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     Args:
       first: True for the first phase that this process runs.
     """
-    from electra_tf2.pretrain.initial_weights import load_initial_weights
-
     config = run.config.in_phase(phase)
     trainer, task = make_trainer(phase, data, run)
     print_summary(phase, run, task)
@@ -252,8 +251,8 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     if step:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
-        load_initial_weights(task.model, config)
-        if task.train_records is not None and not config.starts_from_weights:
+        is_loaded = task.load_initial_weights()
+        if task.train_records is not None and not is_loaded:
             say(expected_loss(task, phase.start), indent=_MARGIN, broken=True)
 
     if run.dry_run:

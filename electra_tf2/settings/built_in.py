@@ -6,10 +6,11 @@ refused at once.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.tables import Column
+from electra_tf2.settings import columns
 
 
 class Prompt(NamedTuple):
@@ -40,8 +41,8 @@ class TextSettings:
     prompt: template and words by default.
     """
 
-    texts: tuple[Column, ...] = ("text",)
-    label: Column | None = "label"
+    texts: tuple[Column, ...] = (columns.TEXT,)
+    label: Column | None = columns.LABEL
     header: bool = True
     delimiter: str = ""
     quoted: bool | None = None
@@ -104,9 +105,6 @@ _ONCE_MORE = {"num_train_epochs": 10.0}  # for small data
 # column names of `datasets`. hparams: the original's defaults. Prompts: the manual ones of LM-BFF (Gao et al. 2021,
 # Table 1), which COCO-LM's few-shot experiments use (COCO-LM, section 4.2 and Table 4).
 
-_FIRST = ("sentence1", "premise", "question1", "question", "text1", "#1 String")
-_SECOND = ("sentence2", "hypothesis", "question2", "sentence", "text2", "#2 String")
-_LABEL = ("label", "gold_label", "score", "is_duplicate", "Quality")
 _BINARY = ("0", "1")
 _PAIR, _EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
 _SAME = {"0": "No", "1": "Yes"}
@@ -137,10 +135,18 @@ def _glue(
     **settings: Any,
 ) -> tuple[str, TaskSettings]:
     """A task of GLUE: the numbers of its files' columns. Its folder has the name of the file that the server wants."""
-    names: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND) if len(texts) == 2 else (("sentence", "text"),)
-    columns: tuple[Column, ...] = tuple((*of, number) for of, number in zip(names, texts, strict=True))
+    names: Sequence[tuple[str, ...]] = [columns.ONE_TEXT]
+    if len(texts) == 2:
+        names = [columns.FIRST_TEXT, columns.SECOND_TEXT]
+    text_columns: list[Column] = []
+    for names_of_text, number in zip(names, texts, strict=True):
+        text_columns.append((*names_of_text, number))
     text = TextSettings(
-        columns, (*_LABEL, label), labels=labels, prompt=_PROMPTS.get(name), **{"numbers": labels} | settings
+        tuple(text_columns),
+        (*columns.LABELS, label),
+        labels=labels,
+        prompt=_PROMPTS.get(name),
+        **{"numbers": labels} | settings,
     )
     options = {"folders": (folder,), "submission": {"test": f"{folder}.tsv"}} | dict(options)
     kind = "regression" if text.value_range is not None else "classification"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.files import tables
+from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
 from electra_tf2.settings.metrics import CLASSIFICATION_METRICS, F1_OF, REGRESSION_METRICS
 from electra_tf2.util.errors import UserError, closest, shown
@@ -155,7 +156,7 @@ def _labels(where: str, labels: list[Any]) -> tuple[str, ...]:
 
 
 def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> TextSettings:
-    texts = options.get("text_columns", ["text"])
+    texts = options.get("text_columns", [columns.TEXT])
     if len(texts) not in (1, 2):
         raise UserError(f"{where}: text_columns must be one or two columns, got {texts!r}")
     for column in texts:
@@ -175,7 +176,7 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
     usual_metric = "pearson" if regression else "accuracy"
     return TextSettings(
         tuple(texts),
-        options.get("label_column", "label"),
+        options.get("label_column", columns.LABEL),
         options.get("header", True),
         delimiter,
         options.get("quoted"),
@@ -194,8 +195,8 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
 _TRAIN_FILE_HPARAMS: dict[str, Any] = {
     "dev_file": "",
     "test_file": "",
-    "text_column": ["text"],
-    "label_column": "label",
+    "text_column": [columns.TEXT],
+    "label_column": columns.LABEL,
     "task_type": "classification",
 }
 
@@ -219,8 +220,8 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
     kind = hparams.get("task_type", "classification")
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
     if kind in ("classification", "regression"):
-        description["text_columns"] = hparams.get("text_column", ["text"])
-        description["label_column"] = hparams.get("label_column", "label")
+        description["text_columns"] = hparams.get("text_column", [columns.TEXT])
+        description["label_column"] = hparams.get("label_column", columns.LABEL)
     tasks = hparams.get("tasks", {})
     if tasks.get(name, description) != description:
         raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")

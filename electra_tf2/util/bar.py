@@ -42,7 +42,8 @@ class Bar:
             *columns, console=self._console, auto_refresh=False, transient=True, expand=True
         )
         self._progress.values = values
-        self._task = self._progress.add_task(line, total=self._total, completed=done)
+        self._task = self._progress.add_task(line, total=self._total)
+        self._progress.update(self._task, completed=done)
         self._progress.live.start()
 
     def show(self, done: float, line: str, values: Sequence[str]) -> None:

@@ -104,12 +104,14 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     assert untrained == pytest.approx(math.log(2), rel=0.2)
     data, train_step = iter(training.training_data(0)), tf.function(training.train_step, autograph=False)
     _, row_losses = training.predict(0, table, 5)
+    assert row_losses is not None
     first_rows = next(iter(training.training_data(0)))["row"].numpy()
     losses = [float(train_step(next(data), tf.constant(step))["losses"]["loss"]) for step in range(40)]
     assert losses[0] == pytest.approx(row_losses[first_rows].sum(), rel=1e-4)
     predictions, row_losses = training.predict(0, table, 5)
+    assert row_losses is not None
     assert task.scores(split, predictions)["accuracy"] > 90
-    assert row_losses.mean() * task.choices < 0.4
+    assert row_losses.mean() * split.choices < 0.4
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in training.model.trainable_variables}
     given = {"hparams": dataclasses.asdict(config), "vocab_file": config.vocab_file}
     source = StoredModel("here").changed(**given, weights=weights, task_states={"copa": task.state()})
@@ -130,7 +132,7 @@ def test_the_worst_mistakes_are_not_looked_for_among_candidates(tmp_path, questi
         task = support.task(tmp_path, name)
         split = task.load("dev")
         predictions = [{"log_probs": np.array(-1, np.float32)}] * len(split.features)
-        assert split.labelled and errors_of(task, split, predictions) == {}
+        assert split.labelled and errors_of(task, split, task.answers(split, predictions)) == {}
 
 
 def test_records_answers_are_compared_as_they_are_chosen(tmp_path):
@@ -144,4 +146,4 @@ def test_records_answers_are_compared_as_they_are_chosen(tmp_path):
     predictions = [{"logits": np.array([1, x], np.float32)} for x in (-1, -2, -2, -1)]
     answers = task.answers(split, predictions)
     assert [answer["label"] for answer in answers[0]["answers"]] == ["the", "file"]
-    assert complaint(task, split, answers) is None
+    assert complaint(split, answers) is None

@@ -117,6 +117,11 @@ def classes(task, *numbers):
     return [{"predictions": np.array(n), "logits": np.eye(count)[n]} for n in numbers]
 
 
+def submit(task, name, predictions, folder):
+    split = parse(task, [], "")
+    return task.write_submission(name, split, task.answers(split, predictions), folder)
+
+
 @pytest.mark.parametrize(
     ("name", "split", "file", "row"),
     [
@@ -128,7 +133,7 @@ def classes(task, *numbers):
 )
 def test_glues_server_gets_its_names(tmp_path, name, split, file, row):
     task = support.task(tmp_path, name)
-    path = task.write_submission(split, parse(task, [], ""), classes(task, 0, 1), tmp_path)[0]
+    path = submit(task, split, classes(task, 0, 1), tmp_path)[0]
     lines = path.read_text().splitlines()
     assert path.name == file and lines[:2] == ["index\tprediction", f"0\t{row}"] and len(lines) == 3
 
@@ -137,7 +142,7 @@ def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
     folder = tmp_path / "submission_1"
     for name, file in (("cola", "CoLA.tsv"), ("qnli", "QNLI.tsv")):
         task = support.task(tmp_path, name)
-        task.write_submission("test", parse(task, [], ""), classes(task, 0, 1), folder)
+        submit(task, "test", classes(task, 0, 1), folder)
         archive_path, names = zip_submissions(folder, ".tsv")
         assert archive_path == tmp_path / "submission_1.zip" and names[0] == "CoLA.tsv"
         with zipfile.ZipFile(tmp_path / "submission_1.zip") as archive:
@@ -151,18 +156,18 @@ def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
 def test_submitted_similarities_stay_on_their_scale(tmp_path):
     task = support.task(tmp_path, "sts")
     values = [{"value": np.array(value)} for value in (-1.0, 2.5, 6.5)]
-    path = task.write_submission("test", parse(task, [], ""), values, tmp_path)[0]
+    path = submit(task, "test", values, tmp_path)[0]
     assert [line.split("\t")[1] for line in path.read_text().splitlines()[1:]] == ["0.000", "2.500", "5.000"]
-    assert task.write_submission("dev", parse(task, [], ""), values, tmp_path) == []
+    assert submit(task, "dev", values, tmp_path) == []
 
 
 def test_a_collapsed_run_is_called_so(tmp_path):
     task = support.task(tmp_path, "cola")
     split = parse(task, [], "")
     assert "collapsed: the same answer, '1', for all 3" in str(
-        complaint(task, split, task.answers(split, classes(task, 1, 1, 1)))
+        complaint(split, task.answers(split, classes(task, 1, 1, 1)))
     )
-    assert complaint(task, split, task.answers(split, classes(task, 1, 0, 1))) is None
+    assert complaint(split, task.answers(split, classes(task, 1, 0, 1))) is None
     with np.errstate(all="raise"):
         assert METRICS["mcc"](np.array([0, 1]), np.array([1, 1])) == 0
         assert METRICS["pearson"](np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
@@ -174,7 +179,7 @@ def test_a_collapsed_run_is_called_so(tmp_path):
 def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
     task = support.task(tmp_path, "cola")
     split = parse(task, [], "")
-    assert advice in str(complaint(task, split, task.answers(split, classes(task, 1, 1, 1)), steps))
+    assert advice in str(complaint(split, task.answers(split, classes(task, 1, 1, 1)), steps))
 
 
 def test_a_model_that_is_no_better_than_the_commonest_label_is_known():

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_texts
+from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_triplets
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.util.errors import UserError
 from tests.finetune.conftest import WORDS
@@ -25,11 +25,11 @@ def make(tmp_path, **overrides: Any) -> EmbeddingTask:
 def test_training_files_hold_texts_pairs_and_negatives(tmp_path):
     rows = ['{"anchor": "a", "positive": "b", "negative": "c"}', '{"text": "d", "positive": ""}', "", '{"query": "e"}']
     expected = [("a", "b", "c"), ("d", "", ""), ("e", "", "")]
-    assert read_texts(write_lines(tmp_path / "train.jsonl", *rows)) == expected
+    assert read_triplets(write_lines(tmp_path / "train.jsonl", *rows)) == expected
     table = write_lines(tmp_path / "train.csv", "sent0,sent1,hard_neg", 'a,"b, too",c')
-    assert read_texts(table) == [("a", "b, too", "c")]
-    assert read_texts(write_lines(tmp_path / "train.tsv", "sentence1\tsentence2", "a\tb")) == [("a", "b", "")]
-    assert read_texts(write_lines(tmp_path / "train.txt", "a b", "", "c")) == [("a b", "", ""), ("c", "", "")]
+    assert read_triplets(table) == [("a", "b, too", "c")]
+    assert read_triplets(write_lines(tmp_path / "train.tsv", "sentence1\tsentence2", "a\tb")) == [("a", "b", "")]
+    assert read_triplets(write_lines(tmp_path / "train.txt", "a b", "", "c")) == [("a b", "", ""), ("c", "", "")]
     for name, lines, said in (
         ("bad.jsonl", ['{"text": "a"}', '{"positive": "b"}'], "line 2: no text"),
         ("bad.tsv", ["text\tpositive", "a"], "line 2: 1 columns, but 2"),
@@ -37,7 +37,7 @@ def test_training_files_hold_texts_pairs_and_negatives(tmp_path):
         ("odd.jsonl", ['{"text": 3}'], "line 1: texts are needed"),
     ):
         with pytest.raises(UserError, match=said):
-            read_texts(write_lines(tmp_path / name, *lines))
+            read_triplets(write_lines(tmp_path / name, *lines))
 
 
 def test_the_score_is_of_ranks_and_pearsons_stands_beside_it(tmp_path):

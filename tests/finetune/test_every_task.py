@@ -222,7 +222,7 @@ def test_empty_and_long_texts(trained: Trained) -> None:
     with pytest.raises(EmptyText, match="here, line 1"):
         parse(task, [trained.kind.empty], "here")
     split = parse(task, [trained.kind.long], "here")
-    assert any(split.cut) or len(split.features) > task.predicted_choices
+    assert any(split.cut) or len(split.features) > split.choices
     assert max(len(feature.input_ids) for feature in split.features) <= task.config.max_seq_length
     assert len(task.answers(split, predictor.predictions(0, split))) == 1
 

@@ -43,4 +43,7 @@ def test_the_table_of_data_counts_what_is_cut(tmp_path, name):
     assert len(cut) == len(split.examples) // 2 * (lost != 0) and set(cut) == ({lost} if lost else set())
     rows = dict(re.split(r" {2,}", line)[:2] for line in data_table(task, {"train": split}).splitlines())
     expected = ("50.0 %", f"{sum(cut):,}") if lost else (None, None)
-    assert (rows.get(f"cut at {task.longest_text} tokens"), rows.get("tokens cut off")) == expected
+    assert (
+        rows.get(f"cut at {split.longest_text or config.max_seq_length} tokens"),
+        rows.get("tokens cut off"),
+    ) == expected

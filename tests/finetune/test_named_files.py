@@ -266,7 +266,7 @@ def test_the_tables_of_many_labels_fit_80_columns(tmp_path):
     assert sum(" (3 %)" in line for line in shown.splitlines()) == 8  # though they begin alike
     logits = np.eye(30, dtype=np.float32)
     predictions = [{"logits": logits[(n + n % 2) % 30], "predictions": np.array((n + n % 2) % 30)} for n in range(60)]
-    errors = errors_of(task, split, predictions)
+    errors = errors_of(task, split, task.answers(split, predictions))
     listed = shown_errors("own dev", errors)
     assert len(errors["mistakes"]) == 5 and " taken for " in listed
     assert max(len(line) for line in (shown + listed).splitlines() if " taken for " not in line) <= 80

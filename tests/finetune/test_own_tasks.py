@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.files.tables import Row, Table
+from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
@@ -101,14 +101,14 @@ def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows)
     write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
     task = make(tmp_path, described)
     if task.target is None:  # what tags there are
-        task.read("train")
-    numbered = [Row(line, row) for line, row in enumerate(rows, start=3)]
+        task.target = task.read("train").target
+    numbered = [TableRow(line, row) for line, row in enumerate(rows, start=3)]
     read, split, empty = read_rows(task, Table("new.jsonl", "line", iter(numbered)))
     assert read == numbered and split is not None and len(split.examples) == 1
     assert empty == {row.line for row in numbered[1:]}
     assert read_rows(task, Table("new.jsonl", "line", iter(numbered[1:]))) == (numbered[1:], None, empty)
     with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
-        read_rows(task, Table("new.jsonl", "line", iter([*numbered, Row(9, {"other": 1})])))
+        read_rows(task, Table("new.jsonl", "line", iter([*numbered, TableRow(9, {"other": 1})])))
 
 
 def test_sentences_and_documents_are_held_out_too(tmp_path):

@@ -388,7 +388,7 @@ def test_between_tabs_a_word_is_what_stands_there(tmp_path, word):
     predictions = [{"predictions": np.zeros(tokens, int), "scores": np.ones(tokens)}]
     (row,) = task.answers(split, predictions)
     assert row["words"] == [word, "to"]
-    task.write_submission("dev", split, predictions, tmp_path)
+    task.write_submission("dev", split, [row], tmp_path)
     assert [one.words for one in read_sentences(tmp_path / "ner_dev.txt")] == [[word, "to"]]
 
 
@@ -536,11 +536,11 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
     task = make("cola", raw_data_dir=str(tmp_path))
     same = [{"logits": np.array([0.0, 1.0]), "predictions": np.array(1)}] * 2
     split = task.load("dev")
-    assert complaint(task, split, task.answers(split, same)) is None
+    assert complaint(split, task.answers(split, same)) is None
     write_lines(tmp_path / "cola" / "dev.csv", "sentence,label", "a,1", "b,0")
     task = make("cola", raw_data_dir=str(tmp_path))
     split = task.load("dev")
-    assert "collapsed" in str(complaint(task, split, task.answers(split, same)))
+    assert "collapsed" in str(complaint(split, task.answers(split, same)))
 
 
 def test_a_name_that_no_file_can_have(tmp_path):

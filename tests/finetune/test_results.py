@@ -46,10 +46,9 @@ def test_the_worst_mistakes_come_first():
     def mistakes(gold: list[Any], answers: list[dict[str, Any]]) -> list[Any]:
         task: Any = SimpleNamespace(
             inputs=lambda split: [{"id": number, "gold": one} for number, one in enumerate(gold)],
-            answers=lambda split, predictions: answers,
         )
         split: Any = None
-        return [row["id"] for row in errors_of(task, split, [])["mistakes"]]
+        return [row["id"] for row in errors_of(task, split, answers)["mistakes"]]
 
     probabilities: list[dict[str, float]] = [
         {"a": 0.6, "b": 0.4},
@@ -65,10 +64,9 @@ def test_the_worst_mistakes_come_first():
 def errors_in(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
     task: Any = SimpleNamespace(
         inputs=lambda split: [{"gold": right} for right in gold],
-        answers=lambda split, predictions: answers,
     )
     split: Any = None
-    return errors_of(task, split, [])
+    return errors_of(task, split, answers)
 
 
 def test_precision_and_recall_of_each_label_stand_beside_the_confusion() -> None:
@@ -101,10 +99,9 @@ def outcome(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
     """`errors_of` a task that answers so."""
     task: Any = SimpleNamespace(
         inputs=lambda split: [{"text": f"text {number}", "gold": label} for number, label in enumerate(gold)],
-        answers=lambda split, predictions: answers,
     )
     split: Any = None
-    return errors_of(task, split, [])
+    return errors_of(task, split, answers)
 
 
 def test_precision_and_recall_of_each_label() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.data_report import balance
+from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.spans import wsc_spans
@@ -93,7 +94,7 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
     assert not test.labelled and not task.files.may_have_labels("test")
     number = task.label_names.index(label)
     predictions = [{"predictions": np.array(number), "logits": np.eye(3)[number][: len(task.label_names)]}] * 2
-    (path,) = task.write_submission("test", test, predictions, tmp_path)
+    (path,) = task.write_submission("test", test, task.answers(test, predictions), tmp_path)
     assert path.name == f"{folder.rpartition('/')[2]}.jsonl"
     spelled = {"wsc": "True"}.get(name, label)
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
@@ -175,13 +176,14 @@ def test_copa(tmp_path):
     task = support.task(tmp_path, "copa")
     assert task.majority(task.load("train")) == {"accuracy": pytest.approx(200 / 3)}
     split = task.load("dev")
-    assert task.choices == 2 and split.counts == [2, 2] and [f.labels["right"] for f in split.features] == [1, 1, 0, 0]
+    assert split.choices == 2 and split.counts == [2, 2] and [f.labels["right"] for f in split.features] == [1, 1, 0, 0]
     assert re.search("as a result.*the list", text_of(task, split.features[0]))
     log_probs = [{"log_probs": np.log(p)} for p in (0.1, 0.9, 0.3, 0.7)]
     assert task.scores(split, log_probs) == {"accuracy": 50.0}
     assert task.answers(split, log_probs)[0]["label"] == 1 and task.inputs(split)[0]["gold"] == [[1]]
-    assert complaint(task, split, task.answers(split, log_probs)) and balance(task, split) == {"1": 1, "0": 1}
-    (path,) = task.write_submission("test", task.load("test"), log_probs[2:], tmp_path)
+    assert complaint(split, task.answers(split, log_probs)) and balance(split) == {"1": 1, "0": 1}
+    test = task.load("test")
+    (path,) = task.write_submission("test", test, task.answers(test, log_probs[2:]), tmp_path)
     assert path.name == "COPA.jsonl" and path.read_text() == '{"idx": 2, "label": 1}\n'
 
 
@@ -194,7 +196,9 @@ def test_multirc(tmp_path):
     write_lines(tmp_path / "MultiRC" / "test.jsonl", *lines_of(unlabelled(MULTIRC)))
     task = support.task(tmp_path, "multirc")
     split = task.load("dev")
-    assert task.choices == 1 and split.counts == [4] and [f.labels["label_ids"] for f in split.features] == [1, 0, 1, 0]
+    assert (
+        split.choices == 1 and split.counts == [4] and [f.labels["label_ids"] for f in split.features] == [1, 0, 1, 0]
+    )
     predictions = binary(0.9, 0.2, 0.4, 0.1)
     # One of two right answers found and none besides: precision 1, recall 1/2; the second question is judged rightly.
     assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50, "average": 175 / 3})
@@ -206,7 +210,8 @@ def test_multirc(tmp_path):
     write_lines(tmp_path / "MultiRC" / "train.jsonl", *lines_of(mostly))
     all_right = task.majority(task.load("train"))  # of four answers three are
     assert all_right["f1a"] == pytest.approx(200 * 0.75 / 1.75) and all_right["exact_match"] == 50
-    (path,) = task.write_submission("test", task.load("test"), predictions, tmp_path)
+    test = task.load("test")
+    (path,) = task.write_submission("test", test, task.answers(test, predictions), tmp_path)
     labels = [{"idx": i, "label": label} for i, label in ((20, 1), (21, 0), (22, 0))]
     questions = [{"idx": 7, "answers": labels}, {"idx": 8, "answers": [{"idx": 23, "label": 0}]}]
     assert json.loads(path.read_text()) == {"idx": 4, "passage": {"questions": questions}}
@@ -224,7 +229,8 @@ def test_record(tmp_path):
     assert task.scores(split, binary(0.3, 0.2)) == {"f1": 100, "exact_match": 100, "average": 100}
     assert task.scores(split, binary(0.3, 0.4)) == {"f1": 0, "exact_match": 0, "average": 0}
     assert not task.majority(split)
-    (path,) = task.write_submission("test", task.load("test"), binary(0.3, 0.4), tmp_path)
+    test = task.load("test")
+    (path,) = task.write_submission("test", test, task.answers(test, binary(0.3, 0.4)), tmp_path)
     assert path.read_text() == '{"idx": 11, "label": "May"}\n'
 
 
@@ -261,8 +267,13 @@ def test_what_is_wrong_is_named(tmp_path, name, row, message):
 
 
 def test_tasks_of_other_numbers_of_candidates_are_not_learned_together(tmp_path):
+    copa = {"premise": "a", "choice1": "b", "choice2": "c", "question": "cause", "label": 1}
+    write_lines(tmp_path / "copa" / "train.jsonl", *lines_of(copa))
+    write_lines(tmp_path / "boolq" / "train.jsonl", *lines_of({"question": "q", "passage": "p", "label": True}))
+    config = support.config("copa", "boolq", raw_data_dir=str(tmp_path), do_eval=False)
+    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
     with pytest.raises(UserError, match="copa has 2, boolq has 1"):
-        make_tasks(support.config("copa", "boolq", raw_data_dir=str(tmp_path)), support.tokenizer())
+        evaluation.prepare()
 
 
 def test_labels_and_lists_may_be_text_as_tables_hold_them(tmp_path):

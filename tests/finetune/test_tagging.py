@@ -192,8 +192,8 @@ def test_new_text(tmp_path):
     rows = [[names.index("B-NP"), names.index("E-NP")], [names.index("O")]]
     predictions = at_words(split, rows)
     assert [answer["tags"] for answer in task.answers(split, predictions)] == [["B-NP", "I-NP"], ["O"]]
-    assert complaint(task, split, task.answers(split, predictions)) is None
-    path = task.write_submission("test", split, predictions, tmp_path)[0]
+    assert complaint(split, task.answers(split, predictions)) is None
+    path = task.write_submission("test", split, task.answers(split, predictions), tmp_path)[0]
     assert path.read_text() == "the B-NP\nfile I-NP\n\nno O\n\n"
     rows_to_refuse: list[dict] = [{"words": []}, {"text": " "}, {}, {"words": "the file"}]
     for bad in rows_to_refuse:

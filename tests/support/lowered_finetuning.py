@@ -16,10 +16,11 @@ class Lowering:
     def __init__(self, config: FinetuningConfig) -> None:
         tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.tasks = make_tasks(config, tokenizer)
-        parts = [
-            TaskFeatures(task.name, task.load("train").features[: task.choices], task.labels) for task in self.tasks
-        ]
-        self._table = FeatureTable(parts, config.max_seq_length, choices=self.tasks[0].choices)
+        parts = []
+        for task in self.tasks:
+            split = task.load("train")
+            parts.append(TaskFeatures(task.name, split.features[: split.choices], task.labels))
+        self._table = FeatureTable(parts, config.max_seq_length, choices=split.choices)
 
     def task(self, config: FinetuningConfig) -> FinetuningTask:
         """The task of the training loop on one device, compiled with XLA. Its weights have no values."""

@@ -222,3 +222,28 @@ def test_an_object_over_several_lines_is_called_one_and_a_damaged_line_is_not(tm
         write_lines(path, '{"text": "a"}', damaged)
         with pytest.raises(UserError, match=r"a\.jsonl, line 2: not valid JSON"):
             list(tables.open_table(path).readable())
+
+
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "table"])
+def test_a_data_frame_in_one_object_is_answered_by_how_pandas_writes_rows(tmp_path: Path, orient: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
+    frame.to_json(tmp_path / "a.json", orient=orient)
+    with pytest.raises(UserError, match=r"a\.json holds a whole data frame .* orient='records', lines=True"):
+        tables.open_table(tmp_path / "a.json")
+    frame.to_json(tmp_path / "a.json", orient="records", lines=True)
+    rows = [row.values for row in tables.open_table(tmp_path / "a.json").rows]
+    assert rows == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+
+
+@pytest.mark.parametrize("comment", ["# exported on Monday", "#exported", "# text, label", "// exported"])
+def test_a_comment_above_the_header_is_named(tmp_path: Path, comment: str) -> None:
+    table = tables.open_table(write_lines(tmp_path / "a.csv", comment, "text,label", "a,x"))
+    with pytest.raises(UserError, match=r"a\.csv, line 1: .* is a comment: the first line must name the columns"):
+        tables.place(table, ["text"])
+
+
+def test_a_column_of_numbers_may_be_called_by_their_sign(tmp_path: Path) -> None:
+    table = tables.open_table(write_lines(tmp_path / "a.csv", "#,text", "1,a"))
+    with pytest.raises(UserError, match="has no column 'label'"):
+        tables.place(table, ["label"])

@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED, KINDS
@@ -23,17 +22,7 @@ def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "
             f"task_names: {', '.join(config.task_names)}: a prompt's words are looked up in a WordPiece vocabulary, "
             f"and {config.vocab_file} is of another tokenizer: leave prompt out"
         )
-    tasks = [make_task(name, config, tokenizer) for name in config.task_names]
-    if config.do_train:
-        check_together(tasks)
-    return tasks
-
-
-def check_together(tasks: "Sequence[Task]") -> None:
-    """Raises UserError unless the tasks' training examples have as many features each."""
-    if len({task.choices for task in tasks}) > 1:
-        listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
-        raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
+    return [make_task(name, config, tokenizer) for name in config.task_names]
 
 
 def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":

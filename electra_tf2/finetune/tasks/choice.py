@@ -24,15 +24,14 @@ from electra_tf2.finetune.tasks.choice_files import FORMS, Item, Passage, items_
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import probabilities
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import text_state
+from electra_tf2.settings import columns
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
-
-_IDS = ("idx", "id", "example_id")  # fields that an object's id may stand under
 
 
 class ChoiceTask(Task):
@@ -51,18 +50,17 @@ class ChoiceTask(Task):
         self.form = FORMS[form]
         self.primary_metric = self.form.primary_metric
         self.choices = self.form.choices
-        self.predicted_choices = self.form.choices
 
     # Files to examples.
 
-    def read(self, split: str) -> list[Passage]:
+    def read(self, split: str) -> TaskData:
         labelled = split not in self.test_splits
         passages = []
         for number, (where, row) in enumerate(self._objects(split)):
             passages.append(self._passage(row, where, number, labelled))
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
-        return passages
+        return TaskData(passages)
 
     def _objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """(where it stands, the object) of each object in the files of a split."""
@@ -90,7 +88,7 @@ class ChoiceTask(Task):
                 raise EmptyText(f"{where}: a question without candidates, or an empty text")
         if not items:
             raise UserError(f"{where}: no question")
-        for name in _IDS:
+        for name in columns.IDENTITY:
             if name in row:
                 return Passage(row[name], tuple(items))
         return Passage(number, tuple(items))
@@ -125,7 +123,17 @@ class ChoiceTask(Task):
         for passage in examples:
             counts.append(sum(len(item.candidates) for item in passage.items))
         labelled = all(item.right is not None for item in items)
-        return Split(examples, features, counts, labelled)
+        golds: list[str] = []
+        if labelled:
+            for item in items:
+                golds += self._golds(item)
+        return Split(examples, features, counts, labelled, self.choices, golds)
+
+    def _golds(self, item: Item) -> list[str]:
+        """Name of the right candidate; "right" or "wrong" of each where they do not compete."""
+        if self.choices > 1:
+            return [str(name) for name in _right_names(item)]
+        return ["right" if is_right else "wrong" for is_right in item.is_right]
 
     # The head.
 
@@ -176,15 +184,6 @@ class ChoiceTask(Task):
             rows.append(row)
         return rows
 
-    def golds(self, examples: Sequence[Passage]) -> list[str]:
-        names: list[str] = []
-        for item in items_of(examples):
-            if self.choices > 1:
-                names += map(str, _right_names(item))
-            else:
-                names += ["right" if is_right else "wrong" for is_right in item.is_right]
-        return names
-
     def majority(self, split: Split) -> dict[str, float]:
         """The scores of always choosing the place that is right most often, or of calling all candidates the same.
 
@@ -204,13 +203,16 @@ class ChoiceTask(Task):
                 judged.append(item._replace(shares=np.full(len(item.names), mostly_right)))
         return self.form.scores(judged)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         if name not in self.files.submission:
             return []
         path = folder / self.files.submission[name]
         lines: list[Mapping[str, Any]] = []
-        for passage in self.judged(split, predictions):
-            lines += self.form.submitted(passage.id, passage.items)
+        for passage, answer in zip(split.examples, answers, strict=True):
+            answers_of_items = [answer]
+            if len(passage.items) > 1:
+                answers_of_items = answer["answers"]
+            lines += self.form.submitted(passage.id, answers_of_items)
         write_json_lines(path, map(dict, lines))
         return [path]
 

@@ -76,7 +76,7 @@ class Form(NamedTuple):
       UserError that says what is wrong, the caller says where.
     scores: of all items, in percent.
     answer: an item's answer as JSON.
-    submitted: the server's lines for an object's id and its items.
+    submitted: the server's lines for an object's id and the answers to its items.
     """
 
     choices: int
@@ -84,7 +84,7 @@ class Form(NamedTuple):
     items: Callable[[dict[str, Any], bool], list[Item]]
     scores: Callable[[Sequence[Item]], dict[str, float]]
     answer: Callable[[Item], dict[str, Any]]
-    submitted: Callable[[Any, Sequence[Item]], list[dict[str, Any]]]
+    submitted: Callable[[Any, Sequence[dict[str, Any]]], list[dict[str, Any]]]
 
 
 def _whole(record: dict[str, Any], name: str) -> int:
@@ -119,8 +119,8 @@ def likeliest_answer(item: Item) -> dict[str, Any]:
     return {"label": item.answer, "probabilities": probabilities}
 
 
-def likeliest_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
-    return [{"idx": identity, "label": item.answer} for item in items]
+def likeliest_submitted(identity: Any, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"idx": identity, "label": answer["label"]} for answer in answers]
 
 
 # COPA: which of two sentences is the cause or the effect of a premise. Input: premise and question, then a candidate.
@@ -195,11 +195,11 @@ def multirc_answer(item: Item) -> dict[str, Any]:
     return {"idx": item.id, "answers": answers}
 
 
-def multirc_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
-    questions = [multirc_answer(item) for item in items]
-    for question in questions:
-        for answer in question["answers"]:
-            del answer["probability"]
+def multirc_submitted(identity: Any, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    questions = []
+    for question in answers:
+        labels = [{"idx": answer["idx"], "label": answer["label"]} for answer in question["answers"]]
+        questions.append({"idx": question["idx"], "answers": labels})
     return [{"idx": identity, "passage": {"questions": questions}}]
 
 
@@ -258,9 +258,9 @@ def record_answer(item: Item) -> dict[str, Any]:
     return {"idx": item.id} | likeliest_answer(item)
 
 
-def record_submitted(identity: Any, items: Sequence[Item]) -> list[dict[str, Any]]:
+def record_submitted(identity: Any, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     del identity  # the server counts queries
-    return [{"idx": item.id, "label": item.answer} for item in items]
+    return [{"idx": answer["idx"], "label": answer["label"]} for answer in answers]
 
 
 # RACE. Input: the article, then the question with an answer in place of its blank, or else behind it.

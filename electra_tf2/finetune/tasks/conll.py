@@ -11,6 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.tables import cell, format_of, open_table
+from electra_tf2.settings.columns import TAGS, WORDS
 from electra_tf2.util.errors import UserError, shown
 
 _DOCUMENT = "-DOCSTART-"
@@ -19,8 +20,6 @@ _WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
-_WORD_COLUMNS = ("words", "tokens")
-_TAG_COLUMNS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 _LETTERS = ("B", "I", "E", "S", "U", "L", "M")
 _NO_TYPE = "_"  # seqeval's type of a tag that is a letter alone
 _LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
@@ -203,7 +202,7 @@ def _sentences_in_table(
     for line, row in table.readable():
         where = table.where(line)
         words = _words_of_row(row, where)
-        tags = _tags_of_row(row, tag_columns or _TAG_COLUMNS, where)
+        tags = _tags_of_row(row, tag_columns or TAGS, where)
         if tags is None and not tagged:
             tags = []
         if not isinstance(tags, list) or (tags and len(tags) != len(words)):
@@ -212,8 +211,8 @@ def _sentences_in_table(
 
 
 def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
-    columns = [name for name in _WORD_COLUMNS if name in row]
-    words = cell(row, columns[0], "list", where) if columns else None
+    names = [name for name in WORDS if name in row]
+    words = cell(row, names[0], "list", where) if names else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
     return words
@@ -221,12 +220,12 @@ def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
 
 def _tags_of_row(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
     """The tags in the only column that has one of the names; None without such a column."""
-    columns = [name for name in names if name in row]
-    if not columns:
+    names_in_row = [name for name in names if name in row]
+    if not names_in_row:
         return None
-    if len(columns) > 1:
-        raise UserError(f"{where}: which tags are meant, {', '.join(columns)}? Name them by label_column")
-    return cell(row, columns[0], "list", where)
+    if len(names_in_row) > 1:
+        raise UserError(f"{where}: which tags are meant, {', '.join(names_in_row)}? Name them by label_column")
+    return cell(row, names_in_row[0], "list", where)
 
 
 def _tag(tag: Any, labels: Sequence[str], where: str) -> str:

@@ -1,6 +1,6 @@
 """Vectors of sentences: trained by contrast with the other sentences of a batch, scored by human judgments.
 
-    train file --read_texts--> (text, positive, negative) --encode--> Features, two or three that lie together
+    train file --read_triplets--> (text, positive, negative) --encode--> Features, two or three that lie together
     pairs with a score --TextTask--> cosines of two vectors --> Spearman's correlation
 
 An example is a text and one that means the same, and if there is one a text that does not although it looks alike
@@ -22,34 +22,28 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import tables
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
+from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import BUILT_IN, TextSettings
 from electra_tf2.settings.metrics import pearson, spearman
 from electra_tf2.util.errors import UserError, shown
 
 _IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
-# Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
-_COLUMNS = (
-    ("text", "anchor", "sent0", "sentence1", "text1", "sentence", "query", "question", "question1", "premise"),
-    ("positive", "sent1", "sentence2", "text2", "answer", "question2", "hypothesis"),
-    ("negative", "hard_neg"),
-)
-_PAIR = (("text1", "sentence1", "sentence_A"), ("text2", "sentence2", "sentence_B"))
 _SCORED_PAIRS = TextSettings(
-    _PAIR, ("score", "label", "similarity"), metrics=("spearman", "pearson"), value_range=(-np.inf, np.inf)
+    columns.SCORED_PAIR, columns.SCORE, metrics=("spearman", "pearson"), value_range=(-np.inf, np.inf)
 )
 
 
-def read_texts(path: Path) -> list[tuple[str, str, str]]:
+def read_triplets(path: Path) -> list[tuple[str, str, str]]:
     """(text, positive, negative) of each line of a training file.
 
-    Tables have them under one of the names of `_COLUMNS`; plain text has a sentence a line. What a line lacks is "".
+    Tables have them under names of settings.columns; plain text has a sentence a line. What a line lacks is "".
 
     Raises:
       UserError: no or an empty text; names file and line.
@@ -57,11 +51,13 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
     rows = []
     table = open_table(path, of_line=lambda line: {"text": line.strip()})
     for line, row in table.readable():
-        text, positive, negative = (_first_value(row, names) for names in _COLUMNS)
+        text = _first_value(row, columns.ANCHOR)
+        positive = _first_value(row, columns.POSITIVE)
+        negative = _first_value(row, columns.NEGATIVE)
         if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
             raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
         if not text or not text.strip():
-            names = ", ".join(_COLUMNS[0])
+            names = ", ".join(columns.ANCHOR)
             raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
         if not positive or not positive.strip():
             positive = ""
@@ -103,14 +99,13 @@ class EmbeddingTask(Task):
         if not self.evaluation_splits:
             self.evaluation_splits = ("dev",)  # which `read` reports as missing
         self.test_splits = tuple(split for split in with_files if split == "test")
-        self.choices = 2  # texts of a training example; 3 where one of them has a negative
 
     # Files to examples.
 
-    def read(self, split: str) -> list[TextExample]:
+    def read(self, split: str) -> TaskData:
         """Training examples have two texts, or three where one of them has a negative; others are scored pairs."""
         if split == "train":
-            return self._training_examples()
+            return TaskData(self._training_examples())
         task, task_split = self._scored[split]
         try:
             task.files.path(task_split)
@@ -124,7 +119,7 @@ class EmbeddingTask(Task):
     def _training_examples(self) -> list[TextExample]:
         rows: list[tuple[str, str, str]] = []
         for path in self.files.paths("train"):
-            rows += read_texts(path)
+            rows += read_triplets(path)
         architecture = self.config.architecture
         if not architecture.hidden_dropout_prob and not architecture.attention_probs_dropout_prob:
             for text, positive, _ in rows:
@@ -134,13 +129,13 @@ class EmbeddingTask(Task):
                         "same text differ by dropout alone, and this model has none: give "
                         "--hidden-dropout-prob 0.1, or pairs"
                     )
-        self.choices = 2
+        num_texts = 2
         if any(negative for _, _, negative in rows):
-            self.choices = 3
+            num_texts = 3
         examples = []
         for text, positive, negative in rows:
             texts = (text, positive or text, negative)
-            examples.append(TextExample(texts[: self.choices], None))
+            examples.append(TextExample(texts[:num_texts], None))
         return examples
 
     def files_of(self, split: str) -> list[Path]:
@@ -151,9 +146,9 @@ class EmbeddingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
-        names_of_texts: Sequence[tuple[str, ...]] = _COLUMNS[:1]
-        if _first_value(row, _PAIR[1]) is not None:
-            names_of_texts = _PAIR
+        names_of_texts: Sequence[tuple[str, ...]] = [columns.ANCHOR]
+        if _first_value(row, columns.SCORED_PAIR[1]) is not None:
+            names_of_texts = columns.SCORED_PAIR
         texts = [_first_value(row, names) for names in names_of_texts]
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
@@ -187,14 +182,18 @@ class EmbeddingTask(Task):
             row = row_by_text[text]
             number = numbers[text] if split == "train" else 0
             features.append(Features(row.input_ids, row.segment_ids, {"text": number}, row.cut))
-        labelled = split != "train" and all(example.label is not None for example in examples)
-        return Split(examples, features, [len(example.texts) for example in examples], labelled)
+        counts = [len(example.texts) for example in examples]
+        if split == "train":
+            # An example is learned as a whole, while elsewhere each text has a vector of its own.
+            return Split(examples, features, counts, labelled=False, choices=counts[0])
+        return Split(examples, features, counts, all(example.label is not None for example in examples))
 
     # The head.
 
     def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
         width = encoder.architecture.hidden_size
-        return ContrastHead(self.scope, width, self.choices, self._rarity(), self.config, seed)
+        choices = len(self.training[0].texts) if self.training else 1
+        return ContrastHead(self.scope, width, choices, self._rarity(), self.config, seed)
 
     def _rarity(self) -> np.ndarray | None:
         """float32 [V], log of texts to texts that hold a wordpiece, of the training data; 0 of special tokens."""
@@ -269,7 +268,7 @@ class ContrastHead(Head):
         del seeds
         vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
         if not training:
-            return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
+            return HeadOutput(None, {"embedding": vectors})  # a text by itself has no loss
         losses = self._example_losses(vectors, inputs)
         return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
 

@@ -33,11 +33,12 @@ class HeadInput(NamedTuple):
 class HeadOutput(NamedTuple):
     """Output of a head on a batch.
 
-    losses: float32 [B], one per row; the rows of one example have equal parts of its loss.
+    losses: float32 [B], one per row; the rows of one example have equal parts of its loss. None where an evaluation has
+      no loss.
     predictions: name -> [B, ...]; empty when training.
     """
 
-    losses: tf.Tensor
+    losses: tf.Tensor | None
     predictions: dict[str, tf.Tensor]
 
 
@@ -46,6 +47,7 @@ class Head(Layer):
 
     # The loss that a head with random weights should have, in words for the user; "" where it hangs on the data.
     expected_loss = ""
+    choices = 1  # rows of a batch that lie together and are compared, as the candidates of a question
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """`seeds` of the dropout, None without it."""

@@ -22,15 +22,15 @@ from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import Scale
-from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
+from electra_tf2.finetune.tasks.text import TextTask, golds_of
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import has_transform
+from electra_tf2.model.coco_lm_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import matmul
 from electra_tf2.model.layers import SeedStream
-from electra_tf2.model.other_heads import vocabulary_head
 from electra_tf2.settings.built_in import Prompt, TextSettings
 from electra_tf2.util.errors import UserError, shown
 
@@ -183,9 +183,13 @@ class PromptTask(Task):
     def target(self) -> Any:
         return self.text.target
 
+    @target.setter
+    def target(self, target: Any) -> None:
+        self.text.target = target
+
     # Files to examples, as of the text task.
 
-    def read(self, split: str) -> list[TextExample]:
+    def read(self, split: str) -> TaskData:
         return self.text.read(split)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
@@ -193,9 +197,6 @@ class PromptTask(Task):
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return self.text.inputs(split)
-
-    def golds(self, examples: Sequence[TextExample]) -> list[Any]:
-        return self.text.golds(examples)
 
     # Words.
 
@@ -260,7 +261,8 @@ class PromptTask(Task):
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels, question.cut))
         labelled = all(example.label is not None for example in examples)
-        return Split(list(examples), features, [draws] * len(examples), labelled)
+        counts = [draws] * len(examples)
+        return Split(examples, features, counts, labelled, golds=golds_of(examples, labelled))
 
     def _draws(self, examples: int, split: str) -> int:
         """How many inputs are made of each example, with other demonstrations each."""
@@ -370,8 +372,8 @@ class PromptTask(Task):
     def majority(self, split: Split) -> dict[str, float]:
         return self.text.majority(split)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        return self.text.write_submission(name, split, self._means(split, predictions), folder)
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+        return self.text.write_submission(name, split, answers, folder)
 
     def _means(self, split: Split, predictions: Sequence[Prediction]) -> list[Prediction]:
         """One prediction per example: the mean of the logits over the draws of demonstrations."""

@@ -16,7 +16,7 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks import qa_answers, qa_files
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
-from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
@@ -62,17 +62,12 @@ class QATask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[qa_files.Question]:
+    def read(self, split: str) -> TaskData:
         questions: list[qa_files.Question] = []
         for path in self.files.paths(split):
             questions += qa_files.read_questions(path, self.v2, split == "train", self.config.compat == "original")
         qa_files.ids_are_unique(questions, str(self.files.path(split)))
-        return questions
-
-    @property
-    def longest_text(self) -> int:
-        """That of a question; documents are read in windows."""
-        return self.config.max_query_length
+        return TaskData(questions)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
         """Reads `question`, `context` and, if wanted, `id`."""
@@ -113,7 +108,9 @@ class QATask(Task):
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in examples)
-        return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
+        counts = [len(example.windows) for example in encoded]
+        # Questions are cut, while documents are read in windows.
+        return Split(encoded, features, counts, labelled, longest_text=self.config.max_query_length)
 
     def _answer_pieces(self, question: qa_files.Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
         """First and last piece of the document that hold the answer."""
@@ -123,7 +120,7 @@ class QATask(Task):
 
     def _windows(
         self, question: qa_files.Question, question_ids: np.ndarray, document: Located
-    ) -> list[qa_files.Window]:
+    ) -> list[qa_files.DocumentWindow]:
         """The windows of a document beside a question, which is cut to its own limit."""
         asked = min(len(question_ids), self.config.max_query_length)
         room = self.config.max_seq_length - asked - 3
@@ -132,13 +129,13 @@ class QATask(Task):
                 f"max_seq_length {self.config.max_seq_length} leaves no room for a document after a question of "
                 f"{asked} tokens: lower max_query_length"
             )
-        windows = qa_files.windows_of(len(document.ids), room, self.config.doc_stride, asked)
+        windows = qa_files.document_windows(len(document.ids), room, self.config.doc_stride, asked)
         if not windows:
             raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
         return windows
 
     def _window_labels(
-        self, window: qa_files.Window, question: qa_files.Question, answer: tuple[int, int] | None
+        self, window: qa_files.DocumentWindow, question: qa_files.Question, answer: tuple[int, int] | None
     ) -> dict[str, int] | None:
         """Labels of a window; None of one without the answer that is not to be learned."""
         place = None if answer is None else qa_files.positions(window, *answer)
@@ -151,7 +148,7 @@ class QATask(Task):
         return {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
 
     def _input(
-        self, window: qa_files.Window, question_ids: np.ndarray, document: Located, labels: dict[str, int]
+        self, window: qa_files.DocumentWindow, question_ids: np.ndarray, document: Located, labels: dict[str, int]
     ) -> Features:
         """[CLS] question [SEP] window [SEP], the window with segment 1."""
         special = self.tokenizer.special
@@ -170,10 +167,10 @@ class QATask(Task):
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
-        if self._decoded[0] is predictions:  # which scores, answers and files all ask for
+        if self._decoded[0] is predictions:  # which scores and answers both ask for
             return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
-        spans = split.by_example(qa_answers.spans_of(windows, predictions, self.config))
+        spans = split.by_example(qa_answers.candidate_spans(windows, predictions, self.config))
         rows = zip(split.examples, split.by_example(predictions), spans, strict=True)
         decoded = []
         for example, outputs, of_windows in track(rows, f"answers of {self.name}", len(split.examples)):
@@ -217,18 +214,21 @@ class QATask(Task):
             result.append(record)
         return result
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
         files: dict[str, dict[str, Any]] = {"preds": {}, "nbest": {}}
         if self.v2:
             files["null_odds"] = {}
-        for identity, answer in self.decoded(split, predictions):
-            files["preds"][identity] = answer.best.text
-            files["nbest"][identity] = [
-                {"text": candidate.text, "probability": candidate.probability} for candidate in answer.nbest
-            ]
+        for answer in answers:
+            nbest = []
+            for candidate in answer["nbest"]:
+                nbest.append({"text": candidate["text"], "probability": candidate["probability"]})
+            # The likeliest text, whatever the odds of there being none, which the scripts weigh themselves.
+            texts = [candidate["text"] for candidate in nbest if candidate["text"]]
+            files["preds"][answer["id"]] = texts[0] if texts else ""
+            files["nbest"][answer["id"]] = nbest
             if self.v2:
-                files["null_odds"][identity] = answer.null_odds
+                files["null_odds"][answer["id"]] = answer["null_odds"]
         paths = []
         for kind, content in files.items():
             paths.append(folder / f"{self.name}_{name}_{kind}.json")

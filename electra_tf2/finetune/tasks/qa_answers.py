@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.qa_files import QAExample, Question, Window, max_context, split_words
+from electra_tf2.finetune.tasks.qa_files import DocumentWindow, QAExample, Question, max_context, split_words
 from electra_tf2.finetune.tasks.task import Prediction
 
 _WINDOWS_AT_ONCE = 256  # in a call of `candidates`
@@ -85,17 +85,19 @@ def candidates(
 
 
 # First and last positions, and scores, of the spans of one input that may be its answer: [spans] each.
-Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
+CandidateSpans = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def spans_of(windows: Sequence[Window], predictions: Sequence[Prediction], config: FinetuningConfig) -> list[Spans]:
+def candidate_spans(
+    windows: Sequence[DocumentWindow], predictions: Sequence[Prediction], config: FinetuningConfig
+) -> list[CandidateSpans]:
     """The spans of each window that may be its answer."""
     # Outputs of equal shapes are stacked, so that many windows take one call of `candidates`.
     numbers_by_shape: dict[Any, list[int]] = {}
     for number, prediction in enumerate(predictions):
         shapes = tuple(map(np.shape, prediction.values()))
         numbers_by_shape.setdefault(shapes, []).append(number)
-    spans: dict[int, Spans] = {}
+    spans: dict[int, CandidateSpans] = {}
     for numbers in numbers_by_shape.values():
         for start in range(0, len(numbers), _WINDOWS_AT_ONCE):
             batch = numbers[start : start + _WINDOWS_AT_ONCE]
@@ -104,8 +106,10 @@ def spans_of(windows: Sequence[Window], predictions: Sequence[Prediction], confi
     return [spans[number] for number in range(len(predictions))]
 
 
-def _batch_spans(windows: Sequence[Window], predictions: Sequence[Prediction], config: FinetuningConfig) -> list[Spans]:
-    """`spans_of` windows whose outputs have the same shapes."""
+def _batch_spans(
+    windows: Sequence[DocumentWindow], predictions: Sequence[Prediction], config: FinetuningConfig
+) -> list[CandidateSpans]:
+    """`candidate_spans` of windows whose outputs have the same shapes."""
     outputs = {}
     for name in predictions[0]:
         outputs[name] = np.stack([prediction[name] for prediction in predictions])
@@ -130,7 +134,7 @@ class _Place(NamedTuple):
 def decode(
     example: QAExample,
     predictions: Sequence[Prediction],
-    spans: Sequence[Spans],
+    spans: Sequence[CandidateSpans],
     config: FinetuningConfig,
     tokenizer: WordpieceTokenizer,
 ) -> Decoded:
@@ -166,7 +170,7 @@ def decode(
     return Decoded(nbest, null_odds)
 
 
-def _places(windows: Sequence[Window], spans: Sequence[Spans]) -> list[_Place]:
+def _places(windows: Sequence[DocumentWindow], spans: Sequence[CandidateSpans]) -> list[_Place]:
     """The spans of all windows as places in the document, the best first.
 
     A span that several windows hold is taken from the one where its first piece has the most context.

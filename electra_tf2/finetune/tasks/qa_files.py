@@ -276,7 +276,7 @@ def ids_are_unique(questions: Sequence[Question], path: str) -> None:
         seen.add(question.id)
 
 
-class Window(NamedTuple):
+class DocumentWindow(NamedTuple):
     """Pieces start to start + length of a document, after a question of `question_length` pieces."""
 
     start: int
@@ -294,23 +294,23 @@ class QAExample(NamedTuple):
 
     question: Question
     document: Located
-    windows: list[Window]
+    windows: list[DocumentWindow]
 
 
-def windows_of(pieces: int, room: int, stride: int, question_length: int) -> list[Window]:
+def document_windows(pieces: int, room: int, stride: int, question_length: int) -> list[DocumentWindow]:
     """Windows of at most `room` pieces, each `stride` after the last (or its length, if that is less)."""
     windows = []
     start = 0
     while start < pieces:
         length = min(pieces - start, room)
-        windows.append(Window(start, length, question_length))
+        windows.append(DocumentWindow(start, length, question_length))
         if start + length == pieces:
             break
         start += min(length, stride)
     return windows
 
 
-def max_context(windows: Sequence[Window]) -> list[np.ndarray]:
+def max_context(windows: Sequence[DocumentWindow]) -> list[np.ndarray]:
     """bool [length] per window: whether a piece has the most context there of all windows that hold it.
 
     Context is the smaller number of pieces to either side, plus a hundredth of the window's length; the first of equals
@@ -361,7 +361,7 @@ def original_answer_pieces(question: Question, document: Located, answer_ids: np
     return first, last
 
 
-def positions(window: Window, first: int, last: int) -> tuple[int, int] | None:
+def positions(window: DocumentWindow, first: int, last: int) -> tuple[int, int] | None:
     """The answer's positions in the input; None if the window does not hold all of it."""
     if first < window.start or last > window.start + window.length - 1:
         return None

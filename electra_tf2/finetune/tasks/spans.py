@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from electra_tf2.finetune.tasks.text_files import Span
+from electra_tf2.finetune.tasks.text_files import TextPart
 from electra_tf2.util.errors import UserError, shown
 
 
-def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+def wic_spans(row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
     """Characters of the word in either sentence: `start1`, `end1`, `start2`, `end2`. Raises UserError."""
     spans = []
     for number in (1, 2):
@@ -16,11 +16,11 @@ def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
         end = _place(row, f"end{number}", where)
         if start >= end:
             raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
-        spans.append(Span(number - 1, start, end))
+        spans.append(TextPart(number - 1, start, end))
     return tuple(spans)
 
 
-def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+def wsc_spans(row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
     """Characters of either mention, by `target`: the number of its first word (between blanks) and its text.
 
     The distributed files want some forbearance: numbers are off by a word or two, so the mention's occurrence that
@@ -52,7 +52,7 @@ def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
             last_word = min(index + len(mention_words), len(words)) - 1
             start = numbered_start
             end = words[last_word][1]
-        spans.append(Span(0, start, end))
+        spans.append(TextPart(0, start, end))
     return tuple(spans)
 
 
@@ -63,4 +63,4 @@ def _place(row: dict[str, Any], name: str, where: str) -> int:
     return value
 
 
-READERS: dict[str, Callable[[dict[str, Any], str], tuple[Span, ...]]] = {"wic": wic_spans, "wsc": wsc_spans}
+READERS: dict[str, Callable[[dict[str, Any], str], tuple[TextPart, ...]]] = {"wic": wic_spans, "wsc": wsc_spans}

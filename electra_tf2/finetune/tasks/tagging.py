@@ -21,15 +21,15 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.targets import check_same_names
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
 
-class Window(NamedTuple):
-    """One input made of a text: the numbers of the words it predicts, and the positions of their first pieces."""
+class PredictedWords(NamedTuple):
+    """Words that one input predicts: their numbers in the text, and the positions of their first pieces."""
 
     words: np.ndarray
     positions: np.ndarray
@@ -43,7 +43,7 @@ class TaggedSentence(NamedTuple):
 
     text: Words
     labels: list[str] | None
-    windows: Sequence[Window] = ()
+    windows: Sequence[PredictedWords] = ()
 
     @property
     def words(self) -> Sequence[str]:
@@ -101,16 +101,17 @@ class TaggingTask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[TaggedSentence]:
+    def read(self, split: str) -> TaskData:
         sentences = self._sentences(split)
-        if self.target is None and split == "train":
-            self.target = self._labels_in(sentences)
+        label_names = self.target
+        if label_names is None:
+            label_names = self._labels_in(sentences)
         labels = self._labels_of_split(sentences, split)
-        self._warn_of_unknown_labels(labels, split)
+        self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
             examples.append(TaggedSentence(joined(sentence.words), sentence_labels))
-        return examples
+        return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
         """The labels of each sentence; None for all where the split has no tags, or a test split wrong ones."""
@@ -124,11 +125,13 @@ class TaggingTask(Task):
                 warn(f"the {split} data is not scored: {error}")
         return [None] * len(sentences)
 
-    def _warn_of_unknown_labels(self, labels: Sequence[list[str] | None], split: str) -> None:
+    def _warn_of_unknown_labels(
+        self, labels: Sequence[list[str] | None], label_names: Sequence[str], split: str
+    ) -> None:
         unknown: Counter[str] = Counter()
         for sentence_labels in labels:
             for label in sentence_labels or ():
-                if label not in self.label_names:
+                if label not in label_names:
                     unknown[label] += 1
         if unknown:
             warn(
@@ -231,10 +234,15 @@ class TaggingTask(Task):
                 label_values = _label_values(example, window, id_of_label)
                 features.append(Features(row.input_ids, row.segment_ids, label_values, row.cut))
             encoded.append(example._replace(windows=windows))
+        counts = [len(example.windows) for example in encoded]
         labelled = all(example.labels is not None for example in encoded)
-        return Split(encoded, features, [len(example.windows) for example in encoded], labelled)
+        golds: list[str] = []
+        if labelled:
+            for example in encoded:
+                golds += example.labels or []
+        return Split(encoded, features, counts, labelled, golds=golds)
 
-    def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, Window]]:
+    def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
         """The windows of a text."""
         special = self.tokenizer.special
         length = self.config.max_seq_length
@@ -251,7 +259,7 @@ class TaggingTask(Task):
             # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
             word_numbers = word_numbers[: len(row.input_ids)]
             positions = 1 + first_piece[word_numbers] - start  # behind [CLS]
-            inputs.append((row, Window(word_numbers, positions)))
+            inputs.append((row, PredictedWords(word_numbers, positions)))
         return inputs
 
     # The head.
@@ -334,26 +342,19 @@ class TaggingTask(Task):
             return [{} for _ in split.examples]
         return [{"gold": self._file_tags(example.labels)} for example in split.examples]
 
-    def golds(self, examples: Sequence[TaggedSentence]) -> list[str]:
-        golds: list[str] = []
-        for example in examples:
-            golds += example.labels or []
-        return golds
-
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        counts = Counter(self.golds(split.examples))
-        commonest = counts.most_common(1)[0][0]
+        commonest = Counter(map(str, split.golds)).most_common(1)[0][0]
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path = folder / f"{self.name}_{name}.txt"
         words = [word for example in split.examples for word in example.words]
         no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
         between = " " if no_word_holds_blanks else "\t"
         text = ""
-        for answer in self.answers(split, predictions):
+        for answer in answers:
             for word, tag in zip(answer["words"], answer["tags"], strict=True):
                 text += f"{word}{between}{tag or 'O'}\n"
             text += "\n"
@@ -370,7 +371,9 @@ class TaggingTask(Task):
         check_same_names(self.target, names, self.name)
 
 
-def _label_values(example: TaggedSentence, window: Window, id_of_label: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _label_values(
+    example: TaggedSentence, window: PredictedWords, id_of_label: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """The labels of one window by name. A word whose label the training data does not have has no loss."""
     labels = np.zeros(len(window.words), np.int32)
     mask = np.ones(len(window.words), np.float32)
@@ -399,7 +402,9 @@ def _is_span_tag(tag: str) -> bool:
     return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
 
 
-def original_input(words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int) -> tuple[Row, Window]:
+def original_input(
+    words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int
+) -> tuple[Row, PredictedWords]:
     """The one input that the original makes of a text, with the words that fit by its way of counting."""
     input_ids = [special.cls]
     positions: list[int] = []
@@ -425,7 +430,7 @@ def original_input(words: Sequence[str], pieces: Located, special: SpecialIds, m
         input_ids += ids
     input_ids.append(special.sep)
     row = np.array(input_ids, np.int32)
-    return Row(row, np.ones_like(row), cut), Window(np.arange(len(positions)), np.array(positions))
+    return Row(row, np.ones_like(row), cut), PredictedWords(np.arange(len(positions)), np.array(positions))
 
 
 class TaggingHead(Head):

@@ -15,7 +15,7 @@ Both kinds of `Target` have these methods and attributes:
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,9 +180,81 @@ class Scale:
 Target = Classes | Scale
 
 
-def no_label(value: Any) -> bool:
-    """Tells whether a value marks a missing label in a test file, where -1 does so, too (as in GLUE on the Hub)."""
-    return is_no_label(value) or value in (-1, "-1")
+def known_target(task: str, settings: TextSettings) -> Target | None:
+    """The classes or the scale that a task's settings say; None where the training data have to say it."""
+    if settings.value_range is not None:
+        an_end_is_unknown = any(map(math.isinf, settings.value_range))
+        if an_end_is_unknown and settings.range_of_data:
+            return None
+        return Scale(*settings.value_range)
+    if settings.labels is not None:
+        return checked_classes(Classes(settings.labels, settings.numbers or ()), task, settings.metrics)
+    return None
+
+
+# Labels of a file's rows: checked, and where nobody has said what they mean, asked.
+
+
+def labelled_rows(
+    rows: Sequence[TextExample], task: str, settings: TextSettings, target: Target | None
+) -> tuple[list[TextExample], Target]:
+    """The rows of training or development data whose labels say something, checked, and what labels mean.
+
+    A warning counts the rows that have no label, which are left out.
+
+    Args:
+      target: what labels mean; None: what these rows say.
+
+    Raises:
+      UserError: no row has a label, a wrong one, or -1 may be a class as well as mark a missing label.
+    """
+    kept = _rows_with_labels(rows, task, settings)
+    if target is None and settings.value_range is not None:
+        target = scale_of(kept, task, settings.value_range)
+    elif target is None:
+        target = classes_of(kept, task, settings.metrics)
+    return [row._replace(label=target.checked(row.label, row.where)) for row in kept], target
+
+
+def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[TextExample]:
+    """The rows of test data, with labels if all are right. Missing ones are usual, and others need not be the task's.
+
+    A label that is wrong gives a warning.
+    """
+    are_missing = [is_no_label(row.label) or row.label in (-1, "-1") for row in rows]  # -1: as GLUE on the Hub
+    if not all(are_missing):
+        try:
+            return [row._replace(label=target.checked(row.label, row.where)) for row in rows]
+        except UserError as error:
+            warn(f"the {split} data is not scored: {error}")
+    return [row._replace(label=None) for row in rows]
+
+
+def _rows_with_labels(rows: Sequence[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
+    """The rows that have a label; a warning counts the others."""
+    labels = {label_text(row.label) for row in rows} - {None}
+    class_names = settings.labels or ()
+    if not class_names and "+" in labels:
+        class_names = ("-",)  # the classes are + and -
+    minus_one_is_none = _minus_one_is_none(labels, class_names, task, settings)
+    kept = []
+    left_out = []
+    for row in rows:
+        text = label_text(row.label)
+        is_missing = is_no_label(row.label) or (minus_one_is_none and text == "-1")
+        if is_missing and text not in class_names:
+            left_out.append(row)
+        else:
+            kept.append(row)
+    if rows and not kept:
+        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
+    if left_out:
+        first = left_out[0]
+        warn(
+            f"{task}: {len(left_out):,} of {len(rows):,} examples are left out, which have "
+            f"no label; the first: {first.where}, {shown(first.label)}"
+        )
+    return kept
 
 
 def _minus_one_is_none(
@@ -207,40 +279,6 @@ def _minus_one_is_none(
             'description, "labels": ["-1", "0", "1"], or leave these rows out'
         )
     return are_counted
-
-
-def labelled_rows(rows: list[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
-    """The rows that have a label; a warning counts the others.
-
-    Raises:
-      UserError: none has one, or -1 may be a class as well as mark a missing label.
-    """
-    if settings.label is None:
-        return rows
-    labels = {label_text(row.label) for row in rows} - {None}
-    class_names = settings.labels or ()
-    if not class_names and "+" in labels:
-        class_names = ("-",)  # the classes are + and -
-    minus_one_is_none = _minus_one_is_none(labels, class_names, task, settings)
-
-    def has_label(row: TextExample) -> bool:
-        text = label_text(row.label)
-        if text in class_names:
-            return True
-        if minus_one_is_none and text == "-1":
-            return False
-        return not is_no_label(row.label)
-
-    kept = [row for row in rows if has_label(row)]
-    if rows and not kept:
-        raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
-    if len(kept) < len(rows):
-        first = next(row for row in rows if not has_label(row))
-        warn(
-            f"{task}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
-            f"no label; the first: {first.where}, {shown(first.label)}"
-        )
-    return kept
 
 
 def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -> Classes:
@@ -291,6 +329,16 @@ def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, f
         high = max(values)
     if low >= high:
         raise UserError(f"{task}: the training data has one label only: {low:g}")
+    return Scale(low, high, strict=False)
+
+
+def saved_target(saved: Mapping[str, Any], task: str, settings: TextSettings) -> Target | None:
+    """The classes or the scale that a model was trained on, of its saved state; None: the settings say it."""
+    if settings.value_range is None:
+        return checked_classes(Classes(saved.get("labels", ())), task, settings.metrics)
+    if not settings.range_of_data:
+        return None
+    low, high = map(float, saved["range"])
     return Scale(low, high, strict=False)
 
 

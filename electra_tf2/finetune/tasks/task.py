@@ -62,12 +62,18 @@ class Split(NamedTuple):
 
     counts: number of each example's features, which lie together; None: one each.
     labelled: whether the examples have labels, so that predictions can be scored.
+    choices: features that a batch keeps together, each with a share of their loss, as the candidates of a question are.
+    golds: labels to count, names or numbers; none where they are unknown, or nothing to count.
+    longest_text: tokens beyond which a text is cut; None: those of max_seq_length.
     """
 
     examples: Sequence[Any]
     features: list[Features]
     counts: Sequence[int] | None = None
     labelled: bool = True
+    choices: int = 1
+    golds: Sequence[str] | Sequence[float] = ()
+    longest_text: int | None = None
 
     def by_example(self, values: Sequence[T]) -> list[Sequence[T]]:
         """Groups values of the features by example: those of one lie together, in the order of `examples`."""
@@ -79,6 +85,13 @@ class Split(NamedTuple):
     def cut(self) -> list[int]:
         """Tokens that were left out of each example: of its inputs', the largest number."""
         return [max(feature.cut for feature in features) for features in self.by_example(self.features)]
+
+
+class TaskData(NamedTuple):
+    """All examples in the files of a split, and what their labels mean; None where that is no news."""
+
+    examples: list[Any]
+    target: Any = None
 
 
 class Task(abc.ABC):
@@ -95,29 +108,18 @@ class Task(abc.ABC):
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
     endings: Sequence[str] = tables.ENDINGS  # of files' names, the first that is there is read
     text_keys: Sequence[tuple[str, ...]] = ()  # names of the texts in a row to be answered that comes as plain text
-    target: Any = ()  # what labels mean; None until `read` found it in the training data
-    choices = 1  # features of a training example that are learned together, each with a share of its loss
-    predicted_choices = 1  # features that are predicted together
+    target: Any = ()  # what labels mean; None until the training data have said it
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
+        self.scope = f"task_specific/{name}"  # of the head's variables
         self.files = TaskFiles(name, config, self.endings, **files)
         self.evaluation_splits: tuple[str, ...] = ("dev",)
         self.test_splits: tuple[str, ...] = ("test",)
         self.training: list[Any] = []  # the training examples that are used, once they were loaded
-        self._read: dict[str, list[Any]] = {}  # by the file's split
-
-    @property
-    def scope(self) -> str:
-        """Name of the head's variables."""
-        return f"task_specific/{self.name}"
-
-    @property
-    def longest_text(self) -> int:
-        """Tokens beyond which a text is cut."""
-        return self.config.max_seq_length
+        self._examples: dict[str, list[Any]] = {}  # all in a file, by the file's split
 
     def load(self, split: str) -> Split:
         """The examples of a split that are used, as the network sees them.
@@ -129,11 +131,16 @@ class Task(abc.ABC):
           UserError: a missing file, a wrong column count, an unknown label, ...: names file and line.
         """
         file = self.files.file_of(split)
-        # What labels mean is found in the training data, whatever is read first.
-        for needed in ("train", file) if self.target is None else (file,):
-            if needed not in self._read:
-                self._read[needed] = self.read(needed)
-        examples = sampling.used(self._read[file], split, self.files, self.config, self.target)
+        needed = [file]
+        if self.target is None:
+            needed.insert(0, "train")  # which says what labels mean
+        for name in needed:
+            if name not in self._examples:
+                data = self.read(name)
+                self._examples[name] = data.examples
+                if data.target is not None:
+                    self.target = data.target
+        examples = sampling.used(self._examples[file], split, self.files, self.config, self.target)
         if split == "train":
             self.training = examples
         return self.encode(examples, split)
@@ -146,8 +153,11 @@ class Task(abc.ABC):
         """Every label that `Features.labels` holds."""
 
     @abc.abstractmethod
-    def read(self, split: str) -> list[Any]:
-        """All examples in the files of a split. Raises UserError that names file and line."""
+    def read(self, split: str) -> TaskData:
+        """All examples in the files of a split. Raises UserError that names file and line.
+
+        Where `target` is None, the split is "train" and the result says what labels mean.
+        """
 
     @abc.abstractmethod
     def example(self, row: dict[str, Any], where: str, number: int) -> Any:
@@ -182,19 +192,14 @@ class Task(abc.ABC):
         """One JSON object per example, to stand before its answer: text, and `gold`, its label."""
         return [{} for _ in split.examples]
 
-    def golds(self, examples: Sequence[Any]) -> list[str] | list[float]:
-        """The labels of examples that have such: names, or numbers; shown before training."""
-        del examples
-        return []
-
     def majority(self, split: Split) -> dict[str, float]:
         """Scores of always predicting the commonest label; {} where there is no such thing."""
         del split
         return {}
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """Writes and lists the files of a split that a benchmark's server or official script wants, if any."""
-        del name, split, predictions, folder
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+        """Writes and lists the files that a benchmark's server or official script wants of a split, if any."""
+        del name, split, answers, folder
         return []
 
     def files_of(self, split: str) -> list[Path]:

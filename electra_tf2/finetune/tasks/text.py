@@ -26,7 +26,7 @@ from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.spans import READERS
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
@@ -34,7 +34,7 @@ from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.settings.metrics import measured
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import Progress, warn
+from electra_tf2.util.progress import Progress
 
 NUM_SPANS = 2
 _CHUNK = 20_000  # texts that are tokenised at a time
@@ -62,19 +62,7 @@ class TextTask(Task):
             self.evaluation_splits = (FEW_SHOT_DEV, *self.evaluation_splits)
         if not settings.spans:  # which no plain text says
             self.text_keys = (tuple(names_of(column)[0] for column in settings.texts),)
-        self.target = self._named_target()
-
-    def _named_target(self) -> Target | None:
-        """Classes or scale of the task's settings; None where the training data have to."""
-        settings = self.settings
-        if settings.value_range is not None:
-            ends_are_known = not any(map(math.isinf, settings.value_range))
-            return Scale(*settings.value_range) if ends_are_known or not settings.range_of_data else None
-        if settings.labels is not None:
-            return targets.checked_classes(
-                Classes(settings.labels, settings.numbers or ()), self.name, settings.metrics
-            )
-        return None
+        self.target = targets.known_target(name, settings)
 
     @property
     def is_regression(self) -> bool:
@@ -88,7 +76,7 @@ class TextTask(Task):
 
     # Files to examples.
 
-    def read(self, split: str) -> list[TextExample]:
+    def read(self, split: str) -> TaskData:
         settings = self.settings
         tolerated = 1 if self.config.compat == "original" else TOLERATED  # it passes over what it cannot read
         if split in self.files.submission:
@@ -99,31 +87,11 @@ class TextTask(Task):
         rows: list[TextExample] = []
         for path in self.files.paths(split):
             rows += read_texts(path, settings, tolerated, is_test, self._with_spans)
-        if not is_test:
-            rows = targets.labelled_rows(rows, self.name, self.settings)
-        if self.target is None and split == "train":
-            self.target = self._target_of(rows)
-        labels = self._checked_labels(rows, is_test, split)
-        return [row._replace(label=label) for row, label in zip(rows, labels, strict=True)]
-
-    def _target_of(self, rows: Sequence[TextExample]) -> Target:
-        """Classes or scale of the labels in the training data."""
-        if self.settings.value_range is not None:
-            return targets.scale_of(rows, self.name, self.settings.value_range)
-        return targets.classes_of(rows, self.name, self.settings.metrics)
-
-    def _checked_labels(self, rows: Sequence[TextExample], is_test: bool, split: str) -> Sequence[str | float | None]:
-        """The labels of a file's rows; those of a test file may be missing, or something else."""
-        if is_test and all(targets.no_label(row.label) for row in rows):
-            return [None] * len(rows)
-        assert self.target is not None
-        try:
-            return [self.target.checked(row.label, row.where) for row in rows]
-        except UserError as error:
-            if not is_test:
-                raise
-            warn(f"the {split} data is not scored: {error}")
-            return [None] * len(rows)
+        if is_test:
+            assert self.target is not None
+            return TaskData(targets.test_rows(rows, split, self.target))
+        examples, target = targets.labelled_rows(rows, self.name, self.settings, self.target)
+        return TaskData(examples, target)
 
     def _with_spans(self, example: TextExample, row: dict[str, Any]) -> TextExample:
         """The example of a row with the parts of its texts that are asked about, where the task has such."""
@@ -160,7 +128,7 @@ class TextTask(Task):
             examples = [*examples, *(example._replace(texts=example.texts[::-1]) for example in examples)]
         labelled = all(example.label is not None for example in examples)
         features = self._marked(examples) if self.settings.spans else self._packed(examples)
-        return Split(examples, features, labelled=labelled)
+        return Split(examples, features, labelled=labelled, golds=golds_of(examples, labelled))
 
     def _packed(self, examples: Sequence[TextExample]) -> list[Features]:
         """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -266,9 +234,6 @@ class TextTask(Task):
             rows.append(row)
         return rows
 
-    def golds(self, examples: Sequence[TextExample]) -> list[Any]:
-        return [example.label for example in examples]
-
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
             return {}
@@ -277,13 +242,13 @@ class TextTask(Task):
         constant = np.full_like(labels, np.bincount(labels).argmax())
         return measured(self.settings.metrics, labels, constant, self.target.num_classes)
 
-    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+    def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
         if name not in self.files.submission:
             return []
         assert self.target is not None
         labels = []
-        for answer in self.answers(split, predictions):
+        for answer in answers:
             label = self.target.submitted(answer)
             labels.append(self.settings.submitted_labels.get(label, label))
         path = folder / self.files.submission[name]
@@ -301,18 +266,17 @@ class TextTask(Task):
         return self.target.state() if isinstance(self.target, Classes) or self.settings.range_of_data else {}
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        target: Target
-        if not self.is_regression:
-            names = tuple(saved.get("labels", ()))
-            target = targets.checked_classes(Classes(names), self.name, self.settings.metrics)
-        elif self.settings.range_of_data:
-            low, high = map(float, saved["range"])
-            target = Scale(low, high, strict=False)
-        else:
+        saved_target = targets.saved_target(saved, self.name, self.settings)
+        if saved_target is None:
             return
         if self.target is None:
-            self.target = target
-        targets.check_same(self.target, target, self.name)
+            self.target = saved_target
+        targets.check_same(self.target, saved_target, self.name)
+
+
+def golds_of(examples: Sequence[TextExample], labelled: bool) -> list[Any]:
+    """`Split.golds` of examples: their labels, where they have them."""
+    return [example.label for example in examples] if labelled else []
 
 
 def span_label(number: int) -> str:

@@ -19,7 +19,7 @@ from electra_tf2.util.progress import warn
 TOLERATED = 0.002  # share of unusable lines in a file
 
 
-class Span(NamedTuple):
+class TextPart(NamedTuple):
     """The characters [start, end) of the text of a number."""
 
     text: int
@@ -36,7 +36,7 @@ class TextExample(NamedTuple):
     texts: tuple[str, ...]
     label: Any
     id: Any = None
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TextPart, ...] = ()
     where: str = ""
 
 

@@ -1,7 +1,7 @@
 """AMOS's hparams, their checks and their costs (Meng et al. 2022)."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from electra_tf2.config.hparams import hparam
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
@@ -32,8 +32,8 @@ class Config(PretrainingConfig):
             "which the uppermost alone is at hand"
         )
 
-    def generator_problems(self) -> Iterable[str]:
-        yield from super().generator_problems()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.generator_kind is not GeneratorKind.MASKED_LM:
             yield "generator_exits needs a masked language model of its own as generator"
             return

@@ -16,10 +16,10 @@ from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.networks import make_generator_encoder
+from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator_encoder
 from electra_tf2.pretrain.noise import row_noise
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -57,11 +57,11 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def make_generator(self) -> MixtureOfGenerators:
+    def make_networks(self) -> Networks:
+        main = make_encoder(self.config)
         blockwise = functools.partial(BlockwiseEncoder, self.config.generator_exits)
-        encoder = make_generator_encoder(self.config, self.encoder, blockwise)
-        assert isinstance(encoder, BlockwiseEncoder)
-        return MixtureOfGenerators(encoder, seed=self.config.seed)
+        blocks = make_generator_encoder(self.config, main, blockwise)
+        return Networks(main, MixtureOfGenerators(blocks, seed=self.config.seed))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         # The first objective is that of the generator, a masked language model without variables.

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
-from electra_tf2.pretrain.networks import make_encoder
+from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator
 from electra_tf2.pretrain.objectives.contrast import holds_sequence
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 
 
@@ -28,10 +27,12 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def make_encoder(self) -> Encoder:
+    def make_networks(self) -> Networks:
         if not self.config.mpa_objective:
-            return super().make_encoder()
-        return make_encoder(self.config, functools.partial(ObservedEncoder, observed=self.config.observed_heads))
+            return super().make_networks()
+        observing = functools.partial(ObservedEncoder, observed=self.config.observed_heads)
+        main = make_encoder(self.config, observing)
+        return Networks(main, make_generator(self.config, main))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         objectives = super().make_objectives(networks)

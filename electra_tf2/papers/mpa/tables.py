@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
-from electra_tf2.papers.counts import PARTS, Counted, Option, Table, TableInputs, counted, summed, write_table
+from electra_tf2.papers.counts import PARTS, Counted, Option, TableInputs, TableKind, counted, summed, write_table
 from electra_tf2.util.progress import track
 
 KIND = "cooccurrence"
@@ -122,7 +122,7 @@ def build(inputs: TableInputs, output: str, window: int, min_count: int, top_k: 
 
 
 TABLES = {
-    KIND: Table(
+    KIND: TableKind(
         "tokens that occur near one another more than by chance (MPA)",
         build,
         {

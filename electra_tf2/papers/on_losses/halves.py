@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.kernels.compilation import matmul
-from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tasks import Auxiliary
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, weighted_mean
 
 
 def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:

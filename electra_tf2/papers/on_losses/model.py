@@ -21,8 +21,9 @@ from electra_tf2.papers.on_losses.schedules import MAIN, ActiveTasks, active_tas
 from electra_tf2.papers.on_losses.segments import AdjacentSentences, Rearrangement, SentenceOrder
 from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Networks, Objective
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
+from electra_tf2.pretrain.networks import Networks
+from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 from electra_tf2.pretrain.task import EVALUATE, TRAIN, PretrainingTask
@@ -69,7 +70,7 @@ class Model(PretrainingModel):
         global_batch_size: int | None = None,
         active: ActiveTasks | None = None,
     ) -> Batch:
-        """Has tasks rearrange the text, and adds their labels to the batch, where `prepare` finds them.
+        """Has tasks rearrange the text, and adds their labels to the batch, where `mask` finds them.
 
         Args:
           active: tasks that are trained at this step; None: all.
@@ -86,21 +87,14 @@ class Model(PretrainingModel):
             batch = batch | texts | {_label_field(task): tf.where(is_active, labels, -1)}
         return batch
 
-    def prepare(
-        self,
-        batch: Batch,
-        seed: tf.Tensor,
-        row_offset: tf.Tensor | int = 0,
-        global_batch_size: int | None = None,
-    ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        """Masks as the core does. A batch that did not go through `rearrange` has no labels: -1 everywhere."""
-        rows = batch["input_ids"].shape[0]
-        draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
-        masked = masking.mask(self.config, batch, draw, self.special, self.unit)
-        nothing_asked = tf.fill([rows], -1)
-        labels = {task.task: batch.get(_label_field(task), nothing_asked) for task in self.rearrangements}
-        with_labels = TaskBatch(**vars(masked), labels=labels)
-        return with_labels, self.normalizers(with_labels)
+    def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
+        """Adds the labels of `rearrange`: -1 everywhere in a batch that did not go through it."""
+        masked = super().mask(batch, draw)
+        nothing_asked = tf.fill([batch["input_ids"].shape[0]], -1)
+        labels = {}
+        for task in self.rearrangements:
+            labels[task.task] = batch.get(_label_field(task), nothing_asked)
+        return TaskBatch(**vars(masked), labels=labels)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
         outputs = dict(super().read_views(masked, seeds))

@@ -34,7 +34,7 @@ def active_tasks(config: Config, step: tf.Tensor | None) -> ActiveTasks | None:
     tasks = config.aux_tasks
     how = config.aux_combination
     if how == "inc":
-        stage = step * len(tasks) // max(1, config.num_train_steps)
+        stage = step * len(tasks) // max(1, config.aux_steps)
         reached = tf.range(len(tasks), dtype=tf.int64) <= stage
         return {MAIN: tf.ones([])} | _by_name(tasks, tf.cast(reached, tf.float32))
     main_always = how in ("alt+", "cmtl+")
@@ -43,7 +43,7 @@ def active_tasks(config: Config, step: tf.Tensor | None) -> ActiveTasks | None:
     if how in ("alt", "alt+"):
         turn = number % len(turns)
     else:
-        order = staged_tasks(len(turns), config.num_train_steps, config.seed)
+        order = staged_tasks(len(turns), config.aux_steps, config.seed)
         turn = tf.gather(tf.constant(order), tf.minimum(number, len(order) - 1))
     active = _by_name(turns, tf.one_hot(tf.cast(turn, tf.int32), len(turns)))
     if main_always:

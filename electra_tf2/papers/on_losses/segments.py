@@ -14,7 +14,8 @@ import tensorflow as tf
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskHead, labels_of
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
+from electra_tf2.pretrain.networks import Networks
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, weighted_mean
 
 Span: TypeAlias = tuple[tf.Tensor, tf.Tensor]
 _MOST_LEFT_OUT = 8  # tokens at a place, and at most a quarter of the text

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from electra_tf2.papers.counts import Counted, Table, TableInputs, counted, read_table, write_table
+from electra_tf2.papers.counts import Counted, TableInputs, TableKind, counted, read_table, write_table
 
 DOCUMENT_FREQUENCY = "document_frequency"
 
@@ -36,4 +36,4 @@ def build(inputs: TableInputs, output: str) -> str:
     return f"{int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records"
 
 
-TABLES = {DOCUMENT_FREQUENCY: Table("records that hold each token (On Losses: auxiliary task tf_idf)", build)}
+TABLES = {DOCUMENT_FREQUENCY: TableKind("records that hold each token (On Losses: auxiliary task tf_idf)", build)}

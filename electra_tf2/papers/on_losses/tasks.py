@@ -11,8 +11,9 @@ from electra_tf2.model.layers import Dense, Layer, LayerNorm
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tables import inverse_frequencies
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.coco_lm import View
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 
 HIGHEST = 10.0  # of scaled term frequencies
 

@@ -11,7 +11,9 @@ import tensorflow as tf
 from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
-from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, numbered
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
+from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, make_unit, numbered
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -102,7 +104,9 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def make_unit(self) -> MaskingUnit | None:
-        if self.config.mask_unit == "pmi":
-            return pmi(self.config)
-        return super().make_unit()
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.unit = pmi(config) if config.mask_unit == "pmi" else make_unit(config)
+
+    def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
+        return masking.mask(self.config, batch, draw, self.special, self.unit)

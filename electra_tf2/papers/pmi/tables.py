@@ -13,7 +13,7 @@ import numpy as np
 
 from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
-from electra_tf2.papers.counts import Counted, Option, Table, TableInputs, counted, summed, write_table
+from electra_tf2.papers.counts import Counted, Option, TableInputs, TableKind, counted, summed, write_table
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
@@ -226,7 +226,7 @@ def build(inputs: TableInputs, output: str, size: int, min_count: int, score: st
 
 
 TABLES = {
-    KIND: Table(
+    KIND: TableKind(
         "n-grams of 2 to 5 words that go together more than by chance (PMI-masking; the records are read twice)",
         build,
         {
