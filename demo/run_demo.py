@@ -29,7 +29,7 @@ RECIPE = "electra_tiny"  # trained by the demo
 RELEASED = "electra_deep"  # comes with this repository
 TASK = "punctuation"
 MARKS = {"B-comma": ",", "B-period": "."}
-EPOCHS = 8
+EPOCHS = 12
 FINETUNING = {
     "task_names": [TASK],
     "tasks": {TASK: {"type": "tagging"}},
@@ -38,11 +38,11 @@ FINETUNING = {
     "max_seq_length": 80,
     "layerwise_lr_decay": 1.0,
     "hidden_dropout_prob": 0.1,
+    # Not Muon, by which the recipes pre-train: here it takes longer, and after as many epochs scores less.
+    "optimizer": "adamw",
+    "learning_rate": 5e-4,
     "precision": "bfloat16" if this_processor().has_bfloat16 else "float32",
 }
-# Of a network that has learned little or nothing; the pre-trained one goes on by the optimizer that it was trained by.
-YOUNG = {"optimizer": "adamw", "learning_rate": 5e-4}
-TRAINED = {"optimizer": "muon", "learning_rate": 1e-3}
 # A quarter of the recipe's: with few sequences in all, many small steps get further than few large ones.
 PRETRAINING_BATCH = 16
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_auc", "disc_recall")
@@ -65,7 +65,7 @@ def main() -> None:
     run("--data-dir", str(DATA), module="demo.make_data")
     title(2, f"{RELEASED}, which comes along, learns the task")
     before = time.monotonic()
-    finetune(RELEASED, TRAINED)
+    finetune(RELEASED)
     seconds_of_finetuning = time.monotonic() - before
     show_an_answer(RELEASED)
 
@@ -87,7 +87,7 @@ def main() -> None:
     title(6, f"{RECIPE} is pre-trained from nothing, {steps} steps")
     pretrain(steps)
     title(7, f"{RECIPE} learns the task")
-    finetune(RECIPE, YOUNG)
+    finetune(RECIPE)
 
     show_pretraining(steps)
     show_scores(
@@ -118,15 +118,15 @@ def run(*words: str, module: str = "electra_tf2") -> None:
 # The commands.
 
 
-def finetune(model: str, hparams: dict[str, Any], *options: str) -> None:
-    described = json.dumps(FINETUNING | hparams)
-    run("finetune", "--data-dir", str(DATA), "--model-name", model, "--hparams", described, *options)
+def finetune(model: str, *options: str) -> None:
+    hparams = json.dumps(FINETUNING)
+    run("finetune", "--data-dir", str(DATA), "--model-name", model, "--hparams", hparams, *options)
 
 
 def finetune_from_random_weights(learner: Learner) -> None:
     folder = MODELS / learner.model
     places = ("--model-dir", str(folder / "random"), "--results-dir", str(folder / learner.results))
-    finetune(learner.model, YOUNG, "--random-init", *places)
+    finetune(learner.model, "--random-init", *places)
 
 
 def build() -> None:

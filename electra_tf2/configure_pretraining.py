@@ -1,67 +1,31 @@
 """Every hyperparameter of pre-training: the original's names and defaults, and ours beside them.
 
-`PretrainingConfig` is flat: hparams under headings, what follows from them, and the checks of their combinations.
-`PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there (config.flags). A paper
-beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no TensorFlow: a wrong hparam fails in a
-fraction of a second.
+`PretrainingConfig` is flat, and this page has three parts: the hparams under headings, what is derived from them, and
+which combinations are refused. Those of network, optimizer and devices, which fine-tuning has too, are inherited from
+training/hparams.py. `PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there
+(config.flags). A paper beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no TensorFlow: a
+wrong hparam fails in a fraction of a second.
 """
 
 import dataclasses
 import enum
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from electra_tf2.config.hparams import checked as check_values
 from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
-from electra_tf2.config.papers import check_owners, load_paper
+from electra_tf2.config.papers import check_owners, config_class_of
+from electra_tf2.config.phases import Phase, config_in_phase, phases_of, problems_of_later_phases
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
-from electra_tf2.util.errors import UserError, closest, shown
+from electra_tf2.util.errors import UserError
+
+__all__ = ["DEBUG", "MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
-
-# Objectives that train the main network, of which a run has one at most.
-MAIN_OBJECTIVES = (
-    "electra_objective",
-    "electric_objective",
-    "replace_mlm_objective",
-    "all_tokens_mlm_objective",
-    "corrective_lm_objective",
-)
-
-
-class GeneratorKind(enum.Enum):
-    """Where the replacements of masked tokens come from. `PretrainingConfig.generator_kind` derives it from the
-    original's switches."""
-
-    NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
-    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
-    SHARED = "shared"  # the main network, with a language-model head
-    MASKED_LM = "masked_lm"  # ELECTRA's: a smaller masked language model
-    TWO_TOWERS = "two_towers"  # Electric's: two causal transformers that read the unmasked text
-
-    @property
-    def has_own_network(self) -> bool:
-        """True if the generator has layers that the main network does not have."""
-        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
-
-
-# Hparams of `debug`, which win over a recipe's.
-DEBUG: dict[str, Any] = {
-    "num_train_steps": 20,
-    "num_warmup_steps": 2,
-    "save_checkpoints_steps": 5,
-    "iterations_per_loop": 1,
-    "num_eval_steps": 2,
-    "train_batch_size": 32,
-    "embedding_size": None,
-    "model_hparam_overrides": {
-        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
-    },
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +146,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "weights to start from: of a model of ours, Hugging Face's, or the original's TF1 checkpoint",
         place="other",
     )
-    stack_layers: bool = hparam(False, "layers of a shallower init_checkpoint are used again, in order (stacking)")
+    stack_layers: bool = hparam(
+        False,
+        "layers of a shallower init_checkpoint are used again, in order (stacking)",
+        needs=("init_checkpoint", "the model whose layers are stacked"),
+    )
 
     # Generator
     uniform_generator: bool = hparam(False, "replacements are uniform draws, no generator's", heading="Generator")
@@ -214,7 +182,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         None, "model that the generator starts from: a masked language model or another generator", place="other"
     )
     init_encoder_from_generator: bool = hparam(
-        False, "the main network, and its language model, start as copies of the generator's (two-stage training)"
+        False,
+        "the main network, and its language model, start as copies of the generator's (two-stage training)",
+        needs=("init_generator_checkpoint", "the model of the first stage, a run with --no-electra-objective"),
     )
 
     # Batches
@@ -247,55 +217,48 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         Raises:
           UserError: names every problem.
         """
-        cls = cls.extended(hparams)
-        values = cls.checked(hparams)
+        config_class = cls.extended(hparams)
+        values = config_class.checked(hparams)
         if values.get("debug"):
             values = DEBUG | values
         if values.get("electric_objective"):
             values["two_tower_generator"] = True
-        config = cls(**values)
+        config = config_class(**values)
         config = dataclasses.replace(config, **config.derived())
         problems = list(config.problems())
+        problems += problems_of_later_phases(config, problems)
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
-        """The configuration of the paper that these hparams name; itself if they name none.
-
-        Raises:
-          UserError: there is no such paper, or its `Config` is none.
-        """
-        name = hparams.get("paper")
-        if not name or cls is not PretrainingConfig or not isinstance(name, str):  # which is refused with all values
+        """This class, or its subclass by the paper that the hparams name. Raises UserError: there is no such paper."""
+        paper = hparams.get("paper")
+        # A paper's own class is asked as well. A value that is no string is refused later, with all wrong values.
+        if cls is not PretrainingConfig or not paper or not isinstance(paper, str):
             return cls
-        config_class = getattr(load_paper(name, "config"), "Config", None)
-        if not (isinstance(config_class, type) and issubclass(config_class, PretrainingConfig)):
-            raise UserError(f"paper {name} has no Config, a subclass of PretrainingConfig")
-        if "__dataclass_params__" not in vars(config_class):
-            raise UserError(f"paper {name}: Config must be a @dataclasses.dataclass(frozen=True)")
-        plain = [field.name for field in dataclasses.fields(config_class) if "help" not in field.metadata]
-        if plain:
-            raise UserError(f"paper {name}: {', '.join(plain)} of Config must be declared as hparam(default, help)")
-        return config_class
+        return config_class_of(paper, PretrainingConfig)
 
     @classmethod
     def checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """`checked`, which first names the paper of hparams that need a --paper. Raises UserError."""
+        """The hparams, each of its type and within its range. Raises UserError, which names a paper that is missing."""
         check_owners(hparams, {field.name for field in dataclasses.fields(cls)})
         return check_values(cls, hparams)
 
-    # What follows from the hparams.
+    # What is derived from the hparams.
 
     def derived(self) -> dict[str, Any]:
         """Values of the hparams that were left to follow from others; a paper's Config adds its own."""
+        embedding_size = self.width_of_embeddings
+        if self.debug:  # its small network has no projection
+            embedding_size = self.architecture.embedding_size
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
         return {
             "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
-            "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
+            "embedding_size": embedding_size,
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
@@ -311,7 +274,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return [name for name in MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
-    def generator_kind(self) -> GeneratorKind:
+    def generator_kind(self) -> "GeneratorKind":
         """The generator that the original's switches describe together, in the original's order: uniform wins."""
         if not self.main_objectives:
             return GeneratorKind.NONE
@@ -344,34 +307,39 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def generator_architecture(self) -> Architecture:
-        """Sizes of the generator's network (the main network's if they share all weights).
+        """Sizes of the generator's network; the main network's where the generator has none of its own.
 
-        Where the rounded width is no multiple of its number of heads, it is rounded to the nearest that is; the
-        original fails there. One that is as wide as the main network has its heads and feed-forward width too.
+        The width is rounded to a multiple of the number of heads, where the original fails. A generator as wide as the
+        main network has its heads and feed-forward width too, where the original goes by the rules of a narrow one.
         """
         main = self.architecture
+        overrides = self.generator_hparam_overrides
         if not self.generator_kind.has_own_network:
             return main
-        if self.generator_sample_mode == "zero_dropout":
-            main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
-        gated = self.generator_hparam_overrides.get("gated_mlp", main.gated_mlp)
+        gated = overrides.get("gated_mlp", main.gated_mlp)
         inner = inner_width(hidden, gated)
         if self.compat != "original" and hidden == main.hidden_size:
             heads = main.num_attention_heads
-            inner = main.intermediate_size if gated == main.gated_mlp else inner
-        own_tables = self.generator_embedding_size or hidden
-        sizes = {
+            if gated == main.gated_mlp:
+                inner = main.intermediate_size
+        embedding_size = main.embedding_size
+        if self.untied_generator_embeddings:
+            embedding_size = self.generator_embedding_size or hidden
+        sizes: dict[str, Any] = {
             "hidden_size": hidden,
             "num_hidden_layers": round(main.num_hidden_layers * self.generator_layers),
             "intermediate_size": inner,
             "num_attention_heads": heads,
-            "embedding_size": own_tables if self.untied_generator_embeddings else main.embedding_size,
+            "embedding_size": embedding_size,
         }
-        return dataclasses.replace(main, **sizes | self.generator_hparam_overrides)
+        if self.generator_sample_mode == "zero_dropout":
+            sizes["hidden_dropout_prob"] = 0.0
+            sizes["attention_probs_dropout_prob"] = 0.0
+        return dataclasses.replace(main, **sizes | overrides)
 
     @property
     def decay_steps(self) -> int:
@@ -387,6 +355,14 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         With several micro-batches a step then has a further forward pass (PretrainingTask).
         """
         return self.sequence_contrast_objective
+
+    @property
+    def free_to_change(self) -> frozenset[str]:
+        """Names of the hparams that may differ when this run is resumed."""
+        free = free_on_resume(type(self))
+        if self.phases:  # which begin at shares of the run: steps already done would move
+            free -= {"num_train_steps"}
+        return free
 
     @property
     def no_probabilities(self) -> str:
@@ -405,69 +381,38 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             )
         return ""
 
-    def in_phase(self, phase: "Phase") -> "PretrainingConfig":
+    def in_phase(self, phase: Phase) -> "PretrainingConfig":
         """This configuration with the input and the dropout of one of its phases."""
-        values = {name: getattr(phase, name) for name in _CHANGES}
-        sizes = dict(self.model_hparam_overrides)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            rate = values.pop(name)
-            if rate != getattr(self.architecture, name):
-                sizes[name] = rate
-        return dataclasses.replace(self, model_hparam_overrides=sizes, **values)
+        return config_in_phase(self, phase)
 
     def further_parts(self) -> list[Part]:
         """Costs that a paper's model has beside the core's (pretrain.flops)."""
         return []
 
-    @property
-    def starts_from_weights(self) -> bool:
-        """True if a new run does not start from random weights alone."""
-        return bool(self.init_checkpoint or self.init_generator_checkpoint)
-
-    @property
-    def free_to_change(self) -> frozenset[str]:
-        """Names of the hparams that may differ when this run is resumed."""
-        free = free_on_resume(type(self))
-        if self.phases:  # which begin at shares of the run: steps already done would move
-            free -= {"num_train_steps"}
-        return free
-
-    # Checks: lists of reasons why a combination cannot be, one sentence each; a paper's Config adds its own.
+    # What is refused: a sentence for each reason why a combination cannot be.
 
     def problems(self) -> Iterator[str]:
-        """Problems of the whole run, then those of later phases alone."""
-        problems = list(self._problems_of_one_phase())
-        yield from problems
-        try:
-            phases = phases_of(self)
-        except UserError as error:
-            yield str(error).removeprefix("hparams: ")
-            return
-        for phase in phases[1:]:
-            for problem in self.in_phase(phase)._problems_of_one_phase():
-                if problem not in problems:
-                    problems.append(problem)
-                    yield problem
-
-    def _problems_of_one_phase(self) -> Iterator[str]:
+        """Problems of a run without phases, or of one phase. A paper's Config adds its own."""
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
-        yield from self.objective_problems()
-        yield from self.generator_problems()
-        yield from self.masking_problems()
-        yield from self.schedule_problems()
+        yield from self._objective_problems()
+        yield from self._generator_problems()
+        yield from self._masking_problems()
+        yield from self._schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
         yield from self.device_problems()
 
-    def objective_problems(self) -> Iterable[str]:
+    def _objective_problems(self) -> Iterator[str]:
         objectives = self.main_objectives
         hidden_size = self.architecture.hidden_size
         predicts_tokens = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
 
         if len(objectives) > 1:
-            others = "; the others need electra_objective false" if "electra_objective" in objectives else ""
-            yield f"{' and '.join(objectives)} are both true: choose one{others}"
+            hint = ""
+            if self.electra_objective:  # the default, so perhaps nobody asked for it
+                hint = "; the others need electra_objective false"
+            yield f"{' and '.join(objectives)} are both true: choose one{hint}"
         if not objectives and not self.gen_weight:
             yield "gen_weight is 0, so BERT's only loss is off"
         if predicts_tokens and self.clm_head == "tied" and self.architecture.embedding_size != hidden_size:
@@ -485,7 +430,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.needs_whole_batch and self.scl_gather and self.gradient_accumulation_steps > 1:
             yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
 
-    def _adversarial_problems(self) -> Iterable[str]:
+    def _adversarial_problems(self) -> Iterator[str]:
         needs = "adversarial_generator needs"
         if not self.electra_objective:
             yield f"{needs} electra_objective"
@@ -503,7 +448,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 "temperature must be 1 and disallow_correct false"
             )
 
-    def _electric_problems(self) -> Iterable[str]:
+    def _electric_problems(self) -> Iterator[str]:
         needs = "electric_objective needs the probabilities of its two-tower generator"
         if self.uniform_generator:
             yield f"{needs}: uniform_generator must be false"
@@ -518,7 +463,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.disc_tokens != "all":
             yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
 
-    def generator_problems(self) -> Iterable[str]:
+    def _generator_problems(self) -> Iterator[str]:
         """Problems of the switches that choose a generator, of its sizes, and of its initial weights."""
         if self.uniform_generator and not self.main_objectives:
             yield "uniform_generator without a main network leaves nothing to train"
@@ -539,7 +484,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         yield from self._generator_override_problems()
         yield from self._generator_start_problems()
 
-    def _generator_size_problems(self) -> Iterable[str]:
+    def _generator_size_problems(self) -> Iterator[str]:
         main = self.architecture
         generator = self.generator_architecture
         is_divisible = generator.hidden_size % generator.num_attention_heads == 0
@@ -558,7 +503,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             for problem in generator.problems():
                 yield f"generator: {problem}"
 
-    def _generator_override_problems(self) -> Iterable[str]:
+    def _generator_override_problems(self) -> Iterator[str]:
         overrides = self.generator_hparam_overrides
         if not overrides:
             return
@@ -589,7 +534,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             for problem in generator.length_problems(self.max_seq_length):
                 yield f"generator: {problem}"
 
-    def _generator_start_problems(self) -> Iterable[str]:
+    def _generator_start_problems(self) -> Iterator[str]:
         is_masked_lm = self.generator_kind is GeneratorKind.MASKED_LM
         starts = self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator
         if starts and not is_masked_lm:
@@ -598,7 +543,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 "model of its own as generator"
             )
         if self.freeze_generator and not self.untied_generator_embeddings:
-            yield ("freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network")
+            yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
         if self.init_encoder_from_generator and is_masked_lm:
             main = self.architecture
             # Dropout has no weights, so it may differ.
@@ -613,7 +558,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                     f"1, generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides"
                 )
 
-    def masking_problems(self) -> Iterable[str]:
+    def _masking_problems(self) -> Iterator[str]:
         most = self.max_predictions_per_seq
         if not 1 <= most <= self.max_seq_length:
             yield (
@@ -627,7 +572,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.mask_unit != "token" and self.mask_sampling != "without_replacement":
             yield f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once"
 
-    def schedule_problems(self) -> Iterable[str]:
+    def _schedule_problems(self) -> Iterator[str]:
         warmup = self.num_warmup_steps
         decay = self.decay_steps
         steps = self.num_train_steps
@@ -637,16 +582,6 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too"
         elif decay > 0 and warmup + decay > steps >= warmup:
             yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
-
-    def lacking(self) -> Iterable[str]:
-        """Flags that a user must add to what a recipe gives, one sentence each."""
-        if self.init_encoder_from_generator and not self.init_generator_checkpoint:
-            yield (
-                "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run "
-                "with --no-electra-objective"
-            )
-        if self.stack_layers and not self.init_checkpoint:
-            yield "stack_layers needs --init-checkpoint: the model whose layers are stacked"
 
     def notes(self) -> Iterator[str]:
         """Remarks on what is legal but deserves a look."""
@@ -677,78 +612,41 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             )
 
 
-class Phase(NamedTuple):
-    """Steps [start, end) of a run, the input that they read, and their dropout (`PretrainingConfig.in_phase`).
-
-    examples_before: number of examples that earlier phases read.
-    """
-
-    start: int
-    end: int
-    examples_before: int
-    max_seq_length: int
-    max_predictions_per_seq: int
-    train_batch_size: int
-    eval_batch_size: int
-    gradient_accumulation_steps: int
-    pretrain_tfrecords: str
-    eval_tfrecords: str
-    hidden_dropout_prob: float
-    attention_probs_dropout_prob: float
+# Objectives that train the main network, of which a run has one at most.
+MAIN_OBJECTIVES = (
+    "electra_objective",
+    "electric_objective",
+    "replace_mlm_objective",
+    "all_tokens_mlm_objective",
+    "corrective_lm_objective",
+)
 
 
-# No variable depends on these, so phases may change them.
-_CHANGES = Phase._fields[3:]
+class GeneratorKind(enum.Enum):
+    """Where the replacements of masked tokens come from (`PretrainingConfig.generator_kind`)."""
+
+    NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
+    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
+    SHARED = "shared"  # the main network, with a language-model head
+    MASKED_LM = "masked_lm"  # ELECTRA's: a smaller masked language model
+    TWO_TOWERS = "two_towers"  # Electric's: two causal transformers that read the unmasked text
+
+    @property
+    def has_own_network(self) -> bool:
+        """True if the generator has layers that the main network does not have."""
+        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
 
 
-def phases_of(config: PretrainingConfig) -> list[Phase]:
-    """The phases of a run, one if nothing changes.
-
-    Short sequences first (Devlin et al. 2019, appendix A.2) are `[{"from": 0.9, "max_seq_length": 512}]`, mBART's
-    falling dropout `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`. A phase
-    begins at a share of num_train_steps, at a checkpoint, and keeps the changes of those before it; so a run with
-    phases keeps its num_train_steps when it is resumed.
-
-    Raises:
-      UserError: no object, shares that do not rise, hparams that cannot change or have wrong values.
-    """
-    values: dict[str, Any] = {}
-    for name in _CHANGES:
-        values[name] = getattr(config, name, None)
-    values["hidden_dropout_prob"] = config.architecture.hidden_dropout_prob
-    values["attention_probs_dropout_prob"] = config.architecture.attention_probs_dropout_prob
-    # A number of predictions that follows from the length follows from the length of each phase.
-    follows_length = config.max_predictions_per_seq == config.default_predictions
-
-    phases = [Phase(0, config.num_train_steps, 0, **values)]
-    for entry in config.phases:
-        if not isinstance(entry, dict) or not isinstance(entry.get("from"), (int, float)):
-            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(entry)}')
-        changes = _checked_changes(config, entry)
-        last = phases[-1]
-        start = round(entry["from"] * config.num_train_steps)
-        if not last.start < start < config.num_train_steps:
-            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(entry["from"])}')
-
-        if "max_predictions_per_seq" in changes:
-            follows_length = changes["max_predictions_per_seq"] == 0
-        values |= changes
-        if follows_length:
-            longer = dataclasses.replace(config, max_seq_length=values["max_seq_length"])
-            values["max_predictions_per_seq"] = longer.default_predictions
-        examples = last.examples_before + (start - last.start) * last.train_batch_size
-        phases[-1] = last._replace(end=start)
-        phases.append(Phase(start, config.num_train_steps, examples, **values))
-    return phases
-
-
-def _checked_changes(config: PretrainingConfig, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams that an entry of `phases` changes. Raises UserError if one cannot change or has a wrong value."""
-    changes = dict(entry)
-    del changes["from"]
-    for name in changes:
-        if name not in _CHANGES:
-            raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
-    changes = type(config).checked(changes)
-    # Dropout rates are entries of the network's sizes.
-    return changes | changes.pop("model_hparam_overrides", {})
+# Hparams of `debug`, which win over a recipe's.
+DEBUG: dict[str, Any] = {
+    "num_train_steps": 20,
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 5,
+    "iterations_per_loop": 1,
+    "num_eval_steps": 2,
+    "train_batch_size": 32,
+    "embedding_size": None,
+    "model_hparam_overrides": {
+        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+    },
+}  # fmt: skip

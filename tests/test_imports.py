@@ -107,7 +107,7 @@ def test_no_paper_needs_another() -> None:
 
 
 def test_no_circle() -> None:
-    """When modules are imported; within a folder a function may import what is built on it (a scheme its layer)."""
+    """When modules are imported; a function may import what is built on its own module (a model its formats)."""
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:

@@ -10,9 +10,7 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 import sys
-import textwrap
 import typing
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
+from electra_tf2.config.help import dashed, print_help, shown_default
 from electra_tf2.config.hparams import all_hparams, entries_of_dicts, layered, value_problem, value_type, with_home
 from electra_tf2.config.papers import paper_of
 from electra_tf2.config.recipes import read_recipe, recipe_names
@@ -89,14 +88,14 @@ def _help_of_hparam(field: dataclasses.Field) -> str:
         default = field.default_factory()
     if default is dataclasses.MISSING:
         return text
-    return text + _shown_default(default)
+    return text + shown_default(default)
 
 
 def _json_or_words(name: str, holds_words: bool, text: str) -> Any:
     """The value of a flag: JSON, or words with commas between where the hparam is a list of words."""
     if holds_words and not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",")]
-    return parse_json(text, _dashed(name), expect=object)
+    return parse_json(text, dashed(name), expect=object)
 
 
 def _read_hparams(text_or_path: str) -> dict[str, Any]:
@@ -257,7 +256,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
         if flag is None and lenient:
             continue
         if flag is None:
-            raise UserError(f"unknown flag {_dashed(name)}{_hint_for_unknown(name)}; see --help")
+            raise UserError(f"unknown flag {dashed(name)}{_hint_for_unknown(name)}; see --help")
         if negated and equals:
             raise UserError(f"{typed} takes no value, got {shown(value)}")
         if flag.boolean and not equals:
@@ -265,7 +264,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
         elif not equals:
             value = next(unread, None)  # the next word
         if value is None:
-            raise UserError(f"missing value for flag {_dashed(flag.name)}")
+            raise UserError(f"missing value for flag {dashed(flag.name)}")
         _set(flag, value)
     flags.FLAGS.mark_as_parsed()
     return rest
@@ -277,7 +276,7 @@ def _hint_for_unknown(name: str) -> str:
         paper = paper_of(name.removeprefix("no_"))
         if paper:
             return f"; add --paper {paper}, which has it"
-    return closest(_dashed(name), map(_dashed, flags.FLAGS))
+    return closest(dashed(name), map(dashed, flags.FLAGS))
 
 
 def _flag(name: str) -> tuple[Any, bool]:
@@ -294,7 +293,7 @@ def _flag(name: str) -> tuple[Any, bool]:
 
 def _set(flag: Any, value: str) -> None:
     """Gives a flag a value. Raises UserError if it has the wrong type, or is unfit for paths, files or arithmetic."""
-    name = _dashed(flag.name)
+    name = dashed(flag.name)
     try:
         flag.parse(value)
     except flags.Error as error:
@@ -314,89 +313,6 @@ def _set(flag: Any, value: str) -> None:
     if problem:
         raise UserError(problem)
     flag.value = with_home(flag.value)
-
-
-def _dashed(name: str) -> str:
-    """A flag as users type it: --num-train-steps of "num_train_steps"."""
-    return f"--{name.replace('_', '-')}"
-
-
-# Help.
-
-
-def print_help(doc: str, first: Collection[str] = ()) -> None:
-    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120.
-
-    Args:
-      first: the flags that are shown, beside those of a paper; all if empty.
-    """
-    width = min(shutil.get_terminal_size((120, 24)).columns, 120)
-    if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
-        doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
-    for paragraph in doc.strip().split("\n\n"):
-        is_preformatted = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
-        if not is_preformatted:
-            paragraph = textwrap.fill(paragraph, width, break_on_hyphens=False)
-        print(paragraph, end="\n\n")
-    print("Flags")
-    shown_flags = _flags_in_order()
-    heading = ""  # of the flags that come, until it is printed above the first of them
-    for flag in shown_flags:
-        heading = getattr(flag, "heading", "") or heading
-        is_listed = not first or flag.name in first or getattr(flag, "is_from_paper", False)
-        if not is_listed:
-            continue
-        if heading:
-            print(f"\n{heading}")
-            heading = ""
-        name = f"[no-]{flag.name}" if flag.boolean else flag.name
-        text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help)
-        _print_flag(_dashed(name), text + _shown_default(flag.default), width)
-    if first:
-        print(f"\n--help all lists all {len(shown_flags)} flags.")
-    print("\nMessages")
-    severity = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
-    _print_flag("--verbosity", severity, width)
-    _print_flag("--flagfile", "file of flags, one a line", width)
-    if "recipe" in flags.FLAGS:
-        recipes = textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False)
-        print("\nRecipes")
-        print(textwrap.indent(recipes, "  "))
-
-
-def _flags_in_order() -> list[Any]:
-    """The flags of help: those of the program's own modules, then the hparams, which this module defines."""
-    by_module = flags.FLAGS.flags_by_module_dict()
-    modules = sorted(by_module, key=lambda name: (name == __name__, name))
-    in_order = []
-    for module in modules:
-        if module.startswith(("absl.", "tensorflow.")):
-            continue
-        for flag in by_module[module]:
-            if not getattr(flag, "is_hidden", False):
-                in_order.append(flag)
-    return in_order
-
-
-def _print_flag(name: str, text: str, width: int) -> None:
-    """Prints a flag on one line with its text if the terminal is wide enough, else above it."""
-    margin = 37 if width >= 110 else 8
-    indent = " " * margin
-    lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-    name = f"  {name} "
-    if len(name) <= margin:
-        print(name.ljust(margin) + lines.lstrip())
-    else:
-        print(f"{name.rstrip()}\n{lines}")
-
-
-def _shown_default(default: Any) -> str:
-    """ " [value]", or nothing for none."""
-    if isinstance(default, list):
-        default = ", ".join(map(str, default))
-    if default in (None, "", {}):
-        return ""
-    return f" [{default}]"
 
 
 # Programs.
@@ -421,7 +337,7 @@ def run(
         _define_paper_flags(words)
         if asks_for_help:
             asks_for_all = "all" in words or "--helpfull" in sys.argv
-            print_help(doc or "", () if asks_for_all else first)
+            print_help(doc or "", flags.FLAGS, () if asks_for_all else first)
         else:
             rest = parse(words)
             if rest:

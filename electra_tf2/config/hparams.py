@@ -24,6 +24,9 @@ _HOME = re.compile(r"~[\w.-]*/")
 Place = Literal["read", "other"]
 
 
+# Declaring hparams.
+
+
 def hparam(
     default: Any,
     help: str,
@@ -39,6 +42,7 @@ def hparam(
     entries: type | None = None,
     flags_for_entries: bool = True,
     place: Place | None = None,
+    needs: tuple[str, str] | None = None,
 ) -> Any:
     """A field with a default, a one-line description and its range.
 
@@ -50,9 +54,12 @@ def hparam(
         which changes that entry alone, unless flags_for_entries is false.
       place: where something outside of the model is, of no use once the model is moved: "read" of a file that is read
         whenever a run goes on, else "other".
+      needs: another hparam that must be given where this one is set, and what it is. A recipe may set this one and
+        leave the other to the user, so a configuration may lack it, but a run does not begin without (`unmet_needs`).
     """
     metadata = {name: value for name, value in locals().items() if name != "default"}
     if isinstance(default, (dict, list)):
+        # Each configuration gets a copy of its own.
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -67,6 +74,9 @@ def model_hparam(default: Any, help: str, **limits: Any) -> Any:
     return hparam(default, help, shapes_model=True, **limits)
 
 
+# Which hparams a configuration has.
+
+
 def free_on_resume(config_class: type) -> frozenset[str]:
     """Names of the hparams that may differ when a run is resumed."""
     return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata["free_on_resume"])
@@ -79,8 +89,22 @@ def shapes_model(config_class: type) -> frozenset[str]:
 
 def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
     """Names of the hparams that say where things are; of one kind, if one is given."""
-    fields = dataclasses.fields(config_class)
-    return frozenset(f.name for f in fields if f.metadata["place"] and kind in (None, f.metadata["place"]))
+    names = set()
+    for field in dataclasses.fields(config_class):
+        place = field.metadata["place"]
+        if place is not None and kind in (None, place):
+            names.add(field.name)
+    return frozenset(names)
+
+
+def unmet_needs(config: Any) -> Iterator[str]:
+    """Hparams that a user must add to those that are set (`needs`), a sentence each."""
+    for field in dataclasses.fields(config):
+        if field.metadata["needs"] is None or not getattr(config, field.name):
+            continue
+        needed, description = field.metadata["needs"]
+        if not getattr(config, needed):
+            yield f"{field.name} needs --{needed.replace('_', '-')}: {description}"
 
 
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
@@ -99,13 +123,32 @@ def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
 
 def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
     """The entries that are hparams by their own names, of each field that is a dict of such."""
-    fields = dataclasses.fields(config_class)
-    own = {field.name for field in fields}
-    dicts = [field for field in fields if field.metadata["entries"] is not None and field.metadata["flags_for_entries"]]
-    return {
-        field.name: [entry.name for entry in dataclasses.fields(field.metadata["entries"]) if entry.name not in own]
-        for field in dicts
-    }
+    own_names = {field.name for field in dataclasses.fields(config_class)}
+    entries = {}
+    for field in dataclasses.fields(config_class):
+        entries_class = field.metadata["entries"]
+        if entries_class is None or not field.metadata["flags_for_entries"]:
+            continue
+        names = [entry.name for entry in dataclasses.fields(entries_class)]
+        entries[field.name] = [name for name in names if name not in own_names]
+    return entries
+
+
+def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
+    """(type, may be None) of a field, from its annotation."""
+    hint = _type_hints(config_class)[field.name]
+    options: tuple[Any, ...] = (hint,)
+    if isinstance(hint, types.UnionType):
+        options = typing.get_args(hint)
+    plain = [option for option in options if option is not type(None)]
+    origin = typing.get_origin(plain[0]) or plain[0]  # dict of dict[str, Any]
+    return origin, len(plain) < len(options)
+
+
+_type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred annotations takes milliseconds
+
+
+# Layers of hparams: defaults, a recipe's, what files imply, the user's.
 
 
 def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = False) -> dict[str, Any]:
@@ -116,28 +159,28 @@ def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = Fal
     Args:
       by_entry: a whole dict replaces those entries that it holds; else the whole.
     """
+    entries_of = entries_of_dicts(config_class)
     result: dict[str, Any] = {}
-    for layer in map(dict, layers):
-        for name, entries in entries_of_dicts(config_class).items():
-            given = {entry: layer.pop(entry) for entry in entries if entry in layer}
-            below = result.get(name, {}) if by_entry or name not in layer else {}
+    for hparams in layers:
+        layer = dict(hparams)
+        for name, entries in entries_of.items():
+            single_entries = {}
+            for entry in entries:
+                if entry in layer:
+                    single_entries[entry] = layer.pop(entry)
+            has_whole = name in layer
             whole = layer.get(name, {})
-            if (given or name in layer) and isinstance(below, dict) and isinstance(whole, dict):
-                layer[name] = below | whole | given
+            below: Any = {}
+            if by_entry or not has_whole:
+                below = result.get(name, {})
+            # A value that is no dict stays as it is: it is refused with all wrong values.
+            if (single_entries or has_whole) and isinstance(below, dict) and isinstance(whole, dict):
+                layer[name] = below | whole | single_entries
         result |= layer
     return result
 
 
-def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
-    """(type, may be None) of a field, from its annotation."""
-    hint = _type_hints(config_class)[field.name]
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    plain = [option for option in options if option is not type(None)]
-    origin = typing.get_origin(plain[0]) or plain[0]
-    return origin, len(plain) < len(options)
-
-
-_type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred annotations takes milliseconds
+# Values.
 
 
 def with_home(value: Any) -> Any:
@@ -145,8 +188,8 @@ def with_home(value: Any) -> Any:
 
     A shell does so for words of their own alone, not after "=", in JSON or in recipes.
     """
-    if isinstance(value, str):
-        return expanded(value) if _HOME.match(value) else value
+    if isinstance(value, str) and _HOME.match(value):
+        return expanded(value)
     if isinstance(value, list):
         return [with_home(item) for item in value]
     if isinstance(value, dict):
@@ -184,46 +227,24 @@ def value_problem(name: str, value: Any) -> str | None:
     return None
 
 
-def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
-    expected, optional = value_type(config_class, field)
-    if value is None and optional:
-        return None
-    accepted = (int, float) if expected is float else (expected,)
-    if isinstance(value, accepted) and (expected is bool or not isinstance(value, bool)):
-        return value_problem(field.name, value)
-    wanted = expected.__name__ + (" or null" if optional else "")
-    return f"{field.name} must be {wanted}, got {shown(value)} ({type(value).__name__})"
-
-
-def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
-    limits = field.metadata
-    if limits["choices"] is not None and value not in limits["choices"]:
-        choices = limits["choices"]
-        return f"{field.name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
-    checks = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-    for key, holds in checks.items():
-        if limits[key] is not None and not holds(value, limits[key]):
-            return f"{field.name} must be {key.replace('_', ' ')} {limits[key]:g}, got {shown(value)}"
-    return None
-
-
 def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as constructor arguments; integers become floats where a float is expected.
 
     Raises:
       UserError: unknown names, wrong types, values out of range: all of them in one message.
     """
-    layers = with_home(layered(config_class, values))
-    for name in places(config_class) & layers.keys():
-        if isinstance(layers[name], str):
-            layers[name] = expanded(layers[name])  # "~" alone, too, before anything is derived from it
-    result, problems = _check(config_class, layers)
+    by_name: dict[str, Any] = with_home(layered(config_class, values))
+    for name in places(config_class) & by_name.keys():
+        if isinstance(by_name[name], str):
+            by_name[name] = expanded(by_name[name])  # "~" alone, too, before anything is derived from it
+    result, problems = _check(config_class, by_name)
     if problems:
         raise UserError("hparams: " + "; ".join(problems))
     return result
 
 
 def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values as constructor arguments, and what is wrong with the others."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     names = {field.name for _, field in all_hparams(config_class)}
     problems: list[str] = []
@@ -232,18 +253,45 @@ def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
         if name not in fields:
             problems.append(f"unknown hparam {shown(name)}{closest(name, names)}")
             continue
-        entries = fields[name].metadata["entries"]
-        problem = _type_problem(config_class, fields[name], value)
+        field = fields[name]
+        problem = _type_problem(config_class, field, value)
         if problem is None and value is not None:
-            problem = _range_problem(fields[name], value)
+            problem = _range_problem(field, value)
         if problem is not None:
             problems.append(problem)
-        elif entries is not None:
-            result[name], wrong = _check(entries, value)
-            misplaced = [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
-            problems += [f"{name}: {problem}" for problem in wrong] + misplaced
-        elif value is not None and value_type(config_class, fields[name])[0] is float:
+            continue
+        result[name] = value
+        if field.metadata["entries"] is not None:
+            result[name], problems_of_entries = _check(field.metadata["entries"], value)
+            problems += [f"{name}: {problem}" for problem in problems_of_entries]
+            problems += [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
+        elif value is not None and value_type(config_class, field)[0] is float:
             result[name] = float(value)
-        else:
-            result[name] = value
     return result, problems
+
+
+def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
+    expected, optional = value_type(config_class, field)
+    if value is None and optional:
+        return None
+    accepted = (int, float) if expected is float else (expected,)
+    is_misused_bool = isinstance(value, bool) and expected is not bool  # to Python it is an integer
+    if isinstance(value, accepted) and not is_misused_bool:
+        return value_problem(field.name, value)
+    wanted = expected.__name__
+    if optional:
+        wanted += " or null"
+    return f"{field.name} must be {wanted}, got {shown(value)} ({type(value).__name__})"
+
+
+def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
+    limits = field.metadata
+    choices = limits["choices"]
+    if choices is not None and value not in choices:
+        return f"{field.name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
+    checks = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+    for key, holds in checks.items():
+        limit = limits[key]
+        if limit is not None and not holds(value, limit):
+            return f"{field.name} must be {key.replace('_', ' ')} {limit:g}, got {shown(value)}"
+    return None

@@ -2,9 +2,11 @@
 
 A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
 subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
-of those in pretrain/; `tables` has its kinds of `electra build-table`. A paper in one module has all of them there.
+of those in pretrain/; `starts` has `hparams_of`, if files imply hparams of it (pretrain.starts); `tables` has its kinds
+of `electra build-table`. A paper in one module has all of them there.
 """
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -48,9 +50,28 @@ def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
 
 
-def class_of_run(paper: str, name: str, default: type[Any]) -> type[Any]:
-    """The class of a paper's `model` of this name; the core's where it has none, and without a paper."""
-    return getattr(load_paper(paper, "model"), name, default) if paper else default
+def config_class_of(name: str, core_class: type[Any]) -> type[Any]:
+    """A paper's `Config`, a subclass of the core's.
+
+    Raises:
+      UserError: there is no such paper, or its `Config` is not declared as one.
+    """
+    config_class = getattr(load_paper(name, "config"), "Config", None)
+    if not (isinstance(config_class, type) and issubclass(config_class, core_class)):
+        raise UserError(f"paper {name} has no Config, a subclass of {core_class.__name__}")
+    if "__dataclass_params__" not in vars(config_class):
+        raise UserError(f"paper {name}: Config must be a @dataclasses.dataclass(frozen=True)")
+    undescribed = [field.name for field in dataclasses.fields(config_class) if "help" not in field.metadata]
+    if undescribed:
+        raise UserError(f"paper {name}: {', '.join(undescribed)} of Config must be declared as hparam(default, help)")
+    return config_class
+
+
+def paper_or_core(paper: str, part: str, name: str, of_core: Any) -> Any:
+    """The class or function of this name in a part of a paper; the core's where it has none, and without a paper."""
+    if not paper:
+        return of_core
+    return getattr(load_paper(paper, part), name, of_core)
 
 
 @functools.cache

@@ -34,12 +34,19 @@ from electra_tf2.files.writing import lock, replacing, write_json, writing
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.progress import Progress, say, track
+from electra_tf2.util.progress import Progress, say, track, warn
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
-_SETTINGS = (  # those that metadata.json tells
-    *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
-    *("seed", "dev_fraction", "compat", "packing"),
+# Settings that metadata.json repeats for people and programs that read records.
+_SETTINGS = (
+    "max_seq_length",
+    "do_lower_case",
+    "strip_accents",
+    "blanks_separate_docs",
+    "seed",
+    "dev_fraction",
+    "compat",
+    "packing",
 )
 
 RunJobs = Callable[[BuildPlan, list[Job]], None]
@@ -83,7 +90,10 @@ def run_local(num_processes: int = 0) -> RunJobs:
         # Large jobs first, so that the last ones to finish are small.
         jobs = sorted(jobs, key=lambda job: -job.text_bytes)
         total = sum(job.text_bytes for job in jobs)
-        processes = min(num_processes or min(this_processor().cores, 1 + total // _WORTH_A_PROCESS), len(jobs))
+        processes = num_processes
+        if not processes:
+            processes = min(this_processor().cores, 1 + total // _WORTH_A_PROCESS)
+        processes = min(processes, len(jobs))
         with Progress("MB of text", total / 1e6, unit="MB") as progress:
             advice = "run the same command again to go on, with a smaller --num-processes if memory is short"
             run_on_processes(functools.partial(do_job, plan), jobs, processes, progress, advice)
@@ -128,7 +138,9 @@ def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
     """
     folder = plan.output
     marker = folder / UNFINISHED_FILE
-    begun = read_json(marker, "unfinished build") if marker.exists() else None
+    begun = None  # identity of a build that has begun here
+    if marker.exists():
+        begun = read_json(marker, "unfinished build")
     goes_on = begun is not None and json_sha256(begun) == plan.build_hash
     if begun is not None and not goes_on and not overwrite:
         raise UserError(
@@ -137,20 +149,22 @@ def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
             "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
         )
     if goes_on or not overwrite:
+        # Also of a build that goes on: it may have been killed between the metadata and the end.
         metadata = read_metadata(folder, unfinished=True)
         if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
             _check_done(plan, metadata)
             return metadata.values
-    if not goes_on:
-        old = _record_files(folder)
-        if old:
-            if not overwrite:
-                raise UserError(
-                    f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
-                    "choose another directory, or pass --overwrite to move them aside"
-                )
-            _move_aside(folder, old)
-        write_json(marker, plan.identity)
+    if goes_on:
+        return None
+    old = _record_files(folder)
+    if old and not overwrite:
+        raise UserError(
+            f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
+            "choose another directory, or pass --overwrite to move them aside"
+        )
+    if old:
+        _move_aside(folder, old)
+    write_json(marker, plan.identity)
     return None
 
 
@@ -172,8 +186,10 @@ def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
 
 def _move_aside(folder: Path, files: list[Path]) -> None:
     """Moves files to a folder beside theirs, in their order."""
-    names = (folder.with_name(f"{folder.name}.old-{number}") for number in itertools.count(1))
-    aside = next(name for name in names if not name.exists())
+    for number in itertools.count(1):
+        aside = folder.with_name(f"{folder.name}.old-{number}")
+        if not aside.exists():
+            break
     with writing(aside):
         aside.mkdir()
         for file in files:
@@ -182,9 +198,15 @@ def _move_aside(folder: Path, files: list[Path]) -> None:
 
 
 def _record_files(folder: Path) -> list[Path]:
-    """Records, whoever made them, and what builds leave; last those without which they are not read as records."""
+    """Records, whoever made them, and what builds leave, in the order in which they may be moved away.
+
+    Last come the files without which the others are not read as records.
+    """
     patterns = (f"{TRAIN_PREFIX}*", f"{DEV_PREFIX}*", f"{DEV_PART}-*", VOCAB_FILE, METADATA_FILE, UNFINISHED_FILE)
-    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    files: list[Path] = []
+    for pattern in patterns:
+        files += sorted(folder.glob(pattern))
+    return files
 
 
 def _finish(plan: BuildPlan) -> dict[str, Any]:
@@ -212,8 +234,8 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     if not Shard.total(train.values()).examples:
         raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
     if settings.dev_fraction and not dev:
-        say(
-            f"WARNING: --dev-fraction {settings.dev_fraction} holds out none of the documents, which are few: "
+        warn(
+            f"--dev-fraction {settings.dev_fraction} holds out none of the documents, which are few: "
             "evaluations will be on training records. A larger fraction, or blank lines between documents, would help"
         )
     files = train | dev
@@ -282,9 +304,14 @@ def _refusal(plan: BuildPlan, message: str) -> UserError:
 def _remove_what_served_the_build(plan: BuildPlan) -> None:
     """Removes the jobs' reports and held-out records, and at last the mark of an unfinished build."""
     marker = plan.output / UNFINISHED_FILE
-    if marker.exists():
-        served = [file for job in plan.jobs for file in (plan.report_file(job), plan.dev_part(job))]
-        left = [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # of workers that were killed
-        with writing(plan.output):
-            for file in [*served, *left, marker]:
-                file.unlink(missing_ok=True)
+    if not marker.exists():
+        return
+    files = []
+    for job in plan.jobs:
+        files.append(plan.report_file(job))
+        files.append(plan.dev_part(job))
+    files += [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # of workers that were killed
+    with writing(plan.output):
+        for file in files:
+            file.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)

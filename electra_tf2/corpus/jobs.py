@@ -27,7 +27,9 @@ TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 DEV_PART = "dev_part"  # of the names of jobs' held-out records, until they are joined
 
-TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
+# Kinds of corpus: a directory of text files, or of archives of them.
+TEXT = "text"
+OPENWEBTEXT = "openwebtext"
 
 EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
 MANY_SHARDS = 1000
@@ -92,7 +94,10 @@ class Job(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BuildPlan:
-    """Everything that decides the records. `identity` holds the same in a form to compare and to store."""
+    """All that decides the records.
+
+    identity: the same in a form that is compared and stored.
+    """
 
     settings: BuildSettings
     jobs: tuple[Job, ...]
@@ -198,7 +203,10 @@ def _check_num_shards(num_shards: int, text_bytes: int, max_seq_length: int) -> 
 
 
 def _identity(settings: BuildSettings, files: list[CorpusFile]) -> dict[str, Any]:
-    """Everything that decides the records. Where something lies does not matter, what it is does."""
+    """All that decides the records: settings, the vocabulary's content, names and sizes of the corpus files.
+
+    The folders in which these lie do not count, so a build can be moved.
+    """
     values = dataclasses.asdict(settings)
     for name in ("corpus_dir", "vocab_file", "output_dir"):
         del values[name]
@@ -226,7 +234,7 @@ def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
 
 
 def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int) -> Iterator[Chunk]:
-    """The file in chunks of about chunk_bytes, where it can be divided."""
+    """Cuts a file into chunks of about chunk_bytes, where it can be divided."""
     if not file.size:
         return
     boundary = corpus.boundary(file.name)
@@ -243,8 +251,9 @@ def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int)
 
 
 def _next_boundary(stream: BinaryIO, boundary: Boundary) -> int:
-    """Moves a file to what follows the next line end or blank line."""
-    # Whether the line is blank so far. Of the one that the file stands in nobody knows how it began: it counts as none.
+    """Moves a file behind the next line end, or the next blank line; returns where that is."""
+    # Whether the line is blank so far. The line in which the file stands may have text before that place, so it counts
+    # as none that is blank.
     blank = False
     while piece := stream.readline(_SCAN_BYTES):  # a line may be longer than memory
         blank = blank and not piece.strip()

@@ -21,7 +21,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-ELECTRA, FULL_SENTENCES, DOC_SENTENCES = "electra", "full_sentences", "doc_sentences"  # of --packing
+# Ways of --packing.
+ELECTRA = "electra"
+FULL_SENTENCES = "full_sentences"
+DOC_SENTENCES = "doc_sentences"
 MIN_LENGTH = 5  # the shortest random target length
 SINGLE_SEGMENT_CHANCE = 0.1
 RANDOM_LENGTH_CHANCE = 0.05
@@ -81,7 +84,7 @@ class ExampleBuilder:
         self._target_length = max_length  # of the next example
         self._source = source
         self._original = original
-        # The text that waits: tokens from `_start` on, so many of them, and the lengths of the lines they are of.
+        # The text that waits: tokens from `_start` on, how many there are, and the lengths of their lines.
         self._tokens = _NO_TOKENS
         self._start = 0
         self._length = 0
@@ -100,7 +103,8 @@ class ExampleBuilder:
                 self._length += length
                 while self._length >= self._target_length:
                     self._create_example()
-        starts, first_lengths, second_lengths = np.array(self._examples, np.int64).reshape(-1, 3).T
+        columns = np.array(self._examples, np.int64).reshape(-1, 3).T
+        starts, first_lengths, second_lengths = columns
         spans = Spans(self._tokens, starts, first_lengths, second_lengths)
         self._tokens = self._tokens[self._start :].copy()
         self._start = 0
@@ -122,7 +126,7 @@ class ExampleBuilder:
             self._target_length = self._source.randint(MIN_LENGTH, self._max_length)
 
     def _segments(self) -> tuple[int, int]:
-        """Divides the lines that wait between two segments; returns the tokens of each, which may be too many."""
+        """Divides the lines that wait between two segments; returns the length of each, which may be too much."""
         toss = self._source.random
         first_target = (self._target_length - 3) // 2  # 3: one [CLS] and two [SEP] will be added
         if toss() < SINGLE_SEGMENT_CHANCE:
@@ -206,8 +210,10 @@ class SentencePacker:
         if not self._crosses_documents:
             self._tokens = np.concatenate([self._tokens, tokens])
             return self._cut((waiting + document_ends).tolist())
-        if len(document_ends) and document_ends[0] == 0 and (not waiting or self._tokens[-1] == self._separator):
-            document_ends = document_ends[1:]  # of a document without text, which needs no separator
+        ends_at_once = len(document_ends) > 0 and document_ends[0] == 0
+        is_separated = not waiting or self._tokens[-1] == self._separator
+        if ends_at_once and is_separated:
+            document_ends = document_ends[1:]  # the first end is of a document without text: no separator twice
         tokens = np.insert(tokens, document_ends, self._separator)
         self._tokens = np.concatenate([self._tokens, tokens])
         return self._cut([])

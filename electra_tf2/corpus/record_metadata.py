@@ -43,7 +43,13 @@ class Shard(NamedTuple):
 
     @classmethod
     def total(cls, shards: Iterable["Shard"]) -> "Shard":
-        examples, tokens, size = map(sum, zip((0, 0, 0), *(shard[:3] for shard in shards), strict=True))
+        examples = 0
+        tokens = 0
+        size = 0
+        for shard in shards:
+            examples += shard.examples
+            tokens += shard.tokens
+            size += shard.bytes
         return cls(examples, tokens, size)
 
     def check_content(self, path: str | os.PathLike[str]) -> None:
@@ -52,8 +58,10 @@ class Shard(NamedTuple):
         _check_content(os.fspath(path), self, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # once for every state of a file: training reads it in every epoch
-def _check_content(path: str, shard: Shard, *_: int) -> None:
+@functools.lru_cache(maxsize=1 << 16)  # so that training, which reads a file in every epoch, computes its sum once
+def _check_content(path: str, shard: Shard, *state: int) -> None:
+    """Raises UserError unless a file holds what the builder wrote. state: size and times, which change with it."""
+    del state
     if sha256_of(path) != shard.sha256:
         raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
 
@@ -82,7 +90,8 @@ class RecordMetadata(NamedTuple):
 
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
-        path, shard = self.path.with_name(name), self.shards[name]
+        path = self.path.with_name(name)
+        shard = self.shards[name]
         if not is_file(path):
             problem = "is no file of records" if path.exists() else "is missing"
             raise UserError(f"{path} {problem}, but {self.path} lists it. {_AGAIN}")
@@ -114,10 +123,12 @@ def record_files(pattern: str) -> list[str]:
         for path in glob.glob(pattern)
         if not path.endswith((".tmp", ".json")) and not is_no_data(os.path.basename(path))
     )
-    for folder, found in itertools.groupby(paths, os.path.dirname):
+    for folder, paths_of_folder in itertools.groupby(paths, os.path.dirname):
         metadata = read_metadata(folder or ".")
-        names = metadata.listed(pattern) if metadata else []
-        for path in found:
+        names = []
+        if metadata is not None:
+            names = metadata.listed(pattern)
+        for path in paths_of_folder:
             if names and os.path.basename(path) not in names:
                 print(f"note: {path} is left out: metadata.json does not list it", file=sys.stderr)
                 continue
@@ -145,34 +156,47 @@ def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -
     if not path.exists():
         return None
     values = read_json(path, "metadata of records")
-
-    def typed(name: str, kind: Any, source: dict[str, Any] = values) -> Any:
-        value = source.get(name)
-        wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-        if wrong or (isinstance(value, int) and not 0 <= value < 1 << 63):
-            raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
-        return value
-
-    shards, listed = typed("shards", dict), {}
-    for name in shards:
-        if os.path.basename(name) != name or name in ("", ".", ".."):
-            raise UserError(f"{path}: 'shards' names {shown(name)}, but only files of its own folder are read")
-        shard = typed(name, dict, shards)
-        counts = {field: typed(field, int, shard) for field in Shard._fields[:3]}
-        listed[name] = Shard(**counts, sha256=typed("sha256", str, shard))
-    if values.get("shards_sha256") != json_sha256(shards):
-        raise UserError(f"{path}: 'shards' has been changed since the builder wrote it. {_AGAIN}")
     return RecordMetadata(
         path,
-        typed("vocab_sha256", str),
-        typed("vocab_size", int),
-        typed("max_seq_length", int),
-        typed("do_lower_case", bool),
-        typed("strip_accents", bool),
-        listed,
-        float(typed("unigram_entropy", (int, float))),
-        values,
+        vocab_sha256=_typed(values, "vocab_sha256", str, path),
+        vocab_size=_typed(values, "vocab_size", int, path),
+        max_seq_length=_typed(values, "max_seq_length", int, path),
+        do_lower_case=_typed(values, "do_lower_case", bool, path),
+        strip_accents=_typed(values, "strip_accents", bool, path),
+        shards=_shards(values, path),
+        unigram_entropy=float(_typed(values, "unigram_entropy", (int, float), path)),
+        values=values,
     )
+
+
+def _shards(values: dict[str, Any], path: Path) -> dict[str, Shard]:
+    """The shards that a metadata.json lists, by file name."""
+    listed = _typed(values, "shards", dict, path)
+    shards = {}
+    for name in listed:
+        if os.path.basename(name) != name or name in ("", ".", ".."):
+            raise UserError(f"{path}: 'shards' names {shown(name)}, but only files of its own folder are read")
+        shard = _typed(listed, name, dict, path)
+        shards[name] = Shard(
+            examples=_typed(shard, "examples", int, path),
+            tokens=_typed(shard, "tokens", int, path),
+            bytes=_typed(shard, "bytes", int, path),
+            sha256=_typed(shard, "sha256", str, path),
+        )
+    if values.get("shards_sha256") != json_sha256(listed):
+        raise UserError(f"{path}: 'shards' has been changed since the builder wrote it. {_AGAIN}")
+    return shards
+
+
+def _typed(values: dict[str, Any], name: str, kind: Any, path: Path) -> Any:
+    """An entry of a metadata.json; raises UserError if it is not of this type, or a number out of range."""
+    value = values.get(name)
+    is_kind = isinstance(value, kind)
+    if isinstance(value, bool) and kind is not bool:  # to Python True is an integer
+        is_kind = False
+    if not is_kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
+        raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
+    return value
 
 
 def check_metadata(
@@ -182,8 +206,10 @@ def check_metadata(
     do_lower_case: bool,
     do_strip_accents: bool | None = None,
 ) -> None:
-    """Raises UserError if records were built with another vocabulary, length or casing, or keep accents where a run
-    would strip them from the texts that it reads later, or the other way round."""
+    """Raises UserError if records were built with another vocabulary, length, casing or treatment of accents.
+
+    What the run trains on and the texts that it reads later, as in fine-tuning, would differ.
+    """
     problems = []
     if metadata.max_seq_length != max_seq_length:
         problems.append(f"length {metadata.max_seq_length}, but max_seq_length is {max_seq_length}")
@@ -191,7 +217,8 @@ def check_metadata(
         problems.append(f"another vocabulary ({metadata.vocab_size} tokens) than {vocab_file}")
     if metadata.do_lower_case != do_lower_case:
         problems.append(f"do_lower_case {metadata.do_lower_case}, but do_lower_case is {do_lower_case}")
-    if metadata.do_lower_case and metadata.strip_accents == (do_strip_accents is False):  # cased text keeps accents
+    strips_accents = do_strip_accents is not False
+    if metadata.do_lower_case and metadata.strip_accents != strips_accents:  # cased text keeps accents anyway
         problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
     if problems:
         raise UserError(
@@ -221,20 +248,33 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
         words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
         return " ".join(words).replace(" ##", "")
 
-    for name in metadata.shards if count else ():
+    for record in itertools.islice(_records(metadata), count):
+        yield f"{record.file}, example {record.number}: {record.mask.sum()} tokens of {metadata.max_seq_length}"
+        for segment in (0, 1):
+            tokens = record.ids[(record.mask == 1) & (record.segments == segment)]
+            if len(tokens):
+                yield f"  segment {segment + 1}: {text(tokens)}"
+
+
+class _Record(NamedTuple):
+    """A record of a file, its number from 1 on; ids, mask and segments are [length]."""
+
+    file: str
+    number: int
+    ids: np.ndarray
+    mask: np.ndarray
+    segments: np.ndarray
+
+
+def _records(metadata: RecordMetadata) -> Iterator[_Record]:
+    """All records, file by file; each file is checked before it is read."""
+    for name in metadata.shards:
         metadata.check_shard(name)
         number = 0
         for batch in read_batches(metadata.path.with_name(name), metadata.record_format):
-            for row in range(min(count, len(batch["input_ids"]))):
-                number, count = number + 1, count - 1
-                record = {field: values[row] for field, values in batch.items()}
-                ids, mask, segments = (record[field] for field in FIELDS)
-                yield f"{name}, example {number}: {mask.sum()} tokens of {metadata.max_seq_length}"
-                for segment in (0, 1):
-                    if len(kept := ids[(mask == 1) & (segments == segment)]):
-                        yield f"  segment {segment + 1}: {text(kept)}"
-            if not count:
-                return
+            for ids, mask, segments in zip(*(batch[field] for field in FIELDS), strict=True):
+                number += 1
+                yield _Record(name, number, ids, mask, segments)
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:
@@ -243,20 +283,22 @@ def verify(output_dir: str, vocab_file: str | None = None) -> int:
     Raises:
       UserError: a record is damaged or not of the format, or a file not the one that the builder wrote.
     """
-    metadata = _open(output_dir, vocab_file)[0]
+    metadata, _ = _open(output_dir, vocab_file)
     for name, shard in track(metadata.shards.items(), "verifying file", len(metadata.shards)):
         path = metadata.path.with_name(name)
         metadata.check_shard(name)
         for _ in read_batches(path, metadata.record_format):
             pass
         shard.check_content(path)
-    if unlisted := {path.name for path in metadata.path.parent.glob("*.tfrecord*")} - metadata.shards.keys():
+    files = {path.name for path in metadata.path.parent.glob("*.tfrecord*")}
+    unlisted = files - metadata.shards.keys()
+    if unlisted:
         raise UserError(f"{output_dir} holds {min(unlisted)}, which {metadata.path} does not list; move it away")
     return Shard.total(metadata.shards.values()).examples
 
 
 def _open(output_dir: str, vocab_file: str | None) -> tuple[RecordMetadata, list[str]]:
-    """The metadata and the vocabulary: that given, or that beside the records."""
+    """The metadata and the vocabulary, which lies beside the records if no file is given."""
     metadata = read_metadata(output_dir)
     if metadata is None:
         raise UserError(f"--output-dir {output_dir!r} holds no metadata.json; build the records first")

@@ -84,7 +84,7 @@ def do_job(plan: BuildPlan, job: Job, *, advance: Advance = lambda megabytes: No
     """Writes a job's shards and its report.
 
     Args:
-      advance: told the megabytes of text that have been built since the last time, by the plan's reckoning.
+      advance: called with the megabytes of text built since its last call, as the plan estimates them.
 
     Raises:
       UserError: text that cannot be read, or shards that cannot be written.
@@ -270,7 +270,7 @@ class RecordMaker:
 
 
 def _packer(settings: BuildSettings, source: random.Random, separator: int) -> Packer:
-    """The packer of --packing. separator: id of [SEP]."""
+    """Makes the packer that --packing names. separator: id of [SEP]."""
     if settings.packing == ELECTRA:
         return ExampleBuilder(settings.max_seq_length, source, settings.compat == "original")
     if settings.packing == FULL_SENTENCES:

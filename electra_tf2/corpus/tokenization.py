@@ -141,35 +141,15 @@ class WordpieceTokenizer:
     def located(self, texts: Sequence[Words]) -> list[Located]:
         """The pieces of texts that are divided into words; every distinct word is tokenised once."""
         words = list(dict.fromkeys(itertools.chain.from_iterable(text.words for text in texts)))
-        number_of = {word: number for number, word in enumerate(words)}
         ids, lengths = self.tokenize([word.encode("utf-8", "ignore") for word in words])
         spans = self._spans(words, ids, lengths)
-        first = starts_of(lengths)  # piece of each distinct word
+        number_of = {word: number for number, word in enumerate(words)}
         located: list[Located] = []
         for start in range(0, len(texts), _TOGETHER):
             group = texts[start : start + _TOGETHER]
             words_of_group = itertools.chain.from_iterable(text.words for text in group)
             numbers = np.array([number_of[word] for word in words_of_group], np.int32)
-            # All words of the group one after the other, and all their pieces: where each word's pieces begin, the
-            # word of each piece, and the piece's place among those of the distinct words.
-            first_piece = starts_of(lengths[numbers])
-            word = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths[numbers])
-            pieces = np.arange(len(word)) + (first[numbers] - first_piece)[word]
-            placed = spans[pieces] + np.concatenate([text.starts for text in group])[word, np.newaxis]
-            # From here on each text counts its own words and pieces.
-            sizes = np.array([len(text.words) for text in group])
-            text_of_word = np.repeat(np.arange(len(group)), sizes)
-            word_starts = starts_of(sizes)
-            piece_starts = np.append(first_piece, len(word))[word_starts].astype(np.int32)
-            at_words = word_starts[1:]
-            at_pieces = piece_starts[1:]
-            located += map(
-                Located,
-                np.split(ids[pieces], at_pieces),
-                np.split(word - word_starts[text_of_word][word], at_pieces),
-                np.split(first_piece - piece_starts[text_of_word], at_words),
-                np.split(placed, at_pieces),
-            )
+            located += _looked_up(group, numbers, ids, spans, lengths)
         return located
 
     def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -255,6 +235,41 @@ class WordpieceTokenizer:
         """Text for people to look at: wordpieces joined to words, padding left out."""
         tokens = (self.vocab[index] for index in ids if index != self.special.pad)
         return " ".join(tokens).replace(" ##", "")
+
+
+def _looked_up(
+    texts: Sequence[Words], numbers: np.ndarray, ids: np.ndarray, spans: np.ndarray, lengths: np.ndarray
+) -> list[Located]:
+    """Takes the pieces of texts from those of their distinct words, without a loop over words.
+
+    Args:
+      numbers: int32 [words of all texts], which distinct word each is.
+      ids, spans: of the pieces of all distinct words, one word after the other; spans count from a word's beginning.
+      lengths: int32 [distinct words], the number of pieces of each.
+    """
+    # First as if the texts were one: the words one after the other, and all their pieces.
+    lengths_here = lengths[numbers]
+    first_piece = starts_of(lengths_here)
+    word_of_piece = np.repeat(np.arange(len(numbers), dtype=np.int32), lengths_here)
+    place_in_word = np.arange(len(word_of_piece)) - first_piece[word_of_piece]
+    source = starts_of(lengths)[numbers][word_of_piece] + place_in_word  # where `ids` and `spans` have each piece
+    word_starts = np.concatenate([text.starts for text in texts])
+    spans_in_text = spans[source] + word_starts[word_of_piece, np.newaxis]
+
+    # Then each text by itself, which counts its own words and pieces.
+    words_of_text = np.array([len(text.words) for text in texts])
+    first_word_of_text = starts_of(words_of_text)
+    first_piece_of_text = np.append(first_piece, len(word_of_piece))[first_word_of_text].astype(np.int32)
+    text_of_word = np.repeat(np.arange(len(texts)), words_of_text)
+    text_of_piece = text_of_word[word_of_piece]
+    word_cuts = first_word_of_text[1:]
+    piece_cuts = first_piece_of_text[1:]
+    ids_by_text = np.split(ids[source], piece_cuts)
+    words_by_text = np.split(word_of_piece - first_word_of_text[text_of_piece], piece_cuts)
+    firsts_by_text = np.split(first_piece - first_piece_of_text[text_of_word], word_cuts)
+    spans_by_text = np.split(spans_in_text, piece_cuts)
+    columns = zip(ids_by_text, words_by_text, firsts_by_text, spans_by_text, strict=True)
+    return [Located(*arrays) for arrays in columns]
 
 
 class FileTokenizer(WordpieceTokenizer):
@@ -405,10 +420,10 @@ def wordpiece_kernel(vocab: Sequence[str]) -> Any:
     import tensorflow_text
 
     last = {token: number for number, token in enumerate(vocab)}
-    tokens = [
-        token if last[token] == number and token and " " not in token else f"\ue000{number}"
-        for number, token in enumerate(vocab)
-    ]
+    tokens = []
+    for number, token in enumerate(vocab):
+        can_stay = token and " " not in token and last[token] == number
+        tokens.append(token if can_stay else f"\ue000{number}")
     try:
         return tensorflow_text.FastWordpieceTokenizer(
             vocab=tokens,

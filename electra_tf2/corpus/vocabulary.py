@@ -1,10 +1,11 @@
 """Reading and checking a WordPiece vocabulary without TensorFlow.
 
-A vocabulary is a text file with one token a line; the line number, counted from zero, is the token's id. Released ones
-have tokens that are white space, blank lines and tokens that stand there twice: every line keeps its id, and of equal
-ones the last is the token's, as in BERT's own program. Everything
-that needs ids (the data builder, the masking of the model, the tokenizer) loads the file here, so that a vocabulary
-that cannot work is refused at start-up with the list of what is wrong with it.
+A vocabulary is a text file with one token a line; the line number, counted from zero, is the token's id. Released
+vocabularies have blank lines, tokens that are white space, and tokens that stand there twice: every line keeps its id,
+and a token that stands there twice has the id of its last line, as in BERT's own program.
+
+Everything that needs ids (the data builder, the masking of the model, the tokenizer) loads the file here, so that a
+vocabulary that cannot work is refused at start-up with the list of what is wrong with it.
 """
 
 import hashlib
@@ -15,7 +16,11 @@ from typing import Any, NamedTuple
 from electra_tf2.files.reading import read_bytes, read_json, read_text, typed
 from electra_tf2.util.errors import UserError
 
-PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+PAD = "[PAD]"
+UNK = "[UNK]"
+CLS = "[CLS]"
+SEP = "[SEP]"
+MASK = "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 TOKENIZER_FILE = "tokenizer.json"  # of Hugging Face's, which holds a vocabulary as well
 MAX_TOKENS = 1 << 20  # beyond any vocabulary in use; records encode ids in three bytes
@@ -52,7 +57,8 @@ def load_vocab(path: str | os.PathLike[str]) -> list[str]:
 def load_tokens(path: str | os.PathLike[str]) -> list[str]:
     """The tokens of a vocabulary in the order of their ids: of a vocab.txt, or of any tokenizer.json.
 
-    Of other tokenizers than WordPiece added tokens are among them, and ids that the file leaves out are named.
+    Those of tokenizers other than WordPiece include added tokens, and a placeholder for each id that the file leaves
+    out.
 
     Raises:
       UserError: it cannot be used.
@@ -61,30 +67,59 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
     if not os.path.lexists(path):
         raise UserError(f"{_WHAT} {path!r} does not exist; give an existing one or make it with electra build-vocab")
     if not path.endswith(".json"):
-        tokens = [line.removesuffix("\r") for line in read_text(path, _WHAT).split("\n")]  # U+2028 ends no line
-        while tokens and not tokens[-1]:
-            tokens.pop()
-        check_vocab(tokens, path)
-        return tokens
-    model = _model_of(path)
-    if model.get("type") == "Unigram":
-        pieces = typed(model.get("vocab"), list, f"{path}: vocab")
-        ids: dict[str, Any] = {str(piece[0]): number for number, piece in enumerate(pieces)}
-    else:
-        ids = dict(typed(model.get("vocab"), dict, f"{path}: vocab"))
-    wordpiece = is_wordpiece(path)
-    if not wordpiece:
-        ids |= added_tokens(read_json(path, "tokenizer"), path)
-    numbers = {typed(number, int, f"{path}: id of {token}"): token for token, number in ids.items()}
-    if wordpiece:
-        if sorted(numbers) != list(range(len(ids))):
-            raise UserError(f"{path}: the ids of its tokens have gaps: they must be 0, 1, 2 and so on")
-        tokens = [numbers[number] for number in range(len(ids))]
-        check_vocab(tokens, path)
-        return tokens
-    if not numbers or not 0 <= min(numbers) <= max(numbers) < MAX_TOKENS:
+        return _tokens_of_text(path)
+    if is_wordpiece(path):
+        return _tokens_of_wordpiece(path)
+    return _tokens_of_other_tokenizer(path)
+
+
+def _tokens_of_text(path: str) -> list[str]:
+    """The tokens of a vocab.txt."""
+    lines = read_text(path, _WHAT).split("\n")  # not splitlines: U+2028 ends no line
+    tokens = [line.removesuffix("\r") for line in lines]
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    check_vocab(tokens, path)
+    return tokens
+
+
+def _tokens_of_wordpiece(path: str) -> list[str]:
+    """The tokens of a tokenizer.json of a WordPiece tokenizer."""
+    by_id = _tokens_by_id(_ids_of_model(path), path)
+    if sorted(by_id) != list(range(len(by_id))):
+        raise UserError(f"{path}: the ids of its tokens have gaps: they must be 0, 1, 2 and so on")
+    tokens = [by_id[number] for number in range(len(by_id))]
+    check_vocab(tokens, path)
+    return tokens
+
+
+def _tokens_of_other_tokenizer(path: str) -> list[str]:
+    """The tokens of a tokenizer.json of another kind."""
+    ids = _ids_of_model(path) | added_tokens(read_json(path, "tokenizer"), path)
+    by_id = _tokens_by_id(ids, path)
+    if not by_id or min(by_id) < 0 or max(by_id) >= MAX_TOKENS:
         raise UserError(f"{path}: the ids of its tokens must be from 0 to {MAX_TOKENS - 1:,}")
-    return [numbers.get(number, f"[no token {number}]") for number in range(max(numbers) + 1)]
+    return [by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1)]
+
+
+def _ids_of_model(path: str) -> dict[str, Any]:
+    """Token -> id, of the model of a tokenizer.json; ids as the file has them."""
+    model = _model_of(path)
+    where = f"{path}: vocab"
+    if model.get("type") != "Unigram":
+        return dict(typed(model.get("vocab"), dict, where))
+    ids = {}
+    for number, piece in enumerate(typed(model.get("vocab"), list, where)):  # [token, log-probability]
+        ids[str(piece[0])] = number
+    return ids
+
+
+def _tokens_by_id(ids: dict[str, Any], path: str) -> dict[int, str]:
+    """Id -> token. Raises UserError for an id that is no integer."""
+    tokens = {}
+    for token, number in ids.items():
+        tokens[typed(number, int, f"{path}: id of {token}")] = token
+    return tokens
 
 
 def is_wordpiece(path: str | os.PathLike[str]) -> bool:
@@ -104,8 +139,11 @@ def _model_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 def added_tokens(tokenizer: dict[str, Any], where: str | os.PathLike[str]) -> dict[str, Any]:
     """The tokens that a tokenizer.json lists beside its model's, and their ids."""
     what = f"{os.fspath(where)}: added_tokens"
-    listed = [typed(one, dict, what) for one in typed(tokenizer.get("added_tokens") or [], list, what)]
-    return {str(one.get("content")): one.get("id") for one in listed}
+    ids = {}
+    for entry in typed(tokenizer.get("added_tokens") or [], list, what):
+        token = typed(entry, dict, what)
+        ids[str(token.get("content"))] = token.get("id")
+    return ids
 
 
 def check_vocab(tokens: Sequence[str], name: str) -> None:
@@ -116,27 +154,44 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
         raise UserError(f"{_WHAT} {name!r} has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
     known = set(tokens)
     missing = [token for token in SPECIAL_TOKENS if token not in known]
-    problems = [f"lacks {_listing(missing)}"] if missing else []
-    with_nul = [str(number) for number, token in enumerate(tokens, start=1) if "\0" in token]
-    too_long = [
-        str(number)
-        for number, token in enumerate(tokens, start=1)
-        if len(token) * 4 > _MAX_TOKEN_BYTES and len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
-    ]
-    for problem, lines in (("with a NUL character", with_nul), ("that are too long", too_long)):
-        if lines:
-            problems.append(f"has tokens {problem} in lines: {_listing(lines)}")
-    if not problems and all(token[:1] == "[" and token[-1] == "]" for token in known - {""}):
+    with_nul = []
+    too_long = []
+    for line, token in enumerate(tokens, start=1):
+        if "\0" in token:
+            with_nul.append(str(line))
+        if _is_too_long(token):
+            too_long.append(str(line))
+    problems = []
+    if missing:
+        problems.append(f"lacks {_listing(missing)}")
+    if with_nul:
+        problems.append(f"has tokens with a NUL character in lines: {_listing(with_nul)}")
+    if too_long:
+        problems.append(f"has tokens that are too long in lines: {_listing(too_long)}")
+    if not problems and all(_is_bracketed(token) for token in known - {""}):
         problems.append("holds special tokens and no words")
-    if problems:
-        hint = "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)" if missing else ""
-        raise UserError(f"{_WHAT} {name!r} " + ", ".join(problems) + hint)
+    if not problems:
+        return
+    hint = ""
+    if missing:
+        hint = "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)"
+    raise UserError(f"{_WHAT} {name!r} {', '.join(problems)}{hint}")
+
+
+def _is_too_long(token: str) -> bool:
+    if len(token) * 4 <= _MAX_TOKEN_BYTES:  # a character has at most four bytes
+        return False
+    return len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
+
+
+def _is_bracketed(token: str) -> bool:
+    return token.startswith("[") and token.endswith("]")
 
 
 def special_ids(tokens: Sequence[str]) -> SpecialIds:
     """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in a vocabulary that load_vocab has accepted."""
     ids = {token: number for number, token in enumerate(tokens)}
-    return SpecialIds(*map(ids.__getitem__, SPECIAL_TOKENS))
+    return SpecialIds(ids[PAD], ids[UNK], ids[CLS], ids[SEP], ids[MASK])
 
 
 def vocab_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -156,5 +211,8 @@ def vocab_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def _listing(items: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
     shown = ", ".join(items[:_SHOWN])
-    return shown if len(items) <= _SHOWN else f"{shown} and {len(items) - _SHOWN} more"
+    if len(items) <= _SHOWN:
+        return shown
+    return f"{shown} and {len(items) - _SHOWN} more"

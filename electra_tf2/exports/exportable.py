@@ -118,7 +118,7 @@ def report(difference: float, dtype: str, what: str) -> str:
 
 # The function.
 
-Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
+IdsToOutputs = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # int32 [B, L] inputs -> outputs, by name
 
 
 class Exportable(NamedTuple):
@@ -143,7 +143,7 @@ class Exportable(NamedTuple):
             outputs = self.function({name: tf.constant(inputs[name], tf.int32) for name in self.inputs})
         return {name: value.numpy() for name, value in outputs.items()}
 
-    def differences(self, run: Run) -> dict[str, float]:
+    def differences(self, run: IdsToOutputs) -> dict[str, float]:
         """The largest `distance` of each output that a file gives from ours, at real tokens.
 
         Numbers of labels and places are not compared: they follow from the scores beside them.
@@ -283,7 +283,7 @@ class Runtime(NamedTuple):
     library: str
     usage: str
     write: Callable[[Exportable, Path], None]
-    load: Callable[[Path], tuple[Run, list[str]]]
+    load: Callable[[Path], tuple[IdsToOutputs, list[str]]]
 
     def convert(self, folder: Path, model: StoredModel, options: Options) -> Written:
         """Writes a folder of a part of a model."""

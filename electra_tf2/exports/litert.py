@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.exports.cards import litert_usage
-from electra_tf2.exports.exportable import Exportable, Run, Runtime
+from electra_tf2.exports.exportable import Exportable, IdsToOutputs, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
@@ -42,7 +42,7 @@ def write(made: Exportable, path: Path) -> None:
         temporary.write_bytes(content)
 
 
-def load(path: Path) -> tuple[Run, list[str]]:
+def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     """The function in a file, by the interpreter on the processor, and the names of its outputs."""
     try:
         from ai_edge_litert.interpreter import Interpreter

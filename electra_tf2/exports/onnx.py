@@ -20,7 +20,7 @@ from onnx import checker
 from tf2onnx import optimizer
 
 from electra_tf2.exports.cards import onnx_usage
-from electra_tf2.exports.exportable import Exportable, Run, Runtime
+from electra_tf2.exports.exportable import Exportable, IdsToOutputs, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
@@ -58,7 +58,7 @@ def write(made: Exportable, path: Path) -> None:
         temporary.write_bytes(proto.SerializeToString())
 
 
-def load(path: Path) -> tuple[Run, list[str]]:
+def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     """The function in a file, by ONNX Runtime on the processor, and the names of its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors alone

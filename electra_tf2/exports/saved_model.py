@@ -24,8 +24,8 @@ from electra_tf2.exports.cards import saved_model_usage
 from electra_tf2.exports.exportable import (
     SENTENCES,
     Exportable,
+    IdsToOutputs,
     Options,
-    Run,
     Runtime,
     Written,
     distance,
@@ -247,7 +247,7 @@ def write(made: Exportable, path: Path) -> None:
     tf.saved_model.save(_module(made.variables), str(path), signatures={"serving_default": concrete})
 
 
-def load(path: Path) -> tuple[Run, list[str]]:
+def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     """The function of a SavedModel of ids, and the names of its outputs."""
     loaded = load_saved(path)
     signature = loaded.signatures["serving_default"]

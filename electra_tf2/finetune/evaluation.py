@@ -1,6 +1,5 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
-import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress, say, warn
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
 _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
@@ -88,7 +87,7 @@ class Evaluation:
         print(data_table(task, splits), end="", flush=True)
         for problem in (unknown_of(task, splits.values()), trained_on(task, splits)):
             if problem:
-                say(f"WARNING: {task.name}: {problem}")
+                warn(f"{task.name}: {problem}")
         if self.config.log_examples and "train" in splits:
             for feature in splits["train"].features[:3]:
                 print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
@@ -104,7 +103,7 @@ class Evaluation:
                     if self.load(task, split).labelled:
                         yield split
                 except UserError as error:
-                    print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+                    warn(f"the {split} data is not scored: {error}")
 
     def load(self, task: Task, name: str) -> Split:
         """A split of a task, read once."""
@@ -168,7 +167,7 @@ class Evaluation:
         scores = _scores(task, name, predicted, steps)
         has_classes = len(balance(predicted.split)) > 1
         if has_classes and is_baseline(scores, task.majority(predicted.split)):
-            say(f"WARNING: {task.name} {name}: no better than always the commonest label; {remedy(steps)}")
+            warn(f"{task.name} {name}: no better than always the commonest label; {remedy(steps)}")
         errors = errors_of(task, predicted.split, predicted.answers)
         if errors:
             self.errors[f"{task.name} {name}"] = errors
@@ -244,7 +243,7 @@ def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str
     """Scores and loss of a labelled split; warns of answers that are all the same."""
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
-        say(f"WARNING: {task.name} {name}: {problem}")
+        warn(f"{task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)
     if predicted.losses is not None:
         # Rows that lie together have equal parts of one loss.

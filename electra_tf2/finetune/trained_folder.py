@@ -25,7 +25,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.starts import configuration, pretrained_dir, run_name
 from electra_tf2.finetune.tasks.sampling import selection_splits
-from electra_tf2.formats.original import find_prefix
+from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.own import best_or_newest
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.own import without_files

@@ -42,7 +42,7 @@ from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
 ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
 
@@ -108,7 +108,7 @@ class Trials:
         files = self.evaluation.files(trial, folder)
         for name, paths in files.items():
             if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
-                say(f"WARNING: it was done without {name}: with do_train false and {name} its model predicts them")
+                warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
         return result
 
     # Training.
@@ -254,7 +254,7 @@ class Trials:
         steps = read_made_of(folder).get("steps", 0)
         steps = min(steps, training.get("steps", steps))  # of a training that ended early
         if newest < steps:
-            say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
+            warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
         return self._evaluate(task, trial, folder, training, keep=newest >= steps)
 
 

@@ -14,7 +14,7 @@ import re
 import shutil
 from pathlib import Path
 
-from electra_tf2.files.reading import parse_json, sha256_of
+from electra_tf2.files.reading import is_file, parse_json, read_text, sha256_of
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.util.errors import UserError, reason
 
@@ -44,6 +44,34 @@ def _step_of(path: Path) -> int | None:
     if match is None:
         return None
     return int(match[1])
+
+
+def find_prefix(path: str | Path) -> str | None:
+    """Finds the checkpoint at a path, of whatever program.
+
+    Args:
+      path: a prefix, which is returned as it is; or a folder, of which it is the one that TensorFlow's file
+        `checkpoint` names, or else that of the last step.
+
+    Returns:
+      None if there is none.
+    """
+    folder = Path(path)
+    if is_file(f"{path}.index"):
+        return str(path)
+    names_newest = folder / "checkpoint"
+    if is_file(names_newest):
+        text = read_text(names_newest, "checkpoint")
+        match = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
+        if match is not None:
+            named = str(folder / match[1])  # an absolute name replaces the folder
+            if is_file(f"{named}.index"):
+                return named
+    for step in steps(folder):
+        newest = str(prefix(folder, step))
+        if is_file(f"{newest}.index"):
+            return newest
+    return None
 
 
 def has_checksums(folder: Path, step: int) -> bool:

@@ -8,14 +8,13 @@ papers' rule (width / 64). Its variables are ours, with query, key and value apa
 formats.tf_models translates. TensorFlow and numpy are imported where variables are read or written.
 """
 
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.files.reading import is_file, read_json, read_text
+from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats import ELSEWHERE, tf_models
 from electra_tf2.formats.folders import VOCABULARY
@@ -76,29 +75,6 @@ _OF_PRETRAINING = (
 )
 
 Shape = tuple[int, ...]
-
-
-# Finding.
-
-
-def find_prefix(path: str | Path) -> str | None:
-    """Finds the checkpoint at a path: the path itself where it is a prefix; in a folder the one that its file
-    `checkpoint` names, or else the last one."""
-    if is_file(f"{path}.index"):
-        return str(path)
-    state = Path(path) / "checkpoint"
-    if is_file(state):
-        newest = re.search(r'^model_checkpoint_path: "(.*)"', read_text(state, "checkpoint"), re.MULTILINE)
-        if newest:
-            prefix = str(Path(path) / newest[1])  # an absolute name replaces the folder
-            if is_file(f"{prefix}.index"):
-                return prefix
-    checkpoints = []  # step, prefix
-    for file in Path(path).glob("model.ckpt-*.index"):
-        match = re.fullmatch(r"model\.ckpt-(\d+)\.index", file.name)
-        if match:
-            checkpoints.append((int(match[1]), str(file).removesuffix(".index")))
-    return max(checkpoints)[1] if checkpoints else None
 
 
 # Sizes of a network, read off shapes.

@@ -12,10 +12,11 @@ without a config.json follow from the shapes of its variables.
 
 from pathlib import Path
 
+from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.huggingface_config import is_huggingface
-from electra_tf2.formats.original import BareCheckpoint, find_prefix
+from electra_tf2.formats.original import BareCheckpoint
 from electra_tf2.formats.own import OwnFolder
 from electra_tf2.formats.stored_model import NOTHING, Given, StoredModel, weights_module
 from electra_tf2.util.errors import UserError

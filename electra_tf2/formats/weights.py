@@ -18,8 +18,8 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import checkpoint_files
+from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.folders import what_lies_at
-from electra_tf2.formats.original import find_prefix
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.util.errors import UserError

@@ -126,7 +126,7 @@ def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configuration(
-    data: Mapping[str, "str | Table"], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
+    data: Mapping[str, "str | ExampleTable"], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
 ) -> FinetuningConfig:
     """The configuration of a training that writes into a folder, ready to be trained. Raises UserError."""
     given = _as_lists(hparams)
@@ -135,7 +135,7 @@ def _configuration(
     given["results_dir"] = str(folder / "results")
     given["test_predictions"] = str(folder / "test_predictions")
     for split, table in data.items():
-        if isinstance(table, Table):
+        if isinstance(table, ExampleTable):
             given.setdefault("text_column", table.text_columns)
             given[f"{split}_file"] = _write(table, folder)
         else:
@@ -161,14 +161,14 @@ def _trained(config: FinetuningConfig) -> "Model":
 # Examples in memory.
 
 
-class Table(NamedTuple):
+class ExampleTable(NamedTuple):
     """Examples as rows, column -> value, and the columns of their texts."""
 
     rows: list[dict[str, Any]]
     text_columns: list[str]
 
 
-def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_column: str) -> "str | Table":
+def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_column: str) -> "str | ExampleTable":
     """The path of a file of examples, or a table of those that are in memory.
 
     Raises:
@@ -195,7 +195,7 @@ def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_colu
             raise UserError(
                 f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
             )
-        return Table(_plain_rows(name, examples), ["text"])
+        return ExampleTable(_plain_rows(name, examples), ["text"])
     if labels is None:
         raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
     labels = list(labels)
@@ -217,7 +217,7 @@ def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> Table:
+def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
     """A table of texts, or of pairs of texts. Raises UserError: one is something else."""
     pairs = isinstance(examples[0], (tuple, list))
     columns = _PAIR if pairs else _PAIR[:1]
@@ -233,10 +233,10 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
         row = dict(zip(columns, texts, strict=True))
         row[label_column] = _plain(label)
         rows.append(row)
-    return Table(rows, columns)
+    return ExampleTable(rows, columns)
 
 
-def _write(table: Table, folder: Path) -> str:
+def _write(table: ExampleTable, folder: Path) -> str:
     """Writes a table as JSON lines into a folder, and returns its path.
 
     Other examples get another file, so that what an earlier trial learned from stays.

@@ -28,7 +28,7 @@ from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, closest
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
 
 def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> FinetuningConfig:
@@ -147,7 +147,7 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     ]
     say("\n".join(lines), indent=15, broken=True)
     for problem in problems_of_start(config.init_checkpoint):
-        say(f"WARNING: the model is {problem}", indent=2)
+        warn(f"the model is {problem}")
 
 
 def problems_of_start(folder: str | None) -> list[str]:

@@ -23,11 +23,11 @@ from electra_tf2.formats.stored_model import (
 )
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.coco_lm_heads import TiedHead, vocabulary_head
 from electra_tf2.model.encoder import Embeddings, Encoder
+from electra_tf2.model.generators import TwoTowerClozeModel
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
-from electra_tf2.model.other_generators import TwoTowerClozeModel
-from electra_tf2.model.other_heads import TiedHead, vocabulary_head
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 

@@ -145,7 +145,9 @@ class Architecture:
         That is the uppermost layer that uses them: rates of fine-tuning go by a layer's height.
         """
         layers = self.num_hidden_layers
-        return [layers - 1] * layers if self.share_layers in ("all", part) else list(range(layers))
+        if self.share_layers in ("all", part):
+            return [layers - 1] * layers
+        return list(range(layers))
 
     @property
     def starts_locally(self) -> bool:
@@ -153,8 +155,10 @@ class Architecture:
 
     def window(self, layer: int) -> int | None:
         """Distance of the farthest token that a layer, from 0, sees; None where it sees all."""
-        is_local = self.local_attention and layer % self.global_attn_every_n_layers
-        return self.local_attention // 2 if is_local else None
+        is_global = layer % self.global_attn_every_n_layers == 0
+        if not self.local_attention or is_global:
+            return None
+        return self.local_attention // 2
 
     @property
     def positions(self) -> PositionScheme:
@@ -165,7 +169,9 @@ class Architecture:
     def residual_initializer_range(self) -> float:
         """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
         (GPT-2, Radford et al. 2019, section 2.3)."""
-        branches = 2 * self.num_hidden_layers if self.scaled_residual_init else 1
+        if not self.scaled_residual_init:
+            return self.initializer_range
+        branches = 2 * self.num_hidden_layers
         return self.initializer_range / branches**0.5
 
     def problems(self) -> list[str]:
@@ -201,7 +207,9 @@ class Architecture:
 def inner_width(hidden_size: int, gated: bool) -> int:
     """Usual width inside a feed-forward network: 4 hidden sizes (BERT); gated, with three kernels in place of two, 2/3
     of it (Shazeer 2020, "GLU Variants Improve Transformer", section 3), rounded up to a multiple of 16."""
-    return -(-8 * hidden_size // 48) * 16 if gated else 4 * hidden_size
+    if not gated:
+        return 4 * hidden_size
+    return -(-8 * hidden_size // 48) * 16
 
 
 def make_architecture(
@@ -210,8 +218,9 @@ def make_architecture(
     """Derives a network's sizes; heads and feed-forward follow the width unless overridden."""
     layers, hidden = MODEL_SIZES[model_size]
     sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden}
-    sizes |= PRESETS.get(overrides.get("architecture", "bert"), {}) | dict(overrides)
+    sizes |= PRESETS.get(overrides.get("architecture", "bert"), {})
+    sizes |= overrides
     hidden = sizes["hidden_size"]
-    inner = inner_width(hidden, sizes.get("gated_mlp", False))
-    sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": inner} | sizes
+    sizes.setdefault("num_attention_heads", max(1, hidden // HEAD_SIZE))
+    sizes.setdefault("intermediate_size", inner_width(hidden, sizes.get("gated_mlp", False)))
     return Architecture(vocab_size=vocab_size, embedding_size=embedding_size or hidden, **sizes)

@@ -32,9 +32,10 @@ TiledSequences: TypeAlias = Literal["none", "long", "all"]
 @with_kernel(cpu.split_heads, xla.split_heads)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
-    rows, length = shape_of(product)[:2]
-    parts = tf.reshape(product + bias, [rows, length, 3, heads, product.shape[-1] // (3 * heads)])
-    return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
+    rows, length, _ = shape_of(product)
+    head_size = product.shape[-1] // (3 * heads)
+    columns = tf.reshape(product + bias, [rows, length, 3, heads, head_size])
+    return tf.unstack(tf.transpose(columns, [2, 0, 3, 1, 4]))
 
 
 @with_kernel(cpu.attention, xla.attention)
@@ -70,12 +71,13 @@ Rotation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of queries or keys [B,
 class AttentionContext(NamedTuple):
     """A batch of sequences as attention of all layers with the same window sees it.
 
+    length: L.
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to; in tiles [B, 1, 1, L] whatever the direction.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
       distance.
     positions: the network's position scheme.
-    rotation: what queries and keys go through.
-    tiling: how attention is cut, if it is.
+    rotation: of queries and keys, where the scheme rotates them.
+    tiling: how attention is cut into tiles, where it is.
     """
 
     length: int | tf.Tensor
@@ -105,9 +107,10 @@ class SelfAttention(Layer):
         qkv_initializer: Initializer = zeros,
     ) -> None:
         super().__init__(scope, seed)
-        hidden, has_bias = architecture.hidden_size, architecture.attention_bias
+        hidden = architecture.hidden_size
+        has_bias = architecture.attention_bias
         initializer = truncated_normal(architecture.initializer_range)
-        to_residual = truncated_normal(architecture.residual_initializer_range)
+        residual_initializer = truncated_normal(architecture.residual_initializer_range)
         self.num_heads = architecture.num_attention_heads
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
@@ -115,13 +118,16 @@ class SelfAttention(Layer):
             f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed, has_bias=has_bias,
             bias_initializer=qkv_initializer,
         )  # fmt: skip
-        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
+        self.output_dense = Dense(
+            f"{scope}/output/dense", hidden, hidden, residual_initializer, seed, has_bias=has_bias
+        )
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-        """[B, L, H] -> [B, L, H] without the last bias."""
+        """[B, L, H] -> [B, L, H] without the last bias, which the residual sum adds."""
         q, k, v = split_heads(self.qkv.product(x), self.qkv.bias_or_zeros, heads=self.num_heads)
         if context.rotation is not None:
-            q, k = context.rotation(q), context.rotation(k)
+            q = context.rotation(q)
+            k = context.rotation(k)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         attend = functools.partial(attention, scale=self.head_size**-0.5, rate=rate)
         if context.tiling is None:
@@ -142,7 +148,7 @@ class SelfAttention(Layer):
 class Positions(Layer):
     """Positions as attention knows them, the same in all layers of a network; in this class, nothing of them.
 
-    The architecture's scheme names its subclass (`positions.PositionScheme.layer_class`).
+    `model.position_layers` names the subclass of each position scheme.
 
     bias_kind: "none", "fixed" or "learned".
     attention_class: of the layers.
@@ -201,11 +207,15 @@ def make_context(
     if queries is None:
         if direction != "both":
             allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
-        position_bias = tf.zeros([1, 1, 1, 1]) if bias_kind == "none" else between(by_distance, length)
+        if bias_kind == "none":
+            position_bias = tf.zeros([1, 1, 1, 1])
+        else:
+            position_bias = between(by_distance, length)
         return AttentionContext(length, allowed, position_bias, positions, rotation)
 
     if bias_kind != "none":
-        # A tile cuts its distances out of a row for each head, so that heads with one bias have a copy each.
+        # A tile cuts its distances out of a row for each head. Where all heads have one row in common, this sum makes a
+        # copy for each.
         by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
     tiling = Tiling(queries, direction, bias_kind)
     return AttentionContext(length, allowed, by_distance, positions, rotation, tiling)

@@ -1,7 +1,7 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
-Main network, generator and both towers of a two-tower generator are of this class; embeddings may be shared. B batch, L
-length, V vocabulary, E embedding, H hidden.
+`Embeddings`, `TransformerLayer` and `Encoder`, which is made of the two. Main network, generator and both towers of a
+two-tower generator are encoders; they may share embeddings. B batch, L length, V vocabulary, E embedding, H hidden.
 """
 
 from typing import Any, NamedTuple
@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from electra_tf2.model import layers
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, TiledSequences, make_context
+from electra_tf2.model.attention import AttentionContext, SelfAttention, TiledSequences, make_context
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels import xla
 from electra_tf2.model.kernels.compilation import are_one_program, matrix_product
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, seed_and_rate, shape_of
+from electra_tf2.model.position_layers import POSITION_LAYERS
 from electra_tf2.model.recomputation import recomputed
 from electra_tf2.model.sharing import make_layers
 
@@ -25,7 +26,7 @@ class Embeddings(Layer):
     """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
 
     Args:
-      words: a block whose word table is used instead of an own one.
+      words: another block, whose word table is used; None: this one has its own.
 
     >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
     >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
@@ -36,11 +37,12 @@ class Embeddings(Layer):
         self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
     ) -> None:
         super().__init__(scope, seed)
-        a, size = architecture, architecture.embedding_size
+        a = architecture
+        size = a.embedding_size
         initializer = truncated_normal(a.initializer_range)
-        self._words = words
         self.dropout_rate = a.hidden_dropout_prob
-        self._is_raw = a.embedding_norm == "after"  # then the encoder normalises, and drops
+        self._encoder_normalises = a.embedding_norm == "after"  # after the projection; dropout follows the norm
+        self._words = words
         if words is None:
             self._own_words = self.weight("word_embeddings", [a.vocab_size, size], initializer)
         self.token_type_embeddings = None
@@ -50,21 +52,28 @@ class Embeddings(Layer):
         if a.positions.embedded:
             shape = [a.max_position_embeddings, size]
             self.position_embeddings = self.weight("position_embeddings", shape, initializer)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a) if a.embedding_norm == "before" else None
+        self.layer_norm = None
+        if a.embedding_norm == "before":
+            self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
 
     @property
     def word_embeddings(self) -> tf.Tensor:
         """float32 [V, E]."""
-        return self._own_words if self._words is None else self._words.word_embeddings
+        if self._words is not None:
+            return self._words.word_embeddings
+        return self._own_words
 
     def lookup(self, input_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] -> float32 [B, L, E], rows of the word table."""
         return tf.gather(self.word_embeddings, input_ids)
 
     def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E]."""
+        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E].
+
+        With embedding_norm "after" the sum is returned, which the encoder normalises when it is projected.
+        """
         x = self.summed(words, segment_ids)
-        if self._is_raw:
+        if self._encoder_normalises:
             return x
         if self.layer_norm is not None:
             x = self.layer_norm(x)
@@ -99,7 +108,7 @@ class TransformerLayer(Layer):
     Normalization in the Transformer Architecture").
 
     Args:
-      has_norm: whether attention has a norm.
+      has_norm: whether attention has a norm; False in the first layer where first_norm is false.
     """
 
     def __init__(
@@ -112,33 +121,52 @@ class TransformerLayer(Layer):
         qkv_initializer: Initializer = zeros,
     ) -> None:
         super().__init__(scope, seed)
-        a, hidden, inner = architecture, architecture.hidden_size, architecture.intermediate_size
+        self.architecture = a = architecture
+        hidden = a.hidden_size
+        inner = a.intermediate_size
         self.dropout_rate = a.hidden_dropout_prob
         self._is_pre_norm = a.norm_style == "pre"
         self.attention = attention_class(f"{scope}/attention", a, seed, qkv_initializer)
-        self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a) if has_norm else None
-        first_layer = GatedDense if a.gated_mlp else Dense
-        name = f"{scope}/intermediate/{'gated' if a.gated_mlp else 'dense'}"
-        initializer = truncated_normal(a.initializer_range)
-        self.intermediate = first_layer(name, hidden, inner, initializer, seed, a.hidden_act, a.mlp_bias)
-        to_residual = truncated_normal(a.residual_initializer_range)
-        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed, has_bias=a.mlp_bias)
+        self.attention_norm = None
+        if has_norm:
+            self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, a)
+        self.intermediate = self._make_intermediate()
+        residual_initializer = truncated_normal(a.residual_initializer_range)
+        self.output_dense = Dense(
+            f"{scope}/output/dense", inner, hidden, residual_initializer, seed, has_bias=a.mlp_bias
+        )
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
+
+    def _make_intermediate(self) -> Dense:
+        """Makes the first layer of the feed-forward network, with its activation."""
+        a = self.architecture
+        initializer = truncated_normal(a.initializer_range)
+        sizes = (a.hidden_size, a.intermediate_size)
+        if a.gated_mlp:
+            name = f"{self.scope}/intermediate/gated"
+            return GatedDense(name, *sizes, initializer, self.seed, a.hidden_act, a.mlp_bias)
+        name = f"{self.scope}/intermediate/dense"
+        return Dense(name, *sizes, initializer, self.seed, a.hidden_act, a.mlp_bias)
 
     def call(
         self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, keeps_little: bool = False
     ) -> tf.Tensor:
-        """[B, L, H] -> [B, L, H]; `keeps_little`, in one program: activations are computed again for the gradient."""
-        y = self.attention(self._normed(x, self.attention_norm), context, seeds)
+        """[B, L, H] -> [B, L, H].
+
+        Args:
+          keeps_little: the gradient computes activations again; in programs of whole steps alone.
+        """
+        y = self.attention(self._branch_input(x, self.attention_norm), context, seeds)
         x = self._added(x, y, self.attention.output_dense, self.attention_norm, seeds)
-        y = self._normed(x, self.output_norm)
+        y = self._branch_input(x, self.output_norm)
         if keeps_little:
             y = xla.feed_forward(self.intermediate, self.output_dense, y)
         else:
             y = self.output_dense.product(self.intermediate(y))
         return self._added(x, y, self.output_dense, self.output_norm, seeds)
 
-    def _normed(self, x: tf.Tensor, norm: LayerNorm | None) -> tf.Tensor:
+    def _branch_input(self, x: tf.Tensor, norm: LayerNorm | None) -> tf.Tensor:
+        """Normalises what a branch reads where layers are pre-norm."""
         if not self._is_pre_norm or norm is None:
             return x
         return norm(x)
@@ -147,9 +175,11 @@ class TransformerLayer(Layer):
         """Adds a branch y, whose last layer left out its bias, and normalises the sum where layers are post-norm."""
         seed, rate = seed_and_rate(seeds, self.dropout_rate)
         bias = last.bias_or_zeros
-        if self._is_pre_norm:
-            return layers.residual_sum(x, y, bias, seed, rate=rate)
-        return layers.norm_of_sum(x, y, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon)
+        if not self._is_pre_norm:
+            gamma = norm.gamma
+            beta = norm.beta_or_zeros
+            return layers.norm_of_sum(x, y, bias, gamma, beta, seed, rate=rate, epsilon=norm.epsilon)
+        return layers.residual_sum(x, y, bias, seed, rate=rate)
 
 
 class EncoderOutput(NamedTuple):
@@ -170,12 +200,12 @@ class Encoder(Layer):
 
     Args:
       scope: "electra", "generator", "generator_ltr", ...
-      architecture: sizes; `embedding_size` must be that of `embeddings` where given.
-      embeddings: a block to share (ELECTRA, section 3.2: weight sharing); None: an own one.
+      architecture: sizes; embedding_size is that of `embeddings` where these are given.
+      embeddings: a block to share with another encoder (ELECTRA, section 3.2: weight sharing); None: a new one.
       direction: which keys a position may see; "both" but for the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: "layers": keep nothing of a layer but its input; "selective": nothing of pairs of positions, nor
-        outputs of activations.
+      recompute: what is computed again for the gradient, to save memory. "layers": all of a layer, which keeps its
+        input alone; "selective": what attention makes of pairs of positions, and outputs of activations.
 
     >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
     >>> ids = tf.ones([2, 7], tf.int32)
@@ -201,12 +231,14 @@ class Encoder(Layer):
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", a, seed)
         self.project = None
         if a.embedding_size != a.hidden_size:
-            name, has_bias = f"{scope}/embeddings_project", a.embedding_norm != "after"
+            name = f"{scope}/embeddings_project"
+            has_bias = a.embedding_norm != "after"
             self.project = Dense(name, a.embedding_size, a.hidden_size, glorot_uniform, seed, has_bias=has_bias)
         self.embedding_norm = None
         if a.embedding_norm == "after":
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
-        self.relative_positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
+        make_positions = POSITION_LAYERS[a.relative_positions]
+        self.relative_positions = make_positions(f"{scope}/encoder", a, seed)
         self._windows = tuple(a.window(number) for number in range(a.num_hidden_layers))
         self.transformer_layers: list[TransformerLayer] = make_layers(self._make_layer, a)
         self.final_norm = None
@@ -214,25 +246,22 @@ class Encoder(Layer):
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", a.hidden_size, a)
 
     @property
-    def attention_class(self) -> type[SelfAttention]:
-        """Class of the layers' attention, the position scheme's."""
-        return self.relative_positions.attention_class
-
-    @property
     def _tiled_sequences(self) -> TiledSequences:
-        if self.attention_class.on_whole_arrays:
+        if any(layer.attention.on_whole_arrays for layer in self.transformer_layers):
             return "none"
-        # Tiles keep nothing of pairs of positions, which is what `recompute` selective asks for.
-        return "all" if self._recompute == "selective" else "long"
+        if self._recompute == "selective":
+            return "all"  # tiles keep nothing of pairs of positions, which is what this asks for
+        return "long"
 
     def _make_layer(self, number: int) -> TransformerLayer:
+        is_local = self._windows[number] is not None
         return TransformerLayer(
             f"{self.scope}/encoder/layer_{number}",
             self.architecture,
             self.seed,
             has_norm=self.architecture.first_norm or number > 0,
-            attention_class=self.attention_class,
-            qkv_initializer=self.relative_positions.qkv_initializer(self._windows[number] is not None),
+            attention_class=self.relative_positions.attention_class,
+            qkv_initializer=self.relative_positions.qkv_initializer(is_local),
         )
 
     def call(
@@ -264,12 +293,15 @@ class Encoder(Layer):
                 )
             x = self.run_layer(number, x, contexts[window], seeds)
             outputs.append(x)
-        sequence = x if self.final_norm is None else self.final_norm(x)
-        return EncoderOutput(sequence, embeddings, tuple(outputs))
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return EncoderOutput(x, embeddings, tuple(outputs))
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""
         layer = self.transformer_layers[number]
         if self._recompute == "layers":
             return recomputed(layer, x, context, seeds)
-        return layer(x, context, seeds, keeps_little=context.tiling is not None and are_one_program())
+        # Where sequences are long enough for tiles, memory counts for more than time: activations are not kept either.
+        keeps_little = context.tiling is not None and are_one_program()
+        return layer(x, context, seeds, keeps_little=keeps_little)

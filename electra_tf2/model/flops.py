@@ -22,19 +22,24 @@ class Part(NamedTuple):
 
     @property
     def training_flops(self) -> int:
-        return (3 if self.backward else 1) * self.forward_flops
+        if not self.backward:
+            return self.forward_flops
+        return 3 * self.forward_flops
 
 
 def embedding_parameters(a: Architecture) -> int:
     """Word, position and segment tables and their layer norm."""
-    positions = a.max_position_embeddings if a.positions.embedded else 0
-    norm = norm_parameters(a, a.embedding_size) if a.embedding_norm == "before" else 0
-    rows = a.vocab_size + positions + a.type_vocab_size
-    return rows * a.embedding_size + norm
+    rows = a.vocab_size + a.type_vocab_size
+    if a.positions.embedded:
+        rows += a.max_position_embeddings
+    parameters = rows * a.embedding_size
+    if a.embedding_norm == "before":
+        parameters += norm_parameters(a, a.embedding_size)
+    return parameters
 
 
 def norm_parameters(a: Architecture, size: int) -> int:
-    """A layer norm over so many numbers."""
+    """Counts the weights of a layer norm over vectors of this size."""
     return (1 + a.norm_bias) * size
 
 
@@ -109,7 +114,9 @@ def language_model_head(name: str, input_size: int, a: Architecture, positions: 
 
 def table_width(a: Architecture) -> int:
     """Width of the matrix that ends a language model."""
-    return a.hidden_size if a.head_style == "modernbert" and not a.tie_word_embeddings else a.embedding_size
+    if a.head_style == "modernbert" and not a.tie_word_embeddings:
+        return a.hidden_size
+    return a.embedding_size
 
 
 def token_unit(name: str, a: Architecture, length: int) -> Part:

@@ -1,6 +1,6 @@
 """Heads of ELECTRA on top of an encoder, over the vocabulary and over tokens; the generator, an encoder with a head.
 
-model.other_heads and other_generators have others; pretrain.networks decides which a run uses. B batch, L length, N
+model.generators and model.coco_lm_heads have others; pretrain.networks decides which a run uses. B batch, L length, N
 masked positions, H hidden, E embedding, V vocabulary.
 """
 
@@ -19,8 +19,12 @@ from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
 class PredictionHead(Layer):
-    """dense + activation + layer norm: before the softmax of a language model, and before every last layer where
-    head_style is modernbert. Its widths are H if not given.
+    """dense + activation + layer norm, which stand before the softmax of a language model.
+
+    Where head_style is modernbert, they stand before the last layer of every head.
+
+    Args:
+      input_size, output_size: H if not given.
 
     >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
     TensorShape([2, 64])
@@ -176,7 +180,7 @@ def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
 
 
 class MaskedLanguageModel(Layer):
-    """An encoder over the masked input and a language-model head at the masked positions (ELECTRA, equation 1).
+    """An encoder over the masked input, and a language model's head at the masked positions (ELECTRA, equation 1).
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
     >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).softmax.logits.shape  # 2 rows, 3 masked positions

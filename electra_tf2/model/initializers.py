@@ -9,7 +9,10 @@ Initializer: TypeAlias = Callable[[list[int], list[int]], tf.Tensor]  # (shape, 
 
 
 def truncated_normal(stddev: float) -> Initializer:
-    return lambda shape, seed: tf.random.stateless_truncated_normal(shape, seed, stddev=stddev)
+    def initial_values(shape: list[int], seed: list[int]) -> tf.Tensor:
+        return tf.random.stateless_truncated_normal(shape, seed, stddev=stddev)
+
+    return initial_values
 
 
 def glorot_uniform(shape: list[int], seed: list[int]) -> tf.Tensor:
@@ -24,7 +27,11 @@ def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
 
 
 def constant(values: Sequence[float] | Sequence[Sequence[float]]) -> Initializer:
-    return lambda shape, seed: tf.reshape(tf.constant(values), shape)
+    def initial_values(shape: list[int], seed: list[int]) -> tf.Tensor:
+        del seed
+        return tf.reshape(tf.constant(values), shape)
+
+    return initial_values
 
 
 def ones(shape: list[int], seed: list[int]) -> tf.Tensor:

@@ -74,7 +74,7 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
     """Returns the function that `hidden_act` names, of x [..., n] and an optional bias [n] that is added to x first."""
     if name == "gelu":
         return _gelu_of_sum
-    functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}
+    functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": _identity}
     function = functions[name]
 
     def activated(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
@@ -83,6 +83,10 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
         return function(x)
 
     return activated
+
+
+def _identity(x: tf.Tensor) -> tf.Tensor:
+    return x
 
 
 def _gelu_of_sum(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
@@ -115,7 +119,8 @@ class Layer(tf_keras.layers.Layer):
           decay: whether weight decay applies to it: to kernels and tables, not to biases and layer norms.
         """
         full_name = f"{self.scope}/{name}" if self.scope else name
-        seed = [self.seed & 0x7FFFFFFF, zlib.crc32(full_name.encode()) & 0x7FFFFFFF]
+        hash_of_name = zlib.crc32(full_name.encode())
+        seed = [self.seed & 0x7FFFFFFF, hash_of_name & 0x7FFFFFFF]  # int32 numbers from 0 on
 
         def initial_value(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
             return tf.cast(initializer(shape, seed), dtype)
@@ -153,12 +158,16 @@ class Dense(Layer):
         self.output_size = output_size
         self._activation = activation(act)
         self.kernel = self.weight("kernel", [input_size, output_size], initializer)
-        self.bias: tf.Variable = self.weight("bias", [output_size], bias_initializer, decay=False) if has_bias else None
+        self.bias: tf.Variable = None
+        if has_bias:
+            self.bias = self.weight("bias", [output_size], bias_initializer, decay=False)
 
     @property
     def bias_or_zeros(self) -> tf.Tensor:
         """The bias, or zeros in its place, for a formula that adds it."""
-        return tf.zeros([self.output_size]) if self.bias is None else self.bias
+        if self.bias is None:
+            return tf.zeros([self.output_size])
+        return self.bias
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size]."""
@@ -177,13 +186,16 @@ class Dense(Layer):
 def shape_of(x: tf.Tensor) -> list[Any]:
     """Shape as integers where it is known when tracing, scalar tensors elsewhere."""
     dynamic = tf.shape(x)
-    return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
+    sizes = []
+    for axis, size in enumerate(x.shape):
+        sizes.append(dynamic[axis] if size is None else size)
+    return sizes
 
 
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     """Makes a seed, int32 [2], of a seed and a number.
 
-    It is that of tf.random.experimental.stateless_fold_in, which by default makes another one within XLA of a seed with
+    The algorithm is named since the default one, within XLA, makes another seed than elsewhere where the seed given has
     negative numbers.
     """
     return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
@@ -197,7 +209,8 @@ class SeedStream:
     """
 
     def __init__(self, seed: tf.Tensor) -> None:
-        # Folding in hashes what was there and appends the number as it is, so only the hash may be added to.
+        # Folding a number in hashes the seed to one number and appends the number as it is. The second entry of the
+        # result, 0, is then free for the number of the call site.
         self._seed = fold_in(seed, 0)
         self.count = 0
 
@@ -219,23 +232,32 @@ class LayerNorm(Layer):
 
     def __init__(self, scope: str, size: int, sizes: Architecture | None = None) -> None:
         super().__init__(scope)
-        has_bias = sizes is None or sizes.norm_bias
-        self.epsilon = cpu.LAYER_NORM_EPSILON if sizes is None else sizes.norm_eps
-        self.beta: tf.Variable = self.weight("beta", [size], zeros, decay=False) if has_bias else None
+        has_bias = True
+        self.epsilon = cpu.LAYER_NORM_EPSILON
+        if sizes is not None:
+            has_bias = sizes.norm_bias
+            self.epsilon = sizes.norm_eps
+        self.beta: tf.Variable = None
+        if has_bias:
+            self.beta = self.weight("beta", [size], zeros, decay=False)
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
     @property
     def beta_or_zeros(self) -> tf.Tensor:
         """beta, or zeros in its place, for a formula that adds it."""
-        return tf.zeros(self.gamma.shape) if self.beta is None else self.beta
+        if self.beta is None:
+            return tf.zeros(self.gamma.shape)
+        return self.beta
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return layer_norm(x, self.gamma, self.beta_or_zeros, epsilon=self.epsilon)
 
 
 def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:
-    """The next seed, and the rate of the dropout that it is for; rate 0 without seeds."""
-    return (tf.zeros([2], tf.int32), 0.0) if seeds is None else (seeds.next(), rate)
+    """The next seed and the rate, for a formula that drops out itself; any seed and rate 0 where `seeds` is None."""
+    if seeds is None:
+        return tf.zeros([2], tf.int32), 0.0
+    return seeds.next(), rate
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:

@@ -11,7 +11,8 @@ def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tens
     """Masks distances beyond the window, or against the direction: [A, 2L - 1] as of `attention.Positions.bias`."""
     length = (shape_of(by_distance)[1] + 1) // 2
     distances = tf.range(1 - length, length)
-    near = tf.abs(distances) <= window
+    is_seen = tf.abs(distances) <= window
     if direction != "both":
-        near &= reaches(direction, tf.constant(0), distances)
-    return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
+        is_seen &= reaches(direction, tf.constant(0), distances)
+    mask = tf.where(is_seen, tf.zeros([], by_distance.dtype), MASKED_SCORE)
+    return by_distance + mask

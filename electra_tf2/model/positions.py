@@ -1,7 +1,7 @@
 """Position schemes, by which attention knows where tokens are: what configuration and costs read of them.
 
-Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`).
-`SCHEMES` lists all there are; whatever reads a model's configuration looks there.
+`SCHEMES` lists all there are; whatever reads a model's configuration looks there. Free of TensorFlow: the layers that
+compute them stand in `model.position_layers`.
 """
 
 import math
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from electra_tf2.model.architecture import Architecture
-    from electra_tf2.model.attention import Positions
 
 
 class PositionScheme:
@@ -47,12 +46,6 @@ class PositionScheme:
         del sizes, length
         return 0
 
-    def layer_class(self) -> "type[Positions]":
-        """Returns the class of the layer that computes the scheme; imports TensorFlow."""
-        from electra_tf2.model.attention import Positions
-
-        return Positions
-
 
 class Bucketed(PositionScheme):
     """A learned number for each head and bucket of distances, added to the scaled scores; one table per network.
@@ -67,8 +60,9 @@ class Bucketed(PositionScheme):
         self.bucket = bucket
 
     def problems(self, sizes: "Architecture") -> list[str]:
-        buckets, farthest = sizes.relative_position_buckets, sizes.relative_position_max_distance
-        if farthest - 1 > buckets // 4:
+        buckets = sizes.relative_position_buckets
+        farthest = sizes.relative_position_max_distance
+        if farthest - 1 > buckets // 4:  # up to a quarter of the buckets distances are exact
             return []
         return [
             f"relative_position_max_distance {farthest} must exceed a quarter of the {buckets} buckets by 2 at least"
@@ -77,16 +71,12 @@ class Bucketed(PositionScheme):
     def parameters(self, sizes: "Architecture") -> int:
         return sizes.relative_position_buckets * sizes.num_attention_heads
 
-    def layer_class(self) -> "type[Positions]":
-        from electra_tf2.model.relative_positions import LearnedBias
-
-        return LearnedBias
-
 
 class Rotary(PositionScheme):
     """Queries and keys rotated by angles that grow with the position (RoFormer, Su et al. 2021, section 3.2.2)."""
 
-    embedded = limited = False
+    embedded = False
+    limited = False
     starts_locally = True
 
     def problems(self, sizes: "Architecture") -> list[str]:
@@ -99,11 +89,6 @@ class Rotary(PositionScheme):
             problems.append(f"relative_positions rotary needs an even head size, got {sizes.head_size}")
         return problems
 
-    def layer_class(self) -> "type[Positions]":
-        from electra_tf2.model.relative_positions import Rotations
-
-        return Rotations
-
 
 class KeysOfDistances(PositionScheme):
     """Every query meets a key of each distance as it meets the tokens' keys (Transformer-XL, Dai et al. 2019, 3.3).
@@ -112,7 +97,9 @@ class KeysOfDistances(PositionScheme):
     all layers.
     """
 
-    embedded = limited = has_windows = False
+    embedded = False
+    limited = False
+    has_windows = False
 
     def problems(self, sizes: "Architecture") -> list[str]:
         if sizes.hidden_size % 2 == 0:
@@ -129,30 +116,33 @@ class KeysOfDistances(PositionScheme):
         """Counts queries times keys of 2L - 1 distances; these keys are products that a whole batch has in common."""
         return 2 * sizes.hidden_size * length * (2 * length - 1)
 
-    def layer_class(self) -> "type[Positions]":
-        from electra_tf2.model.transformer_xl import Distances
-
-        return Distances
-
 
 def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
     """T5's rule: half the buckets per direction, exact below a quarter, then logarithmic (Raffel et al. 2020, 2.1)."""
-    half, exact = buckets // 2, buckets // 4
-    n, first = abs(distance), half if distance > 0 else 0
-    if n < exact:
-        return first + n
-    far = math.log(n / exact) / math.log(max_distance / exact) * (half - exact)
-    return first + min(half - 1, exact + math.floor(far))
+    half = buckets // 2
+    exact = buckets // 4
+    first = half if distance > 0 else 0
+    steps = abs(distance)
+    if steps < exact:
+        return first + steps
+    share = math.log(steps / exact) / math.log(max_distance / exact)  # of the way from `exact` to max_distance
+    beyond = math.floor(share * (half - exact))
+    return first + min(half - 1, exact + beyond)
 
 
 def coco_bucket(distance: int, buckets: int, max_distance: int) -> int:
     """Rule of `coco`: symmetric about the middle, rounded up; the last bucket is never used."""
-    half, exact = buckets // 2, buckets // 4
-    n = abs(distance)
-    if n >= exact:
-        far = math.log(n / exact) / math.log((max_distance - 1) / exact) * (half - 1 - exact)
-        n = min(half - 1, exact + math.ceil(far))
-    return half - 1 + (n if distance > 0 else -n)
+    half = buckets // 2
+    exact = buckets // 4
+    steps = abs(distance)
+    if steps >= exact:
+        share = math.log(steps / exact) / math.log((max_distance - 1) / exact)
+        beyond = math.ceil(share * (half - 1 - exact))
+        steps = min(half - 1, exact + beyond)
+    middle = half - 1
+    if distance > 0:
+        return middle + steps
+    return middle - steps
 
 
 def local_bias(distance: int, head: int) -> float:
@@ -163,8 +153,14 @@ def local_bias(distance: int, head: int) -> float:
     of token frequencies for thousands of steps before it finds its neighbours (docs/small_budgets.md).
     """
     far = abs(distance)
-    left, right = (1.0 - far if distance < 0 else -4.0), (1.0 - far if distance > 0 else -4.0)
-    return max(-6.0, (left, right, -0.25 * far, 0.0)[head % 4])
+    near_first = 1.0 - far  # 0 for the neighbour, and less the farther away
+    unwanted = -4.0  # the other side, and the token itself
+    left = near_first if distance < 0 else unwanted
+    right = near_first if distance > 0 else unwanted
+    both = -0.25 * far
+    everything = 0.0
+    biases = (left, right, both, everything)
+    return max(-6.0, biases[head % 4])
 
 
 def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:

@@ -16,14 +16,17 @@ def make_layers(make_layer: Callable[[int], Any], architecture: Architecture) ->
     count = architecture.num_hidden_layers
     if architecture.share_layers == "none":
         return [make_layer(number) for number in range(count)]
-    made: dict[int, Any] = {}
+    layers: dict[int, Any] = {}  # by number
     for number in reversed(range(count)):
-        layer = made[number] = make_layer(number)
+        layer = make_layer(number)
+        layers[number] = layer
         for part, names in _PARTS.items():
-            owner = made[architecture.shared_with(part)[number]]
+            owner = layers[architecture.shared_with(part)[number]]
             for name in names:
-                value = getattr(owner, name)
-                if getattr(layer, name) is not None:  # the first layer may lack the norm of its attention
-                    delattr(layer, name)  # so that the order of the parts, and of their variables, stays
-                    setattr(layer, name, value)
-    return [made[number] for number in range(count)]
+                if getattr(layer, name) is None:  # the first layer may lack the norm of its attention
+                    continue
+                # Deleted first, so that the order of the parts, and of their variables, stays.
+                shared = getattr(owner, name)
+                delattr(layer, name)
+                setattr(layer, name, shared)
+    return [layers[number] for number in range(count)]

@@ -15,7 +15,7 @@ from electra_tf2.model.layers import shape_of
 
 
 class VocabularySoftmax:
-    """softmax over the vocabulary: log-probabilities, first choices, entropies and samples of float32 logits [..., V].
+    """softmax over the vocabulary of float32 logits [..., V]: log-probabilities, first choices, entropies, samples.
 
     Where logits are products with the word table, kernels.vocabulary.FusedSoftmax has the same methods.
     """
@@ -28,7 +28,7 @@ class VocabularySoftmax:
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, self.logits)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """bool [...]: the tokens are first choices."""
+        """bool [...]: whether no token is likelier."""
         return tf.equal(tf.argmax(self.logits, -1, tf.int32), token_ids)
 
     def entropies(self) -> tf.Tensor:
@@ -46,7 +46,7 @@ _FORBIDDEN = 1000.0  # subtracted from a token's logit, as in the original's dis
 
 
 def without_tokens(softmax: Softmax, token_ids: tf.Tensor) -> VocabularySoftmax:
-    """Distributions [B, N] over all tokens but one each, int32 [B, N]."""
+    """Distributions [B, N] over all tokens but one each, whose id is given, int32 [B, N]."""
     forbidden = tf.range(softmax.logits.shape[-1]) == token_ids[..., tf.newaxis]
     return VocabularySoftmax(tf.where(forbidden, softmax.logits - _FORBIDDEN, softmax.logits))
 
@@ -66,21 +66,25 @@ def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
       int32 [B, N].
     """
     vocab_size = logits.shape[-1]
-    block = math.isqrt(vocab_size - 1) + 1
-    blocks = -(-vocab_size // block)
-    probs = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
-    probs = tf.pad(probs, [[0, 0], [0, 0], [0, blocks * block - vocab_size]])
-    probs = tf.reshape(probs, [-1, logits.shape[1], blocks, block])
-    chosen_block = invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
-    within = tf.cumsum(tf.gather(probs, chosen_block, batch_dims=2), axis=-1)
-    return tf.minimum(chosen_block * block + invert_cumulative(within, noise[..., 1]), vocab_size - 1)
+    block_size = math.isqrt(vocab_size - 1) + 1  # the root of V, rounded up
+    blocks = -(-vocab_size // block_size)
+    weights = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))  # in proportion to the probabilities
+    weights = tf.pad(weights, [[0, 0], [0, 0], [0, blocks * block_size - vocab_size]])
+    weights = tf.reshape(weights, [-1, logits.shape[1], blocks, block_size])
+    block_weights = tf.reduce_sum(weights, -1)
+    block = invert_cumulative(tf.cumsum(block_weights, axis=-1), noise[..., 0])
+    token_weights = tf.gather(weights, block, batch_dims=2)  # of the chosen block
+    within = invert_cumulative(tf.cumsum(token_weights, axis=-1), noise[..., 1])
+    return tf.minimum(block * block_size + within, vocab_size - 1)  # what pads the last block is no token
 
 
 def tied_logits(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """[..., E] -> float32 [..., V]: products with the word table [V, E], in the compute type, and the bias [V]."""
     flat = tf.reshape(states, [-1, states.shape[-1]])
-    logits = tf.cast(matmul(flat, tf.cast(table, flat.dtype), transpose_b=True), tf.float32) + bias
-    return tf.reshape(logits, [-1, *shape_of(states)[1:-1], logits.shape[-1]])
+    products = matmul(flat, tf.cast(table, flat.dtype), transpose_b=True)
+    logits = tf.cast(products, tf.float32) + bias
+    inner_axes = shape_of(states)[1:-1]
+    return tf.reshape(logits, [-1, *inner_axes, logits.shape[-1]])
 
 
 def token_log_probs(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor) -> tf.Tensor:
@@ -95,5 +99,7 @@ def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> t
 
     T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
     """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
+    wanted = tf.nn.log_softmax(teacher / temperature)
+    learned = tf.nn.log_softmax(student / temperature)
+    divergence = tf.reduce_sum(tf.exp(wanted) * (wanted - learned), -1)
+    return temperature**2 * divergence

@@ -23,7 +23,8 @@ class RelativeAttention(SelfAttention):
 
     def __init__(self, scope: str, architecture: Architecture, *arguments: Any, **named: Any) -> None:
         super().__init__(scope, architecture, *arguments, **named)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
+        hidden = architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
         self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
 
     def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
@@ -41,7 +42,7 @@ class RelativeAttention(SelfAttention):
     def _by_distance(self, queries: tf.Tensor, distance_keys: tf.Tensor) -> tf.Tensor:
         """Multiplies queries [B, A, L, D] by the keys [2L - 1, A D] of all distances: [B, A, L, 2L - 1]."""
         rows, heads, length, width = shape_of(queries)
-        keys = tf.transpose(tf.reshape(distance_keys, [-1, heads, width]), [1, 2, 0])
+        keys = tf.transpose(tf.reshape(distance_keys, [-1, heads, width]), [1, 2, 0])  # [A, D, 2L - 1]
         # The keys are the same in all rows of the batch: one product for each head, with the batch among its rows,
         # takes less time than a product for each row and head.
         flat = tf.reshape(tf.transpose(queries, [1, 0, 2, 3]), [heads, -1, width])
@@ -58,7 +59,8 @@ class Distances(Positions):
         super().__init__(scope, architecture, seed)
         a = architecture
         self._frequencies = np.array(sinusoid_frequencies(a.hidden_size), np.float32)
-        shape, initializer = [a.num_attention_heads, a.head_size], truncated_normal(a.initializer_range)
+        shape = [a.num_attention_heads, a.head_size]
+        initializer = truncated_normal(a.initializer_range)
         self.content_bias = self.weight("relative_content_bias", shape, initializer, decay=False)
         self.distance_bias = self.weight("relative_distance_bias", shape, initializer, decay=False)
 
@@ -72,10 +74,20 @@ class Distances(Positions):
 def shifted(scores: tf.Tensor) -> tf.Tensor:
     """Moves the entry of distance i - j, at place j - i + L - 1, to (i, j): [B, A, L, 2L - 1] -> [B, A, L, L].
 
-    Row i begins one place earlier than row i - 1. A column more than there are distances, and all rows one after the
-    other, and every row begins one place too early for the next one: cutting them into rows of 2L - 1 aligns them.
+    With L = 3 the rows of scores, and the part of each that is returned, are
+
+        a b c d e    -> c d e
+        f g h i k    -> g h i
+        l m n o p    -> l m n
+
+    The part of each row begins one place earlier than that of the row above it. No look-up is needed: all rows one
+    after the other, each with a zero at its end, are cut into rows that are one place shorter.
     """
     rows, heads, length, _ = shape_of(scores)
-    flat = tf.reshape(tf.pad(scores, [[0, 0], [0, 0], [0, 0], [0, 1]]), [rows, heads, 2 * length * length])
-    flat = flat[:, :, length - 1 : length - 1 + length * (2 * length - 1)]
-    return tf.reshape(flat, [rows, heads, length, 2 * length - 1])[..., :length]
+    distances = 2 * length - 1
+    padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [0, 1]])
+    flat = tf.reshape(padded, [rows, heads, 2 * length * length])  # a b c d e 0 f g h i k 0 l m n o p 0
+    first = length - 1
+    flat = flat[:, :, first : first + length * distances]  # c d e 0 f | g h i k 0 | l m n o p
+    cut = tf.reshape(flat, [rows, heads, length, distances])
+    return cut[..., :length]

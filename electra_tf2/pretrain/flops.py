@@ -6,7 +6,8 @@ run_pretraining prints the figures at start, flops_computation.py tables of them
 
 import dataclasses
 
-from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig, phases_of
+from electra_tf2.config.phases import phases_of
+from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import (
     Part,
@@ -22,67 +23,106 @@ from electra_tf2.model.flops import (
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
     """The parts of a step, in the order in which it runs them; shared parameters are counted once, where first used."""
-    main, generator = config.architecture, config.generator_architecture
-    length, masked = config.max_seq_length, config.max_predictions_per_seq
-    embeddings = Part("embeddings", embedding_parameters(main), 0)
-    kind = config.generator_kind
-    if kind is GeneratorKind.NONE:
-        parts = [encoder("main network", main, length), _masked_lm_head(main, masked)]
-        return [embeddings, *parts, *config.further_parts()]
+    parts = [Part("embeddings", embedding_parameters(config.architecture), 0)]
+    if config.generator_kind is GeneratorKind.NONE:
+        parts.append(_main_network(config))
+        parts.append(_masked_lm_head(config.architecture, config.max_predictions_per_seq))
+        return parts + config.further_parts()
 
-    own_tables = 0
-    if config.untied_generator_embeddings:
-        own_tables = embedding_parameters(generator)
-    elif config.generator_sample_mode == "zero_dropout":  # all but the word table
-        own_tables = embedding_parameters(dataclasses.replace(generator, vocab_size=0))
-    main_network = encoder("main network", main, length)
-    if kind is GeneratorKind.UNIFORM:
-        parts = []
-    elif kind is GeneratorKind.SHARED:
-        parts = [main_network._replace(name="generator"), _masked_lm_head(main, masked)]
-        main_network = main_network._replace(parameters=0)
-    elif kind is GeneratorKind.TWO_TOWERS:
-        towers = [f"generator, {direction}" for direction in ("left to right", "right to left")]
-        parts = [encoder(tower, generator, length, own_tables) for tower in towers]
-        if not config.untied_generator_embeddings:  # else each tower has its tables
-            parts[1] = encoder(towers[1], generator, length)
-        parts.append(language_model_head("cloze head", 2 * generator.hidden_size, generator, length))
-    else:
-        trained = not config.freeze_generator
-        parts = [encoder("generator", generator, length, own_tables), _masked_lm_head(generator, masked)]
-        parts = [part._replace(backward=trained) for part in parts]
-    if parts and config.generator_sample_mode == "eval":
-        width = generator.hidden_size * (2 if kind is GeneratorKind.TWO_TOWERS else 1)
-        second = [*parts[:-1], language_model_head("", width, generator, masked)]
-        again = sum(part.forward_flops for part in second)
-        parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
-    parts.append(main_network)
-    if config.sequence_contrast_objective:
-        parts.append(encoder(f"main network on {config.crop_length} tokens", main, config.crop_length))
-        parts[-1] = parts[-1]._replace(parameters=0)
+    passes = _generator_passes(config) + _main_network_passes(config)
+    parts += passes
     if config.gradient_accumulation_steps > 1 and config.needs_whole_batch:
-        again = sum(part.forward_flops for part in parts)
+        again = sum(part.forward_flops for part in passes)
         parts.append(Part("first pass, for the whole batch", 0, again, backward=False))
-    return [embeddings, *parts, *_heads(config), *config.further_parts()]
+    return parts + _heads(config) + config.further_parts()
+
+
+def _main_network(config: PretrainingConfig) -> Part:
+    return encoder("main network", config.architecture, config.max_seq_length)
+
+
+def _generator_passes(config: PretrainingConfig) -> list[Part]:
+    """The generator; none where replacements are drawn without a network."""
+    kind = config.generator_kind
+    if kind is GeneratorKind.UNIFORM:
+        return []
+    generator = config.generator_architecture
+    masked = config.max_predictions_per_seq
+    width = generator.hidden_size  # of the states that its language model reads
+    if kind is GeneratorKind.SHARED:
+        parts = [_main_network(config)._replace(name="generator"), _masked_lm_head(config.architecture, masked)]
+    elif kind is GeneratorKind.TWO_TOWERS:
+        width *= 2
+        parts = _two_towers(config)
+    else:
+        network = encoder("generator", generator, config.max_seq_length, _own_tables(config))
+        parts = [network, _masked_lm_head(generator, masked)]
+        parts = [part._replace(backward=not config.freeze_generator) for part in parts]
+    if config.generator_sample_mode == "eval":
+        second_head = language_model_head("", width, generator, masked)
+        again = sum(part.forward_flops for part in [*parts[:-1], second_head])
+        parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
+    return parts
+
+
+def _two_towers(config: PretrainingConfig) -> list[Part]:
+    generator = config.generator_architecture
+    length = config.max_seq_length
+    tables = _own_tables(config)
+    tables_of_second = 0
+    if config.untied_generator_embeddings:
+        tables_of_second = tables
+    return [
+        encoder("generator, left to right", generator, length, tables),
+        encoder("generator, right to left", generator, length, tables_of_second),
+        language_model_head("cloze head", 2 * generator.hidden_size, generator, length),
+    ]
+
+
+def _own_tables(config: PretrainingConfig) -> int:
+    """Parameters of the generator's embeddings that the main network does not share."""
+    generator = config.generator_architecture
+    if config.untied_generator_embeddings:
+        return embedding_parameters(generator)
+    if config.generator_sample_mode == "zero_dropout":  # all but the word table
+        return embedding_parameters(dataclasses.replace(generator, vocab_size=0))
+    return 0
+
+
+def _main_network_passes(config: PretrainingConfig) -> list[Part]:
+    """The main network on the corrupted text, and on crops for sequence contrast."""
+    main_network = _main_network(config)
+    if config.generator_kind is GeneratorKind.SHARED:
+        main_network = main_network._replace(parameters=0)  # counted as the generator
+    passes = [main_network]
+    if config.sequence_contrast_objective:
+        on_crops = encoder(f"main network on {config.crop_length} tokens", config.architecture, config.crop_length)
+        passes.append(on_crops._replace(parameters=0))
+    return passes
 
 
 def _heads(config: PretrainingConfig) -> list[Part]:
     """Heads of the objectives (pretrain.objectives), but for the generator's language model."""
-    sizes, length, masked = config.architecture, config.max_seq_length, config.max_predictions_per_seq
-    hidden, parts = sizes.hidden_size, []
+    sizes = config.architecture
+    hidden = sizes.hidden_size
+    length = config.max_seq_length
+    masked = config.max_predictions_per_seq
+    parts = []
     if config.adversarial_generator:
         width = config.generator_architecture.hidden_size
         parts.append(Part("generator's baseline", width + 1, 2 * masked * width))
     if config.corrective_lm_objective:
         parts += [token_unit("copy head", sizes, length), _language_model(config, masked)]
     if config.electra_objective or config.electric_objective:
-        norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
-        parameters = hidden * hidden + hidden + norm + hidden + 1
+        parameters = hidden * hidden + hidden + hidden + 1
+        if sizes.head_style == "modernbert":
+            parameters += norm_parameters(sizes, hidden)
         parts.append(Part("detection head", parameters, 2 * length * (hidden * hidden + hidden)))
     if config.replace_mlm_objective:
         parts.append(_language_model(config, masked))
     if config.all_tokens_mlm_objective:
-        head = _language_model(config, length)  # its logits are computed a second time for the gradient
+        head = _language_model(config, length)
+        # Its logits are computed a second time for the gradient.
         again = head._replace(name="language-model head, recomputed", parameters=0, backward=False)
         parts += [token_unit("copy head", sizes, length), head, again]
     if config.sequence_contrast_objective and config.scl_head == "mlp_ln":
@@ -98,8 +138,8 @@ def _language_model(config: PretrainingConfig, positions: int) -> Part:
     return language_model_head("language-model head", sizes.hidden_size, sizes, positions)
 
 
-def _masked_lm_head(a: Architecture, positions: int) -> Part:
-    return language_model_head("masked-LM head", a.hidden_size, a, positions)
+def _masked_lm_head(sizes: Architecture, positions: int) -> Part:
+    return language_model_head("masked-LM head", sizes.hidden_size, sizes, positions)
 
 
 def parameter_count(config: PretrainingConfig) -> int:

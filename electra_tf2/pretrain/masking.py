@@ -78,7 +78,9 @@ def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     The numbers are tf.random.stateless_uniform's, with XLA too, where that makes other numbers of the same bits.
     """
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
-    return tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, _MANTISSA), _ONE), tf.float32) - 1.0
+    mantissa = tf.bitwise.bitwise_and(bits, _MANTISSA)
+    from_one_to_two = tf.bitcast(tf.bitwise.bitwise_or(mantissa, _ONE), tf.float32)
+    return from_one_to_two - 1.0
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
@@ -94,7 +96,8 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
         if rows == global_batch_size:
             return noise
         # Every replica draws for all rows, so that numbers do not depend on how many replicas there are.
-        return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
+        begin = [row_offset] + [0] * len(shape)
+        return tf.slice(noise, begin, [rows, *shape])
 
     return draw
 
@@ -117,18 +120,22 @@ def number_of_predictions(input_mask: tf.Tensor, mask_prob: float, maximum: int)
 
     It is rounded to the nearest number, halves to the even one.
     """
-    wanted = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32) * mask_prob
-    return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(wanted), tf.int32)))
+    length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
+    rounded = tf.cast(tf.round(length * mask_prob), tf.int32)
+    return tf.maximum(1, tf.minimum(maximum, rounded))
 
 
 def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """int32 [B, N]: each draw in proportion to the weights, independently (the original's tf.random.categorical)."""
     cumulative = tf.cumsum(weights, axis=-1)
     total = cumulative[:, -1:]
+    shares = noise * total
     # The position of a draw is the number of positions up to which the weights do not exceed its share of the total.
-    before = tf.less_equal(cumulative[:, tf.newaxis, :], (noise * total)[:, :, tf.newaxis])
+    is_before = tf.less_equal(cumulative[:, tf.newaxis, :], shares[:, :, tf.newaxis])
+    drawn = tf.reduce_sum(tf.cast(is_before, tf.int32), -1)
+    # A share that was rounded up to the total is of the last position that has a weight.
     last = tf.reduce_sum(tf.cast(cumulative < total, tf.int32), -1, keepdims=True)
-    return tf.minimum(tf.reduce_sum(tf.cast(before, tf.int32), -1), last)
+    return tf.minimum(drawn, last)
 
 
 def mask(
@@ -189,15 +196,17 @@ def masked_at(
     input_ids = batch["input_ids"]
     mask_rate, keep_rate, random_rate = config.mask_rates
     choice, token = tf.unstack(how, axis=-1)
-    hidden = choice < mask_rate
+    is_hidden = choice < mask_rate
     if random_rate > 0:
-        random_ids = tf.minimum(tf.cast(token * config.vocab_size, tf.int32), config.vocab_size - 1)
-        updates = tf.where(hidden, special.mask, random_ids)
-        changed = hidden | (choice >= mask_rate + keep_rate)
+        random_ids = tf.cast(token * config.vocab_size, tf.int32)
+        random_ids = tf.minimum(random_ids, config.vocab_size - 1)  # the product may have been rounded up
+        updates = tf.where(is_hidden, special.mask, random_ids)
+        is_changed = is_hidden | (choice >= mask_rate + keep_rate)
     else:
         updates = tf.fill(tf.shape(positions), special.mask)
-        changed = hidden
-    masked_input_ids, _ = update_positions(input_ids, updates, tf.where(changed, positions, 0))
+        is_changed = is_hidden
+    # Updates at position 0 are dropped.
+    masked_input_ids, _ = update_positions(input_ids, updates, tf.where(is_changed, positions, 0))
     return MaskedBatch(
         input_ids=input_ids,
         input_mask=batch["input_mask"],
@@ -225,14 +234,16 @@ def update_positions(sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tens
     length = sequence.shape[1]
     count = positions.shape[1]
     # The place of every draw in all rows, laid end to end; and its number within its row.
-    flat = tf.reshape(positions + tf.range(rows)[:, tf.newaxis] * length, [-1])
-    order = tf.reshape(tf.tile(tf.range(count)[tf.newaxis], [rows, 1]), [-1])
+    row_starts = tf.range(rows)[:, tf.newaxis] * length
+    places = tf.reshape(positions + row_starts, [-1])
+    numbers = tf.reshape(tf.tile(tf.range(count)[tf.newaxis], [rows, 1]), [-1])
     # The first draw of every place. Of places without one it is int32.max.
-    first = tf.reshape(tf.math.unsorted_segment_min(order, flat, rows * length), [-1, length])
+    first = tf.math.unsorted_segment_min(numbers, places, rows * length)
+    first = tf.reshape(first, [-1, length])
     is_updated = (first < count) & (tf.range(length) > 0)
-    updated = tf.cast(is_updated, tf.int32)
     values = tf.gather(updates, tf.minimum(first, count - 1), batch_dims=1)
     result = tf.where(is_updated, values, sequence)
+    updated = tf.cast(is_updated, tf.int32)
     return tf.ensure_shape(result, sequence.shape), tf.ensure_shape(updated, sequence.shape)
 
 

@@ -26,7 +26,8 @@ def probability_histogram(probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
     Returns:
       float32 [2, 200]: weight of negatives and positives that exceed exactly k thresholds.
     """
-    exceeded = tf.maximum(tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32), 1)  # 0 exceeds -eps
+    exceeded = tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32)
+    exceeded = tf.maximum(exceeded, 1)  # 0 exceeds -eps
     return _counts(exceeded, labels, weights, NUM_BUCKETS)
 
 
@@ -39,14 +40,17 @@ def logit_histogram(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) ->
     Returns:
       float32 [2, 4096]: weight of negatives and positives by bucket; the first one is empty.
     """
-    bucket = tf.cast(tf.clip_by_value((logits + _LOGIT_RANGE) * _BUCKETS_PER_LOGIT, 1, _LOGIT_BUCKETS - 1), tf.int32)
+    place = (logits + _LOGIT_RANGE) * _BUCKETS_PER_LOGIT
+    bucket = tf.cast(tf.clip_by_value(place, 1, _LOGIT_BUCKETS - 1), tf.int32)
     return _counts(bucket, labels, weights, _LOGIT_BUCKETS)
 
 
 def _counts(bucket: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, buckets: int) -> tf.Tensor:
     """float32 [2, K]: the weights of both labels by bucket."""
+    # Buckets of label 0, and those of label 1 behind them.
     places = tf.reshape(tf.cast(labels, tf.int32) * buckets + bucket, [-1])
-    counts = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(weights, tf.float32), [-1]), places, 2 * buckets)
+    flat_weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    counts = tf.math.unsorted_segment_sum(flat_weights, places, 2 * buckets)
     return tf.reshape(counts, [2, buckets])
 
 
@@ -58,7 +62,8 @@ def auc(histogram: np.ndarray) -> float:
     true_positives = positives.sum() - np.cumsum(positives)
     fpr = false_positives / (negatives.sum() + _EPSILON)
     tpr = (true_positives + _EPSILON) / (positives.sum() + _EPSILON)
-    return float(np.sum((fpr[:-1] - fpr[1:]) * (tpr[:-1] + tpr[1:]) / 2))
+    widths = fpr[:-1] - fpr[1:]
+    return float(np.sum(widths * (tpr[:-1] + tpr[1:]) / 2))
 
 
 def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
@@ -75,8 +80,11 @@ def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[t
     real = tf.cast(input_mask, tf.float32)
 
     def between(vectors: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        total = tf.reduce_sum(vectors * weights[..., tf.newaxis], list(range(vectors.shape.rank - 1)))
+        """Sum and number of the cosines of all pairs of unit vectors."""
+        all_places = list(range(vectors.shape.rank - 1))
+        total = tf.reduce_sum(vectors * weights[..., tf.newaxis], all_places)
         count = tf.reduce_sum(weights)
+        # The square of a sum is that of all pairs, each vector with itself, whose cosine is 1, among them.
         return tf.reduce_sum(tf.square(total)) - count, count * (count - 1.0)
 
     return {"cls_cosine": between(unit[:, 0], real[:, 0]), "token_cosine": between(unit, real)}
@@ -93,7 +101,8 @@ def summary(totals: Mapping[str, Any], unigram_entropy: float | None, weights: M
     metrics = ratios(totals["metrics"])
     if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
         metrics["uniformity"] = math.log(max(metrics.pop("uniformity_kernel"), 1e-30))
-    metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
+    for name, histogram in totals["histograms"].items():
+        metrics[name] = auc(histogram.numpy())
     if unigram_entropy is not None and "hidden_masked_lm_loss" in metrics:
         metrics["unigram_entropy"] = unigram_entropy
         metrics["plateau"] = float(on_plateau(metrics["hidden_masked_lm_loss"], unigram_entropy))

@@ -1,17 +1,35 @@
 """The networks of a run, made from its configuration: the main network, and a generator with what the two share.
 
-A paper's model passes another class of encoder (PretrainingModel.make_encoder, make_generator).
+A paper with a network of its own makes it from the parts here (`PretrainingModel.make_networks`).
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.encoder import Embeddings, Encoder
+from electra_tf2.model.generators import TwoTowerClozeModel, UniformGenerator
 from electra_tf2.model.heads import MaskedLanguageModel
-from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
 
+E = TypeVar("E", bound=Encoder)
 Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
+
+
+class Networks(NamedTuple):
+    """The networks of a run.
+
+    encoder: the network that pre-training is for: the main network, or BERT's only one.
+    generator: with what it shares with `encoder`.
+    """
+
+    encoder: Encoder
+    generator: Generator
+
+
+def make_networks(config: PretrainingConfig) -> Networks:
+    """The networks of the core's runs."""
+    encoder = make_encoder(config)
+    return Networks(encoder, make_generator(config, encoder))
 
 
 def _arguments_of_networks(config: PretrainingConfig) -> dict[str, Any]:
@@ -32,7 +50,7 @@ def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
     """
     kind = config.generator_kind
     if kind is GeneratorKind.MASKED_LM:
-        return MaskedLanguageModel(make_generator_encoder(config, main), seed=config.seed)
+        return MaskedLanguageModel(make_generator_encoder(config, main, Encoder), seed=config.seed)
     if kind is GeneratorKind.TWO_TOWERS:
         embeddings = _generator_embeddings(config, main.embeddings)
         return TwoTowerClozeModel(config.generator_architecture, embeddings, **_arguments_of_networks(config))
@@ -42,9 +60,7 @@ def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
     return MaskedLanguageModel(main, seed=config.seed)
 
 
-def make_generator_encoder(
-    config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., Encoder] = Encoder
-) -> Encoder:
+def make_generator_encoder(config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., E]) -> E:
     """The network of a masked language model of its own."""
     embeddings = _generator_embeddings(config, main.embeddings)
     return encoder_class("generator", config.generator_architecture, embeddings, **_arguments_of_networks(config))

@@ -7,5 +7,9 @@ from electra_tf2.pretrain.masking import uniform
 
 def row_noise(draws: tf.Tensor, shape: list[int]) -> tf.Tensor:
     """float32 [B, *shape], uniform in (0, 1), as a function of two draws of each row, float32 [B, 2]."""
+
+    def of_row(seed: tf.Tensor) -> tf.Tensor:
+        return uniform(shape, seed) + 1e-30  # never 0, whose logarithm is infinite
+
     seeds = tf.bitcast(draws, tf.int32)
-    return tf.map_fn(lambda seed: uniform(shape, seed) + 1e-30, seeds, fn_output_signature=tf.float32)
+    return tf.map_fn(of_row, seeds, fn_output_signature=tf.float32)

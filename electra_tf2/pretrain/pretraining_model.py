@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.config.papers import class_of_run
+from electra_tf2.config.papers import paper_or_core
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
-from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
+from electra_tf2.pretrain.masking_units import make_unit
 from electra_tf2.pretrain.metrics import state_cosines
-from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
+from electra_tf2.pretrain.networks import Networks, make_networks
 from electra_tf2.pretrain.objectives import coco_lm, make
-from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Objective
 from electra_tf2.util.errors import UserError
 
 
@@ -65,10 +65,10 @@ class PretrainingModel(Layer):
         self.special = special_ids(load_vocab(config.vocab_file))
         # Those of evaluation, where every schedule is at its end.
         self.final_values = StepValues()
-        self.encoder = self.make_encoder()
-        self.generator = self.make_generator()
-        self.unit = self.make_unit()
-        self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
+        networks = self.make_networks()
+        self.encoder = networks.encoder
+        self.generator = networks.generator
+        self.objectives = tuple(self.make_objectives(networks))
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
@@ -79,27 +79,13 @@ class PretrainingModel(Layer):
 
     # Networks and objectives, which papers replace or add to.
 
-    def make_encoder(self) -> Encoder:
-        """The network that pre-training is for: the main network, or BERT's only one."""
-        return make_encoder(self.config)
-
-    def make_generator(self) -> Generator:
-        """The generator, with what it shares with `encoder`."""
-        return make_generator(self.config, self.encoder)
-
-    def make_unit(self) -> MaskingUnit | None:
-        """The unit of masking, by `mask_unit`; None where every token is masked for itself."""
-        make_unit = UNITS[self.config.mask_unit]
-        if make_unit is None:
-            return None
-        return make_unit(self.config)
+    def make_networks(self) -> Networks:
+        """The main network and the generator."""
+        return make_networks(self.config)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         """The run's loss terms, in the order of their variables in checkpoints."""
         return make.make_objectives(self.config, networks)
-
-    def load_own_start(self) -> None:
-        """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
 
     @property
     def trained_variables(self) -> list[tf.Variable]:
@@ -131,9 +117,12 @@ class PretrainingModel(Layer):
           the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
         rows = batch["input_ids"].shape[0]
-        draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
-        masked = masking.mask(self.config, batch, draw, self.special, self.unit)
+        masked = self.mask(batch, masking.row_draws(seed, rows, row_offset, global_batch_size or rows))
         return masked, self.normalizers(masked)
+
+    def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
+        """Masks rows, with random draws for them; `mask_unit` says what is masked as a whole."""
+        return masking.mask(self.config, batch, draw, self.special, make_unit(self.config))
 
     def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Loss name -> float32 scalar, the sum of these rows' weights."""
@@ -234,4 +223,4 @@ class PretrainingModel(Layer):
 
 def make_model(config: PretrainingConfig) -> PretrainingModel:
     """Makes the model of a run: its paper's if that has one, else the core's."""
-    return class_of_run(config.paper, "Model", PretrainingModel)(config)
+    return paper_or_core(config.paper, "model", "Model", PretrainingModel)(config)

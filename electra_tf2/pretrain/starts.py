@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.config.hparams import layered
+from electra_tf2.config.papers import paper_or_core
 from electra_tf2.configure_pretraining import DEBUG, MAIN_OBJECTIVES, PretrainingConfig
 from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
@@ -18,7 +19,18 @@ from electra_tf2.util.errors import UserError
 
 
 def hparams_of(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Hparams that win over a recipe and yield to what the user gives.
+    """Hparams that win over a recipe and yield to what the user gives: the core's, and those of the run's paper.
+
+    Arguments and errors are those of `hparams_of_core`.
+    """
+    paper = hparams.get("paper")
+    if not isinstance(paper, str):
+        paper = ""  # no name: refused with all wrong values
+    return paper_or_core(paper, "starts", "hparams_of", hparams_of_core)(hparams)
+
+
+def hparams_of_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Hparams that files imply for any run.
 
     They are vocab_size, from vocab_file; sizes, vocabulary and casing, from init_checkpoint and
     init_generator_checkpoint; with `debug`, the sizes of its small model. One exception: with stack_layers the number

@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.config.papers import class_of_run
+from electra_tf2.config.papers import paper_or_core
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
+from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import summary
 from electra_tf2.pretrain.objectives import contrast
@@ -61,6 +62,10 @@ class PretrainingTask(TrainingTask):
             decay_steps=config.decay_steps,
         )
         self.optimizer = AdamW(self.model.trained_variables, schedule, self.model.decays, config)
+
+    def load_initial_weights(self) -> bool:
+        """Loads what a new run starts from, by its hparams. Returns False if all weights stay random."""
+        return load_initial_weights(self.model, self.config)
 
     # A step, in replica context.
 
@@ -165,4 +170,5 @@ class PretrainingTask(TrainingTask):
 
 def make_task(config: PretrainingConfig, *arguments: Any, **named: Any) -> PretrainingTask:
     """Makes the task of a run: its paper's if that has one, else the core's. Arguments as of `PretrainingTask`."""
-    return class_of_run(config.paper, "Task", PretrainingTask)(config, *arguments, **named)
+    task_class = paper_or_core(config.paper, "model", "Task", PretrainingTask)
+    return task_class(config, *arguments, **named)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
-from electra_tf2.config.hparams import free_on_resume, places
-from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
+from electra_tf2.config.hparams import free_on_resume, places, unmet_needs
+from electra_tf2.config.phases import Phase, phases_of
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
@@ -28,7 +29,7 @@ from electra_tf2.training.run_folder import RunFolder, holds_work
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.progress import duration, say
+from electra_tf2.util.progress import duration, say, warn
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -90,9 +91,9 @@ def check_request(config: PretrainingConfig, dry_run: bool) -> None:
         raise UserError("do_train and do_eval are both false: nothing to do")
     if config.do_train and not dry_run and not config.num_train_steps:
         raise UserError("num_train_steps is 0: there is less than one step to train")
-    lacking = list(config.lacking())
-    if lacking:
-        raise UserError("; ".join(lacking))
+    needs = list(unmet_needs(config))
+    if needs:
+        raise UserError("; ".join(needs))
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
@@ -229,7 +230,7 @@ def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
         if has_records(config.eval_tfrecords):
             eval_records = find_records(config.eval_tfrecords, config, "eval_tfrecords")
         else:
-            say(f"WARNING: no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
+            warn(f"no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
             eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
     return PhaseData(train_records, eval_records)
@@ -241,8 +242,6 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     Args:
       first: True for the first phase that this process runs.
     """
-    from electra_tf2.pretrain.initial_weights import load_initial_weights
-
     config = run.config.in_phase(phase)
     trainer, task = make_trainer(phase, data, run)
     print_summary(phase, run, task)
@@ -252,8 +251,8 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     if step:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
-        load_initial_weights(task.model, config)
-        if task.train_records is not None and not config.starts_from_weights:
+        is_loaded = task.load_initial_weights()
+        if task.train_records is not None and not is_loaded:
             say(expected_loss(task, phase.start), indent=_MARGIN, broken=True)
 
     if run.dry_run:
@@ -314,16 +313,16 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     ]
     if run.dry_run:
         lines.append(f"processor      {this_processor()}")
+    epochs = 0.0
     if task.train_records is not None:
         steps = phase.end - phase.start
         records = task.train_records.total
         epochs = steps * config.train_batch_size / records
         lines.append(f"batch          {described_batch(config, run.strategy.num_replicas_in_sync)}")
         lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
-        if epochs > _MOST_EPOCHS:
-            warning = f"WARNING: more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better"
-            lines.append(f"               {warning}")
     say("\n".join(lines), indent=_MARGIN, broken=True)
+    if epochs > _MOST_EPOCHS:
+        warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 
 def described_devices(strategy: "tf.distribute.Strategy") -> str:
@@ -367,7 +366,7 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     trainer.reporter.close()
     advice = diagnosis.advice_for(config.architecture, step)
     for problem in diagnosis.warnings(metrics, advice):
-        say(f"WARNING: {problem}.", indent=2)
+        warn(f"{problem}.")
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
@@ -384,7 +383,7 @@ def warn_without_evaluation(
     advice = diagnosis.advice_for(config.architecture, step)
     problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
     if problem is not None:
-        say(f"WARNING: {problem}.", indent=2)
+        warn(f"{problem}.")
 
 
 def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -> int:

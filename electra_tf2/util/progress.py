@@ -1,7 +1,7 @@
 """Progress of whatever takes more than a moment: how far, how fast, how long still, and the values that matter.
 
 Training, evaluation, building and analyses all report through here. On a terminal a bar with the values below it stays
-in place, fitted to the width (rich); elsewhere a report is one plain line.
+in place (`util.bar`, which is rich's); elsewhere a report is one plain line.
 
   with Progress("step", 1000, unit="examples", per=128) as progress:
       progress.update(10, {"loss": 3.1})                    # step 10/1,000  912 examples/s  loss 3.1  2 min 20 s left
@@ -15,7 +15,10 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    from electra_tf2.util.bar import Bar
 
 QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
 _REDRAW_SECONDS = 0.1
@@ -26,10 +29,6 @@ T = TypeVar("T")
 
 class Progress:
     """Reports progress; a context manager, or `close` it.
-
-    The rate is that since the last report with values, without pauses (saving, evaluating). The first report waited for
-    tracing, compilation or imports: without values it shows no rate, and later rates are of what came after it. The
-    time left is that at the pace of the later half of what came after it, pauses included; not in the first seconds.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -53,17 +52,17 @@ class Progress:
         self._title = title
         self._total = total
         self._unit = unit
-        self._per = per
         self._file = file or sys.stdout
-        self._written = time.monotonic()
-        self._since = (done, self._written)  # done, time: where the rate's span begins
-        self._paused = 0.0  # seconds of that span
-        self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and some later ones
+        self._pace = _Pace(done, per)
         self._values: Mapping[str, float] = {}
-        self._live: Any = _live(self._file) if self._file.isatty() else None
-        if self._live is not None:
-            self._draw(done, [self._count(done)])
-            self._live.start()
+        self._written = time.monotonic()  # when something was shown last
+        self._bar: Bar | None = None  # None: plain lines
+        if self._file.isatty():
+            from electra_tf2.util.bar import bar_on
+
+            self._bar = bar_on(self._file, total)
+        if self._bar is not None:
+            self._bar.show(done, self._count(done), [])
 
     def __enter__(self) -> "Progress":
         return self
@@ -74,18 +73,11 @@ class Progress:
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
         """Time in here counts for the time left, not for the rate; other progress may be shown meanwhile."""
-        start = time.monotonic()
-        if self._live is not None:
-            self._live.stop()
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._pace.pause())
+            if self._bar is not None:
+                stack.enter_context(self._bar.away())
             yield
-        finally:
-            self._paused += time.monotonic() - start
-            if self._live is not None:
-                shown = self._live.renderable
-                self._live = _live(self._file)  # the old one would draw over what was printed meanwhile
-                self._live.update(shown)
-                self._live.start()
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> float:
         """Reports how much is done.
@@ -98,18 +90,10 @@ class Progress:
           Units per second in the rate's span.
         """
         now = time.monotonic()
-        is_first = not self._reports
-        done_before, time_before = self._since
-        rate = (done - done_before) * self._per / max(now - time_before - self._paused, 1e-9)
-        if values is not None or is_first:
-            self._since = (done, now)
-            self._paused = 0.0
-        if is_first or now > self._reports[-1][1] + 1:
-            self._reports.append((done, now))
-            if len(self._reports) > 256:  # every other one tells the pace as well
-                del self._reports[1:-1:2]
-        quiet = QUIET_SECONDS if self._live is None else _REDRAW_SECONDS
-        if values is None and now - self._written < quiet:
+        is_first = self._pace.is_new
+        rate = self._pace.report(done, now, ends_span=values is not None)
+        quiet_seconds = QUIET_SECONDS if self._bar is None else _REDRAW_SECONDS
+        if values is None and now - self._written < quiet_seconds:
             return rate
         self._written = now
         if values is not None:
@@ -117,57 +101,98 @@ class Progress:
         speed = ""
         if self._unit and (values is not None or not is_first):
             speed = f"{_number(rate)} {self._unit}/s"
-        left = self._left(done, now)
-        if self._live is not None:
-            self._draw(done, [text for text in (self._count(done), speed, left) if text])
-            self._live.refresh()
+        left = ""
+        seconds = self._pace.seconds_left(done, now, self._total)
+        if seconds is not None:
+            left = f"{duration(seconds)} left"
+        if self._bar is not None:
+            self._bar.show(done, _joined(self._count(done), speed, left), _shown(self._values))
         elif values or speed or left or not self._total:  # how far it is alone tells little
             self._print(self._count(done), speed, ", ".join(_shown(values or {})), left)
         return rate
 
     def _print(self, count: str, speed: str, values: str, left: str) -> None:
         """Prints a line of a log; values that do not fit get one of their own."""
-        line = "  ".join(text for text in (count, speed, values, left) if text)
+        line = _joined(count, speed, values, left)
         if values and len(line) > _LINE:
-            line = "  ".join(text for text in (count, speed, left) if text) + f"\n  {values}"
+            line = _joined(count, speed, left) + f"\n  {values}"
         print(line, file=self._file, flush=True)
 
-    def _left(self, done: float, now: float) -> str:
-        """The time left, or "" while that is not known."""
-        first, begun = self._reports[0]
-        enough = min(10.0, 0.1 * (self._total or 0))  # one at a time, each may have compiled something
-        if not self._total or now - begun < 2 * QUIET_SECONDS or done - first < enough:
-            return ""
-        half, time_of_half = next(report for report in reversed(self._reports) if report[0] <= (first + done) / 2)
-        return f"{duration(max(self._total - done, 0) * (now - time_of_half) / (done - half))} left"
-
     def line(self, text: str) -> None:
-        """A line that stays."""
-        if self._live is not None:
-            self._live.console.print(text, markup=False, soft_wrap=True)
+        """Prints a line that stays."""
+        if self._bar is not None:
+            self._bar.print(text)
         else:
             print(text, file=self._file, flush=True)
 
     def close(self) -> None:
         """Ends the report. Of a bar on a terminal, only the last values stay."""
-        if self._live is not None:
-            self._live.transient = not self._values
-            self._live.stop()
+        if self._bar is not None:
+            self._bar.close()
 
     def _count(self, done: float) -> str:
-        return f"{self._title} {_number(done)}" + (f"/{_number(self._total)}" if self._total is not None else "")
+        if self._total is None:
+            return f"{self._title} {_number(done)}"
+        return f"{self._title} {_number(done)}/{_number(self._total)}"
 
-    def _draw(self, done: float, head: list[str]) -> None:
-        from rich.columns import Columns
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
 
-        row = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        row.add_column()
-        row.add_column(ratio=1)
-        row.add_row("  ".join(head), ProgressBar(self._total, done, pulse=False) if self._total else "")
-        self._live.update(Group(row, Columns(_shown(self._values), padding=(0, 2))))
+class _Pace:
+    """Rate and time left, which are of different spans of time.
+
+    The rate is that since the last report with values, without pauses (saving, evaluating): it tells whether training
+    is fast. The time left is that at the pace of the later half of what was reported, pauses included. The first report
+    waited for tracing, compilation or imports, so neither counts what came before it, if there is a choice.
+
+    Args:
+      per: units of the rate in one of what is counted.
+    """
+
+    def __init__(self, done: float, per: float) -> None:
+        self._per = per
+        self._span_start = (done, time.monotonic())  # where the rate's span begins
+        self._paused = 0.0  # seconds of that span
+        self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and of some later ones
+
+    @property
+    def is_new(self) -> bool:
+        return not self._reports
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._paused += time.monotonic() - start
+
+    def report(self, done: float, now: float, ends_span: bool) -> float:
+        """Returns the rate of the span, units per second; the next report is of a new span if this one ends."""
+        done_before, time_before = self._span_start
+        seconds = now - time_before - self._paused
+        rate = (done - done_before) * self._per / max(seconds, 1e-9)
+        if ends_span or self.is_new:
+            self._span_start = (done, now)
+            self._paused = 0.0
+        if self.is_new or now > self._reports[-1][1] + 1:
+            self._reports.append((done, now))
+            if len(self._reports) > 256:  # every other one tells the pace as well
+                del self._reports[1:-1:2]
+        return rate
+
+    def seconds_left(self, done: float, now: float, total: float | None) -> float | None:
+        """Estimates the time that is left; None while too little has been reported."""
+        if not total:
+            return None
+        first_done, first_time = self._reports[0]
+        enough = min(10.0, 0.1 * total)  # one at a time, each may have compiled something
+        if now - first_time < 2 * QUIET_SECONDS or done - first_done < enough:
+            return None
+        half_done, half_time = self._reports[0]
+        for report in self._reports:
+            if report[0] <= (first_done + done) / 2:
+                half_done, half_time = report
+        seconds_each = (now - half_time) / (done - half_done)
+        return max(total - done, 0) * seconds_each
 
 
 def track(items: Iterable[T], title: str, total: float | None = None) -> Iterator[T]:
@@ -185,46 +210,63 @@ def say(text: str, indent: int = 0, broken: bool = False) -> None:
       indent: blanks before what follows the first break.
       broken: also elsewhere, at 80 columns: text for people, of which no program looks for a part.
     """
-    terminal = sys.stdout.isatty()
-    if terminal or broken:
-        width = shutil.get_terminal_size().columns if terminal else _LINE
-        fill = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False)
-        fill.break_on_hyphens = False
-        text = "\n".join(fill.fill(line) for line in text.splitlines())
-    print(text, flush=True)
+    print(_wrapped(text, sys.stdout, indent, broken), flush=True)
 
 
-def warn(text: str) -> None:
-    """Prints a warning to standard error, where it is seen when output goes to a file."""
-    print(f"WARNING: {text}", file=sys.stderr, flush=True)
+def warn(text: str | Warning) -> None:
+    """Prints a warning to standard error, where it is seen when output goes to a file. All warnings leave here."""
+    print(_wrapped(f"WARNING: {text}", sys.stderr, indent=2), file=sys.stderr, flush=True)
 
 
-def _live(file: TextIO) -> Any:
-    """rich's display, redrawn by us alone; None on a terminal that cannot rewrite what it shows."""
-    from rich.console import Console
-    from rich.live import Live
+def _wrapped(text: str, stream: TextIO, indent: int = 0, broken: bool = False) -> str:
+    """Breaks lines that are too long for the terminal; a stream that is none gets them as they are.
 
-    console = Console(file=file, highlight=False)
-    return None if console.is_dumb_terminal else Live(console=console, auto_refresh=False, transient=True)
+    Args:
+      broken: at 80 columns where the stream is no terminal.
+    """
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+    elif broken:
+        width = _LINE
+    else:
+        return text
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(wrapper.fill(line) for line in text.splitlines())
 
 
 def _shown(values: Mapping[str, float]) -> list[str]:
     return [f"{name} {value:.4g}" for name, value in values.items()]
 
 
+def _joined(*texts: str) -> str:
+    """Those that are not empty, in a line."""
+    return "  ".join(text for text in texts if text)
+
+
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.3g}"
+    if value == int(value) or value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
     """ "3 h 12 min", "4 min 5 s", "12 s"."""
-    seconds = int(seconds)
-    for size, unit, rest, unit_of_rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} {seconds % size // rest} {unit_of_rest}"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    if minutes:
+        return f"{minutes} min {seconds} s"
     return f"{seconds} s"
 
 
 def counted(number: int, noun: str) -> str:
     """ "1 layer", "2 layers", "1,000 steps"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    if number == 1:
+        return f"{number:,} {noun}"
+    return f"{number:,} {noun}s"

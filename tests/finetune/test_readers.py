@@ -185,14 +185,14 @@ def test_a_cell_that_goes_on_behind_its_quotes_is_not_mended(tmp_path, reader):
 def test_quotes_that_may_be_text_are_told(tmp_path, reader, capsys):
     write_lines(tmp_path / "a.tsv", "text\tlabel", '"a list"\ty', '"it"\tx', '"the file"\ty')
     assert READERS[reader](tmp_path / "a.tsv")[0] == '"a list"'
-    assert "quotes around its cells are taken for part of the texts" in capsys.readouterr().out
+    assert "quotes around its cells are taken for part of the texts" in capsys.readouterr().err
 
 
 def test_rows_without_text_are_left_out_and_counted(tmp_path, capsys):
     """One empty cell in a table stops nobody's training, as one empty label does not."""
     write_lines(tmp_path / "a.csv", "text,label", "a,x", " ,y", "b,y", ",x", "c,x")
     assert learned_texts(tmp_path / "a.csv") == ["a", "b", "c"]
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().err.split())
     assert "2 of 5 rows are left out, which have an empty text; the first:" in told and "a.csv, line 3" in told
 
 
@@ -242,7 +242,7 @@ def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
     task = learner(tmp_path / "a.csv")
     task.load("train")
     assert task.label_names == ("Pos", "neg", "pos")
-    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().out
+    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().err
 
 
 def test_scores_of_what_is_trained_on_are_told(tmp_path):
@@ -253,6 +253,21 @@ def test_scores_of_what_is_trained_on_are_told(tmp_path):
     splits = {split: task.load(split) for split in files}
     assert trained_on(task, splits).startswith("100 % of dev are examples of the training data")
     assert trained_on(task, {"train": splits["train"], "test": splits["test"]}) == ""
+
+
+@pytest.mark.parametrize(("repeated", "warned"), [(6, True), (5, False)])
+def test_more_than_half_of_a_split_must_be_training_data_to_be_told(tmp_path, repeated, warned):
+    rows = [{"text": f"the file {number}", "label": "ab"[number % 2]} for number in range(10)]
+    others = [{"text": f"a line {number}", "label": "ab"[number % 2]} for number in range(10)]
+    task = make(described={"type": "classification", "files": split_files(tmp_path, rows, rows[:repeated], others)})
+    assert trained_on(task, {"train": task.load("train"), "dev": task.load("dev")}).startswith("60 % of dev") is warned
+
+
+def split_files(folder, train, repeated, others):
+    """Files of splits: training rows, and development rows of which some are among them."""
+    (folder / "train.csv").write_bytes(content_of(train, ".csv"))
+    (folder / "dev.csv").write_bytes(content_of([*repeated, *others[len(repeated) :]], ".csv"))
+    return {split: str(folder / f"{split}.csv") for split in ("train", "dev")}
 
 
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):
@@ -459,7 +474,7 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
     write_lines(tmp_path / "pos" / "dev.txt", "a X", "b Z", "")
     task = make("pos", raw_data_dir=str(tmp_path))
     split = task.load("dev")
-    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().out.split())
+    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().err.split())
     assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
     assert task.scores(split, [{"predictions": np.zeros(9, int), "scores": np.ones(9)}])["accuracy"] == 50
 
@@ -491,7 +506,7 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
         assert answerable == [(["file"], False), ([], True)][: 1 + v2]
         start, end = (split.features[0].labels[f"{name}_positions"] for name in ("start", "end"))
         assert support.tokenizer().readable(split.features[0].input_ids[start : end + 1]) == "file"
-    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().out.split())
+    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])

@@ -122,24 +122,24 @@ _IS_NEWER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 21)  # its XLA
 PASSES: dict[str, Any] = {
     "gelu": (cpu._gelu, (_X, _ROW), {}, 1, 0),
     "its gradient": (cpu._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "layer norm": (cpu._norm, ((_X,), _ROW, _ROW, None), {"rate": 0.0, "epsilon": 1e-12}, 5, 0),
+    "layer norm": (cpu._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
     "gated": (gated._gated_gelu, _TWO, {}, 1, 0),
     "gated's gradient": (gated._gradient_of_activated, (_X, *_TWO), {}, 1, 0),
     "gated's gradient ": (gated._gradient_of_factor, (_X, *_TWO), {}, 1, 0),
-    "its gradient ": (cpu._norm_gradient, (_X, (_X,), _NORM, None), {"rate": 0.0}, 7, 0),
+    "its gradient ": (cpu._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
     "norm of sum": (
-        cpu._norm, ((_X, _X, _ROW), _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6 + _IS_NEWER, 1,
+        cpu._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6 + _IS_NEWER, 1,
     ),
     "its gradient  ": (
-        cpu._norm_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
+        cpu._norm_of_sum_gradient, (_X, _X, _X, _ROW, _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
     "residual sum": (cpu._residual_sum, (_X, _X, _ROW, SEED), {"rate": 0.1}, 1, 0),
-    "its gradient   ": (cpu._to_branch, (_X, SEED), {"rate": 0.1}, 1, 0),
+    "its gradient   ": (cpu._branch_gradient, (_X, SEED), {"rate": 0.1}, 1, 0),
     "heads split": (cpu.heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
     "attention, before the softmax": (cpu.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
     "attention, after it": (cpu._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
     "attention's gradient": (
-        cpu._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
+        cpu._attention_gradient, (_SCORES, _SCORES, _VALUES, _VALUES, SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
     ),
 }  # fmt: skip
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.weights import original_names, warm_start
 from electra_tf2.inference import network as inference_network
-from electra_tf2.model import encoder, heads, other_generators, other_heads, relative_positions
+from electra_tf2.model import coco_lm_heads, encoder, generators, heads, relative_positions
 from electra_tf2.model.architecture import make_architecture
+from electra_tf2.model.coco_lm_heads import CopyHead
 from electra_tf2.model.heads import ReplacedTokenHead
-from electra_tf2.model.other_heads import CopyHead
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -157,7 +157,7 @@ def test_what_a_checkpoint_lacks_or_has_in_other_shapes_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     "module",
-    [encoder, heads, other_heads, other_generators, relative_positions, inference_network],
+    [encoder, heads, coco_lm_heads, generators, relative_positions, inference_network],
 )
 def test_examples_of_layers_are_true(module):
     ids = tf.ones([2, 7], tf.int32)

@@ -10,10 +10,10 @@ import tensorflow as tf
 import electra_tf2
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import make_architecture
+from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.kernels import compilation
-from electra_tf2.model.other_heads import ContrastHead
 from tests.support.processors import pretend
 
 PACKAGE = Path(electra_tf2.__file__).parent

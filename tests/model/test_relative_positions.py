@@ -10,7 +10,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.positions import between
-from electra_tf2.model.positions import coco_bucket, t5_bucket
+from electra_tf2.model.position_layers import POSITION_LAYERS
+from electra_tf2.model.positions import SCHEMES, coco_bucket, t5_bucket
 from electra_tf2.model.relative_positions import LearnedBias, Rotations
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
@@ -30,6 +31,10 @@ LONG = [-511, -100, -16, 0, 16, 100, 511]
 )
 def test_the_published_buckets(rule, buckets, max_distance, distances, expected):
     assert [rule(distance, buckets, max_distance) for distance in distances] == expected
+
+
+def test_every_scheme_has_a_layer():
+    assert POSITION_LAYERS.keys() == SCHEMES.keys()
 
 
 @pytest.mark.parametrize("rule", ["t5", "coco"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.hparams import layered
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.model import kernels
@@ -17,6 +18,7 @@ from electra_tf2.papers.distilbert.model import (
     binary_divergence,
     start_from_teacher,
 )
+from electra_tf2.pretrain import starts
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import make_task
@@ -58,7 +60,8 @@ def student(teachers, mode, layers, **changes):
     folder = teachers[mode][0]
     sizes = {"num_hidden_layers": layers} | changes.pop("sizes", {})
     settings = {"paper": "distilbert", "teacher": folder} | MODES[mode] | changes
-    config = PretrainingConfig.from_dict(support.hparams(folder, sizes=sizes, **settings))
+    hparams = support.hparams(folder, sizes=sizes, **settings)
+    config = PretrainingConfig.from_dict(layered(PretrainingConfig, starts.hparams_of(hparams), hparams))
     return config, make_model(config)
 
 
@@ -172,6 +175,25 @@ def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
 
 def test_a_resumed_student_has_the_teacher_that_it_began_with(teachers):
     assert "teacher" not in student(teachers, "electra", 2)[0].free_to_change
+
+
+def test_its_configuration_reads_no_file(teachers, tmp_path):
+    """So that a model is loaded where its teacher is not, and its costs are those of the teacher that it had."""
+    config, _ = student(teachers, "electra", 2)
+    elsewhere = PretrainingConfig.from_dict(json.loads(config.to_json()) | {"teacher": str(tmp_path / "gone")})
+    assert training_flops_per_example(elsewhere) == training_flops_per_example(config)
+    with pytest.raises(UserError, match=r"teacher needs teacher_sizes, all that .* reads from its folder"):
+        PretrainingConfig.from_dict({"paper": "distilbert", "teacher": teachers["electra"][0]})
+
+
+@pytest.mark.parametrize("starts_from_teacher", [True, False])
+def test_a_run_starts_from_its_teacher_if_asked(teachers, starts_from_teacher):
+    config, _ = student(teachers, "bert", 2, init_from_teacher=starts_from_teacher)
+    task = make_task(config, tf.distribute.get_strategy())
+    assert task.load_initial_weights() == starts_from_teacher
+    ours = values_of(task.model)["electra/encoder/layer_1/output/dense/kernel"]
+    theirs = teachers["bert"][1]["electra/encoder/layer_2/output/dense/kernel"]
+    assert np.array_equal(ours, theirs) == starts_from_teacher
 
 
 def test_what_cannot_teach_is_refused(teachers, tmp_path):

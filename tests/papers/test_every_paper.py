@@ -35,6 +35,7 @@ NETWORKS = (
 )
 # Hugging Face has no network with these.
 REFUSED_BY_HUGGING_FACE = {
+    "amos_base",
     "coco_lm_small",
     "electra_small_rotary_positions",
     "electra_small_t5_positions",
@@ -116,17 +117,22 @@ class Journey:
         self.tuned = work / "tuned" / "finetuning_models" / "kind_model_1"
         self.outcomes: dict[str, str] = {}
 
-    def go(self, stage: str, *words: str) -> None:
-        """Runs a program. One that ends otherwise than with 0 or one line of refusal raises AssertionError."""
+    def go(self, stage: str, *words: str, may_refuse: bool = False) -> None:
+        """Runs a program. Raises AssertionError if it fails, but for one line of refusal where that is allowed."""
         code, output = programs.run_forked(list(words), self.work / "output")
         errors = [line for line in output.splitlines() if line.startswith("error: ")]
-        assert code == 0 or (code == 2 and len(errors) == 1), f"{stage}: exit code {code}\n{output}"
+        refused = may_refuse and code == 2 and len(errors) == 1
+        assert code == 0 or refused, f"{stage}: exit code {code}\n{output}"
         self.outcomes[stage] = "yes" if code == 0 else errors[0].removeprefix("error: ")
 
     def pretrain(self) -> None:
         hparams = tiny_hparams(self.recipe, self.folder, is_taught(self.recipe), SIZES)
         hparams |= {"model_dir": str(self.run), "num_train_steps": 4, "iterations_per_loop": 1, "phases": []}
         hparams |= {"save_checkpoints_steps": 2, "do_eval": True, "num_eval_steps": 1, "eval_batch_size": 8}
+        if "lr_decay_steps" in hparams:
+            hparams["lr_decay_steps"] = 2  # of the 4
+        if "stack_layers" in hparams:
+            hparams["stack_layers"] = False  # nothing is there to stack
         words = ["run_pretraining.py", "--hparams", json.dumps(hparams)]
         self.go("pre-train, evaluate", *words)
         whole = support.logged(self.run)
@@ -154,7 +160,7 @@ class Journey:
 
     def convert(self) -> None:
         words = ["convert_model.py", "--model", str(self.run), "--format"]
-        self.go("Hugging Face", *words, "huggingface", "--to", str(self.work / "huggingface"))
+        self.go("Hugging Face", *words, "huggingface", "--to", str(self.work / "huggingface"), may_refuse=True)
         words = ["convert_model.py", "--model", str(self.tuned), "--format"]
         self.go("ONNX", *words, "onnx", "--to", str(self.work / "onnx"))
 

@@ -9,6 +9,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
 from electra_tf2.papers.mpa.attention import ObservedEncoder
 from tests.model import encoder_reference
+from tests.model.test_transformer_xl import KeysOfDistances
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
@@ -26,6 +27,13 @@ def test_maps_are_those_of_the_definition(positions: str, recompute: str) -> Non
         of_head = biases[min(head, len(biases) - 1)]
         by_pair = [[of_head[j - i + 19] for j in range(20)] for i in range(20)]
         np.testing.assert_allclose(tf.nn.softmax(found.scores + by_pair + padding), found.probabilities, atol=1e-6)
+
+
+def test_positions_within_the_scores_are_kept() -> None:
+    """Those of Transformer-XL have a class of attention of their own."""
+    network = ObservedEncoder("electra", encoder_reference.sizes("xl"), observed=[(1, 0)])
+    maps = encoder_reference.compared_with(network, KeysOfDistances())
+    np.testing.assert_allclose(network.maps[1, 0].probabilities, maps[1][:, 0], atol=2e-6)
 
 
 def test_only_observed_heads_are_kept_of_the_last_call() -> None:

@@ -10,7 +10,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
-from electra_tf2.pretrain.masking_units import UNITS
+from electra_tf2.pretrain.masking_units import make_unit
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import TRAIN, PretrainingTask
 from tests.support import golden
@@ -44,8 +44,7 @@ def draw_of(rows, seed=1):
 def unit_of(config):
     if config.paper:
         return make_model(config).unit
-    make = UNITS[config.mask_unit]
-    return None if make is None else make(config)
+    return make_unit(config)
 
 
 def mask(batch, **overrides):

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.exports.exportable import INPUTS, Exportable, Run, distance
+from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs, distance
 from electra_tf2.inference.predictor import Predictor, parse
 
 _IN_BATCH = dict(zip(INPUTS, ("input_ids", "input_mask", "segment_ids"), strict=True))
 
 
 def answers_of(
-    predictor: Predictor, number: int, rows: Sequence[dict[str, Any]], made: Exportable, run: Run | None = None
+    predictor: Predictor, number: int, rows: Sequence[dict[str, Any]], made: Exportable, run: IdsToOutputs | None = None
 ) -> list[dict[str, Any]]:
     """Answers of the task of this number to rows, by what a file says, or by the model itself."""
     task = predictor.tasks[number]

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.weights import original_names
-from electra_tf2.model.other_generators import UniformGenerator
+from electra_tf2.model.generators import UniformGenerator
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.objectives.objective import Networks
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 Kind = TypeVar("Kind")

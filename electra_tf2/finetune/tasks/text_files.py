@@ -6,7 +6,6 @@ since GLUE's own files (QQP) hold such lines.
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from electra_tf2.files import tables
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 TOLERATED = 0.002  # share of unusable lines in a file
 
@@ -155,20 +154,19 @@ def _read_table(
             raise UserError(f"{without_text[0]}: an empty text, as in all {num_lines} rows")
         raise UserError(f"{path} holds no examples")
     if without_text:
-        say(
-            f"WARNING: {len(without_text):,} of {num_lines:,} rows are left out, which have an empty text; the first: "
+        warn(
+            f"{len(without_text):,} of {num_lines:,} rows are left out, which have an empty text; the first: "
             f"{without_text[0]}"
         )
     if problems:
         if not examples or len(problems) > tolerated * num_lines:
             more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}")
-        print(f"WARNING: {len(problems)} of {num_lines} lines are unusual; the first: {problems[0]}", file=sys.stderr)
+        warn(f"{len(problems)} of {num_lines} lines are unusual; the first: {problems[0]}")
     if names and label and table.header and any(example.label == names[-1] for example in examples):
-        print(
-            f'WARNING: {path}: the first line was taken for a header, but its label {names[-1]!r} is one: "header": '
-            "false in the task's description keeps that line",
-            file=sys.stderr,
+        warn(
+            f'{path}: the first line was taken for a header, but its label {names[-1]!r} is one: "header": '
+            "false in the task's description keeps that line"
         )
     return examples
 

@@ -28,28 +28,36 @@ def chunked_log_probs(
     """
     if states.shape[0] is None:
         raise ValueError("chunked_log_probs needs a static number of tokens")
-    chunk = min(chunk or (CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM), states.shape[0])
-    padding = -states.shape[0] % chunk
-    states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
-    chunks = states.shape[0] // chunk
+    tokens = states.shape[0]
+    if not chunk:
+        chunk = CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM
+    chunk = min(chunk, tokens)
+    padding = -tokens % chunk  # all chunks have the same size
+    chunks = (tokens + padding) // chunk
+    states = tf.pad(states, [[0, padding], [0, 0]])
+    token_ids = tf.pad(token_ids, [[0, padding]])
 
     @differentiable
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            """Cuts [T, ...] to a chunk."""
             # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
             return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
 
         def softmax(index: tf.Tensor) -> FusedSoftmax:
             return FusedSoftmax(rows(states, index), table, bias)
 
-        def forward(index: tf.Tensor) -> Parts:
-            return [softmax(index).log_probs(rows(token_ids, index))], []
+        def log_probs_of_chunk(index: tf.Tensor) -> Parts:
+            log_probs = softmax(index).log_probs(rows(token_ids, index))
+            return [log_probs], []
 
         def gradient(upstream: tf.Tensor) -> Gradients:
-            return in_chunks(
-                lambda index: softmax(index).gradients(rows(upstream, index), rows(token_ids, index)), chunks
-            )
+            def gradients_of_chunk(index: tf.Tensor) -> Gradients:
+                return softmax(index).gradients(rows(upstream, index), rows(token_ids, index))
 
-        return tf.reshape(in_sequence(forward, chunks)[0][0], [-1]), gradient
+            return in_chunks(gradients_of_chunk, chunks)
 
-    return compute(states, table, bias)[: states.shape[0] - padding]
+        (log_probs,), _ = in_sequence(log_probs_of_chunk, chunks)
+        return tf.reshape(log_probs, [-1]), gradient
+
+    return compute(states, table, bias)[:tokens]

@@ -23,8 +23,8 @@ from electra_tf2.util import machine
 
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
-# Ways in which kernels run. "kernels": each is compiled by itself; "program": they are parts of one program;
-# "formulas": they are off. This is what the current thread is within, None where it is within nothing.
+# How kernels run. "kernels": each is compiled by itself; "program": they are parts of one program; "formulas": they are
+# off. None: neither `off` nor `one_program` was entered in this thread.
 _mode: contextvars.ContextVar[str | None] = contextvars.ContextVar("mode", default=None)
 # How many times `off` is entered at the moment, in all threads.
 _times_off = 0
@@ -65,7 +65,9 @@ def _current_mode() -> str:
     mode = _mode.get()
     if mode is not None:
         return mode
-    return "formulas" if _times_off else "kernels"
+    if _times_off:
+        return "formulas"
+    return "kernels"
 
 
 def are_on() -> bool:
@@ -179,25 +181,27 @@ def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
             outputs = tf.nest.flatten(value)
 
             def gradients_of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
-                """Gradients of the outputs under their first names, which nobody else has, and of the arguments."""
-                return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
+                """Gradients of what `identity_n` below reads: none of the outputs, and those of the arguments."""
+                to_arguments = gradient(*upstreams[: len(outputs)])
+                return [None] * len(outputs) + tf.nest.flatten(to_arguments)
 
             if not hasattr(graph, "gradients_of_blocks"):
                 graph.gradients_of_blocks = []
             graph.gradients_of_blocks.append(gradients_of_all)
             weak = weakref.proxy(gradients_of_all)
-            # For gradients of whole graphs, as of a function that a tape has seen called, and for SavedModels.
+            # The outputs pass an operation whose gradient is ours, once for gradients of whole graphs (as of a function
+            # that a tape has seen called, and for SavedModels) and once, below, for tapes.
             tf.RegisterGradient(name)(lambda operation, *upstreams: weak(*upstreams))
             with graph.gradient_override_map({"IdentityN": name}):
                 named = tf.identity_n([*outputs, *tensors])
-        record.record_operation(name, named, [*outputs, *tensors], gradients_of_all)  # for tapes
+        record.record_operation(name, named, [*outputs, *tensors], gradients_of_all)
         return tf.nest.pack_sequence_as(value, named[: len(outputs)])
 
     return call
 
 
 def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Computes parts one after the other, so that only one part's intermediate results are in memory.
+    """Computes parts one after the other, so that intermediate results of only one are in memory.
 
     Args:
       part: int32 scalar 0, ..., count - 1 -> (tensors to be stacked, tensors to be added up), of static shapes.
@@ -205,20 +209,28 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
     Returns:
       The stacked tensors, [count, ...] each, and the sums.
     """
-    stacked, sums = part(tf.constant(0))
+    first_stacked, first_summands = part(tf.constant(0))
     if count == 1:
-        return [tensor[tf.newaxis] for tensor in stacked], list(sums)
-    arrays = [tf.TensorArray(t.dtype, count, element_shape=t.shape).write(0, t) for t in stacked]
+        return [tensor[tf.newaxis] for tensor in first_stacked], list(first_summands)
+
+    arrays = []
+    for tensor in first_stacked:
+        array = tf.TensorArray(tensor.dtype, count, element_shape=tensor.shape)
+        arrays.append(array.write(0, tensor))
+
+    def is_left(index: tf.Tensor, *_: Any) -> tf.Tensor:
+        return index < count
 
     def step(
         index: tf.Tensor, arrays: list[tf.TensorArray], sums: list[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.TensorArray], list[tf.Tensor]]:
         stacked, summands = part(index)
         written = [array.write(index, tensor) for array, tensor in zip(arrays, stacked, strict=True)]
-        return index + 1, written, [total + summand for total, summand in zip(sums, summands, strict=True)]
+        added = [total + summand for total, summand in zip(sums, summands, strict=True)]
+        return index + 1, written, added
 
-    start = (tf.constant(1), arrays, list(sums))
-    _, arrays, sums = tf.while_loop(lambda index, *_: index < count, step, start, parallel_iterations=1)
+    start = (tf.constant(1), arrays, list(first_summands))
+    _, arrays, sums = tf.while_loop(is_left, step, start, parallel_iterations=1)
     return [array.stack() for array in arrays], list(sums)
 
 
@@ -262,14 +274,19 @@ def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
     @differentiable
     def cast(weight: tf.Tensor) -> Any:
-        return tf.cast(weight * shared_one, dtype), lambda upstream: (to_float32(upstream),)
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor]:
+            return (to_float32(upstream),)
+
+        return tf.cast(weight * shared_one, dtype), gradient
 
     return cast(weight)
 
 
 def unfolded_zeros(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
     """Zeros that TensorFlow does not compute on the host while it lowers a program: of all gradients they are GBs."""
-    zero = _shared_one() - 1.0 if are_one_program() else tf.constant(0.0)
+    zero = tf.constant(0.0)
+    if are_one_program():
+        zero = _shared_one() - 1.0
     return tf.fill(shape, tf.cast(zero, dtype))
 
 
@@ -346,8 +363,11 @@ def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
     if not are_one_program():
         return tf.linalg.global_norm(tensors)
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
-    joined = [tf.concat(flat[start : start + most], 0) for start in range(0, len(flat), most)]
-    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(x)) for x in joined]))
+    sums = []
+    for start in range(0, len(flat), most):
+        joined = tf.concat(flat[start : start + most], 0)
+        sums.append(tf.reduce_sum(tf.square(joined)))
+    return tf.sqrt(tf.add_n(sums))
 
 
 # Types, products and sums.
@@ -407,13 +427,18 @@ def _matmul_in_float32(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_
 def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = matmul) -> tf.Tensor:
     """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
     flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
-    sizes = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
+    sizes = []
+    for axis, size in enumerate(x.shape[:-1]):
+        is_known = size is not None
+        sizes.append(size if is_known else tf.shape(x)[axis])
     return tf.reshape(flat, [*sizes, kernel.shape[1]])
 
 
 def to_float32(x: tf.Tensor) -> tf.Tensor:
     """Casts to the type in which kernels compute: float64 stays, all else becomes float32."""
-    return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+    if x.dtype == tf.float64:
+        return x
+    return tf.cast(x, tf.float32)
 
 
 def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -422,7 +447,9 @@ def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
     conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md). NaN and infinities stay.
     """
-    return rounded(x, dtype) if are_compiled_alone() else tf.cast(x, dtype)
+    if are_compiled_alone():
+        return rounded(x, dtype)
+    return tf.cast(x, dtype)
 
 
 def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

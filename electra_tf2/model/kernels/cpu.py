@@ -4,9 +4,10 @@ TensorFlow runs element-wise operations one by one and keeps what their gradient
 takes longer than the arithmetic. Here each formula of model.layers and model.encoder is one kernel. It computes in
 float32, whatever the type of the activations (float64 for float64), and returns the type of its first argument. A bias
 is added by the kernel behind the product, which costs nothing there.
+
+In a gradient, `upstream` is the gradient of the kernel's result and `to_x` that of its argument x.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,8 +35,11 @@ MASKED_SCORE = -10000.0
 @differentiable
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """Adds a bias [n] to x [..., n]."""
-    biased = tf.nn.bias_add(x, tf.cast(bias, x.dtype))
-    return biased, lambda upstream: (upstream, tf.cast(bias_gradient(upstream), bias.dtype))
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return upstream, tf.cast(bias_gradient(upstream), bias.dtype)
+
+    return tf.nn.bias_add(x, tf.cast(bias, x.dtype)), gradient
 
 
 # Dropout.
@@ -43,10 +47,14 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:
     """Finaliser of MurmurHash3: every bit of a uint32 depends on every bit."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
-        x *= tf.constant(factor, tf.uint32)
-    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(16, tf.uint32)))
+    x = _folded(x, 16) * tf.constant(0x85EBCA6B, tf.uint32)
+    x = _folded(x, 13) * tf.constant(0xC2B2AE35, tf.uint32)
+    return _folded(x, 16)
+
+
+def _folded(x: tf.Tensor, bits: int) -> tf.Tensor:
+    """x ^ (x >> bits)."""
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(bits, tf.uint32)))
 
 
 def random_bits(places: Sequence[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
@@ -64,31 +72,41 @@ def random_bits(places: Sequence[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
     words = tf.bitcast(seed, tf.uint32)
     step = _mixed(words[1])
     start = _mixed(tf.bitwise.bitwise_xor(words[0], step))
-    return _mixed(functools.reduce(tf.add, [place * (2 * step + 1) for place in places], start))
+    odd_step = 2 * step + 1  # odd, so that 2^32 places lead to 2^32 different members
+    member = start
+    for place in places:
+        member += place * odd_step
+    return _mixed(member)
 
 
 def places_in(shape: tf.Tensor) -> list[tf.Tensor]:
     """Makes uint32 terms, one an axis, whose sum counts 0, 1, 2, ... modulo 2^32 in the order of memory."""
-    sizes = tf.unstack(shape)
-    terms, stride = [], tf.constant(1, tf.uint32)
-    for axis, size in reversed(list(enumerate(sizes))):
+    terms = []
+    stride = tf.constant(1, tf.uint32)  # from one index of an axis to the next
+    later_axes: list[int] = []  # sizes of 1, along which a term broadcasts
+    for size in reversed(tf.unstack(shape)):
         term = tf.bitcast(tf.range(size), tf.uint32) * stride
-        terms.append(tf.reshape(term, [-1] + [1] * (len(sizes) - 1 - axis)))
+        terms.append(tf.reshape(term, [-1, *later_axes]))
         stride *= tf.cast(size, tf.uint32)
-    return terms[::-1]
+        later_axes.append(1)
+    terms.reverse()
+    return terms
 
 
 def are_kept(shape: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """Decides by a hash of int32 [2] `seed` and place what dropout of this rate keeps: bool of this shape."""
-    return random_bits(places_in(shape), seed) >= tf.constant(round(rate * 2**32), tf.uint32)
+    # The bits are uniform in [0, 2^32), so below this threshold with a probability of the rate.
+    threshold = tf.constant(round(rate * 2**32), tf.uint32)
+    return random_bits(places_in(shape), seed) >= threshold
 
 
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """Computes x / (1 - rate) or 0, for use inside of kernels; it is its own gradient."""
+    """Computes x / (1 - rate) or 0, for use inside of kernels; its gradient is the same function of the upstream."""
     if rate == 0.0:
         return x
-    keep = are_kept(tf.shape(x), seed, rate)
-    return tf.where(keep, x * tf.constant(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
+    kept = are_kept(tf.shape(x), seed, rate)
+    scaled = x * tf.constant(1.0 / (1.0 - rate), x.dtype)
+    return tf.where(kept, scaled, tf.zeros([], x.dtype))
 
 
 _dropped_out = compiled(dropped_out)
@@ -97,7 +115,12 @@ _dropped_out = compiled(dropped_out)
 @differentiable
 def dropout(x: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
     """Inverted dropout; int32 [2] seed."""
-    return _dropped_out(x, seed, rate=rate), lambda upstream: (_dropped_out(upstream, seed, rate=rate), None)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        # The same hash again drops the same places, so that no mask is kept.
+        return _dropped_out(upstream, seed, rate=rate), None
+
+    return _dropped_out(x, seed, rate=rate), gradient
 
 
 # gelu(x + b): g(x) = x Phi(x), g'(x) = Phi(x) + x phi(x), with the normal distribution's Phi and phi.
@@ -108,7 +131,11 @@ def normal_cdf(x: tf.Tensor) -> tf.Tensor:
 
 
 def normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Phi and phi; in float32 Phi comes of phi's exponential, to 8e-8 (Abramowitz and Stegun 1964, 7.1.26)."""
+    """Phi and phi.
+
+    In float32 both come of one exponential, which takes most of the time: Phi is exp(-x^2 / 2) times a polynomial of
+    t = 1 / (1 + p |x|), to 8e-8 (Abramowitz and Stegun 1964, 7.1.26).
+    """
     exponential = tf.exp(-0.5 * tf.square(x))
     density = exponential * (1.0 / math.sqrt(2.0 * math.pi))
     if x.dtype == tf.float64:
@@ -165,51 +192,84 @@ def normalised(
     """Norm, mean and 1 / deviation [..., 1]."""
     mean = _mean(x)
     inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + epsilon)
-    return (x - mean) * (inverse * to_float32(gamma)) + to_float32(beta), mean, inverse
+    y = (x - mean) * (inverse * to_float32(gamma)) + to_float32(beta)
+    return y, mean, inverse
 
 
 def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of x, gamma and beta."""
-    upstream, n = to_float32(upstream), (x - norm.mean) * norm.inverse
-    to_n = upstream * to_float32(norm.gamma)
+    to_y = to_float32(upstream)
+    n = (x - norm.mean) * norm.inverse
+    to_n = to_y * to_float32(norm.gamma)
     to_x = norm.inverse * (to_n - _mean(to_n) - n * _mean(to_n * n))
-    return to_x, column_sums(upstream * n), column_sums(upstream)
-
-
-def sum_of(terms: Sequence[tf.Tensor], seed: tf.Tensor | None, rate: float) -> tf.Tensor:
-    """s = x + dropout(branch + bias) of (x, branch, bias), the end of a residual branch; x of (x,)."""
-    x, *others = map(to_float32, terms)
-    return x + dropped_out(others[0] + others[1], seed, rate) if others else x
+    return to_x, column_sums(to_y * n), column_sums(to_y)
 
 
 @compiled
-def _norm(
-    terms: tuple[tf.Tensor, ...], gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor | None, rate: float, epsilon: float
+def _layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(sum_of(terms, seed, rate), gamma, beta, epsilon)
-    return to_compute_dtype(y, terms[0].dtype), mean, inverse
+    y, mean, inverse = normalised(to_float32(x), gamma, beta, epsilon)
+    return to_compute_dtype(y, x.dtype), mean, inverse
 
 
 @compiled
-def _norm_gradient(
-    upstream: tf.Tensor, terms: tuple[tf.Tensor, ...], norm: _Norm, seed: tf.Tensor | None, rate: float
-) -> tuple[tf.Tensor, ...]:
-    """Gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
-    to_sum, *to_scales = _normalised_gradient(upstream, sum_of(terms, seed, rate), norm)
-    to_branch = [to_compute_dtype(dropped_out(to_sum, seed, rate), upstream.dtype)] if rate else []
-    return *to_scales, to_compute_dtype(to_sum, upstream.dtype), *to_branch
+def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gradients of x, gamma and beta."""
+    to_x, to_gamma, to_beta = _normalised_gradient(upstream, to_float32(x), norm)
+    return to_compute_dtype(to_x, upstream.dtype), to_gamma, to_beta
 
 
 @differentiable
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis; x [..., n], gamma, beta [n]."""
-    y, *statistics = _norm((x,), gamma, beta, None, rate=0.0, epsilon=epsilon)
+    y, mean, inverse = _layer_norm(x, gamma, beta, epsilon=epsilon)
+    norm = _Norm(gamma, mean, inverse)
 
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        to_gamma, to_beta, to_x = _norm_gradient(upstream, (x,), _Norm(gamma, *statistics), None, rate=0.0)
-        return to_x, to_gamma, to_beta
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return _layer_norm_gradient(upstream, x, norm)
 
     return y, gradient
+
+
+# The end of a residual branch, where its last layer left out its bias: s = x + dropout(branch + bias), by itself
+# (pre-norm) and normalised (post-norm). x, branch [..., n]; bias [n]; int32 [2] seed. The sum is not kept: the
+# gradient computes it again.
+
+
+def added(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    """s in float32, for use inside of kernels."""
+    biased = to_float32(branch) + to_float32(bias)
+    return to_float32(x) + dropped_out(biased, seed, rate)
+
+
+@compiled
+def _norm_of_sum(
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    y, mean, inverse = normalised(added(x, branch, bias, seed, rate), gamma, beta, epsilon)
+    return to_compute_dtype(y, x.dtype), mean, inverse
+
+
+@compiled
+def _norm_of_sum_gradient(
+    upstream: tf.Tensor, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: _Norm, seed: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, ...]:
+    """Gradients of gamma, beta and x, and, if there is dropout, of the branch; without, the branch's is x's."""
+    total = added(x, branch, bias, seed, rate)
+    to_total, to_gamma, to_beta = _normalised_gradient(upstream, total, norm)
+    to_x = to_compute_dtype(to_total, upstream.dtype)
+    if not rate:
+        return to_gamma, to_beta, to_x  # a result that is there twice would be written twice
+    to_branch = to_compute_dtype(dropped_out(to_total, seed, rate), upstream.dtype)
+    return to_gamma, to_beta, to_x, to_branch
 
 
 @differentiable
@@ -223,13 +283,14 @@ def norm_of_sum(
     rate: float,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
-    """layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    terms = (x, branch, bias)
-    y, *statistics = _norm(terms, gamma, beta, seed, rate=rate, epsilon=epsilon)
+    """layer_norm(s)."""
+    y, mean, inverse = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
+    norm = _Norm(gamma, mean, inverse)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        gradients = _norm_gradient(upstream, terms, _Norm(gamma, *statistics), seed, rate=rate)
-        to_gamma, to_beta, to_x, to_branch = (*gradients, gradients[-1])[:4]
+        gradients = _norm_of_sum_gradient(upstream, x, branch, bias, norm, seed, rate=rate)
+        to_gamma, to_beta, to_x = gradients[:3]
+        to_branch = gradients[3] if rate else to_x
         return to_x, to_branch, bias_gradient(to_branch), to_gamma, to_beta, None
 
     return y, gradient
@@ -237,11 +298,11 @@ def norm_of_sum(
 
 @compiled
 def _residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return to_compute_dtype(sum_of((x, branch, bias), seed, rate), x.dtype)
+    return to_compute_dtype(added(x, branch, bias, seed, rate), x.dtype)
 
 
 @compiled
-def _to_branch(upstream: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+def _branch_gradient(upstream: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     return to_compute_dtype(dropped_out(to_float32(upstream), seed, rate), upstream.dtype)
 
 
@@ -250,7 +311,9 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
     """s, in the type of x."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_branch = _to_branch(upstream, seed, rate=rate) if rate else upstream
+        to_branch = upstream
+        if rate:
+            to_branch = _branch_gradient(upstream, seed, rate=rate)
         return upstream, to_branch, bias_gradient(to_branch), None
 
     return _residual_sum(x, branch, bias, seed, rate=rate), gradient
@@ -260,11 +323,13 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 
 
 @compiled
-def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
+def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     biased = to_compute_dtype(to_float32(product) + to_float32(bias), product.dtype)
-    rows, length = tf.unstack(tf.shape(product))[:2]
-    parts = tf.reshape(biased, [rows, length, 3, heads, product.shape[-1] // (3 * heads)])
-    return tuple(tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4])))
+    rows, length, _ = tf.unstack(tf.shape(product))
+    head_size = product.shape[-1] // (3 * heads)
+    columns = tf.reshape(biased, [rows, length, 3, heads, head_size])
+    queries, keys, values = tf.unstack(tf.transpose(columns, [2, 0, 3, 1, 4]))
+    return queries, keys, values
 
 
 @differentiable
@@ -287,8 +352,21 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
 
 @compiled
 def biased_scores(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+    """The softmax's input: scale s + position bias, lowered where a key is forbidden."""
     biased = to_float32(scores) * scale + to_float32(position_bias)
-    return to_compute_dtype(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
+    mask = tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE)
+    return to_compute_dtype(biased + mask, scores.dtype)
+
+
+def _softmax(biased: tf.Tensor) -> tf.Tensor:
+    """softmax over the last axis; not compiled by itself.
+
+    On CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over memory for the maximum, the sum
+    and the quotient.
+    """
+    if are_compiled_alone():
+        return tf.nn.softmax(biased)
+    return tf.cast(tf.nn.softmax(to_float32(biased)), biased.dtype)
 
 
 @compiled
@@ -300,22 +378,25 @@ def _probabilities_after_dropout(probs: tf.Tensor, seed: tf.Tensor, rate: float)
 def _attention_gradient(
     to_dropped: tf.Tensor,
     probs: tf.Tensor,
-    output: tuple[tf.Tensor, tf.Tensor],
+    output: tf.Tensor,
+    to_output: tf.Tensor,
     seed: tf.Tensor,
     scale: float,
     rate: float,
 ) -> tf.Tensor:
-    """Gradient of the scores, from do v^T, p and (o, do)."""
-    values, upstream = output
-    inner = row_sums(to_float32(upstream) * to_float32(values))
-    to_scores = scale * to_float32(probs) * (dropped_out(to_float32(to_dropped), seed, rate) - inner)
+    """Gradient of the scores, from do v^T, p, o and do."""
+    to_probs = dropped_out(to_float32(to_dropped), seed, rate)
+    inner = row_sums(to_float32(to_output) * to_float32(output))  # sum(do o), which equals sum(d p)
+    to_scores = scale * to_float32(probs) * (to_probs - inner)
     return to_compute_dtype(to_scores, probs.dtype)
 
 
 @compiled
 def position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
-    summed = [axis for axis in range(4) if position_bias.shape[axis] == 1]  # of rows, at least
-    return tf.cast(tf.reduce_sum(halved_sum(to_float32(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
+    # The bias was broadcast along these axes; along that of the batch always.
+    broadcast = [axis for axis in range(4) if position_bias.shape[axis] == 1]
+    total = tf.reduce_sum(halved_sum(to_float32(to_scores)), broadcast, keepdims=True)
+    return tf.cast(total / scale, position_bias.dtype)
 
 
 @differentiable
@@ -329,18 +410,19 @@ def attention(
     rate: float,
 ) -> Any:
     """softmax(scale scores + position bias) values, with dropout of the probabilities; arguments as of the formula."""
-    # The softmax is not compiled: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over
-    # memory for the maximum, the sum and the quotient. In one program it computes as kernels do, in float32.
     biased = biased_scores(scores, allowed, position_bias, scale=scale)
-    probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(to_float32(biased)), scores.dtype)
-    dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
+    probs = _softmax(biased)
+    dropped = probs
+    if rate:
+        dropped = _probabilities_after_dropout(probs, seed, rate=rate)
     output = matmul(dropped, values)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
         to_dropped = matmul(upstream, values, transpose_b=True)
-        to_scores = _attention_gradient(to_dropped, probs, (output, upstream), seed, scale=scale, rate=rate)
+        to_scores = _attention_gradient(to_dropped, probs, output, upstream, seed, scale=scale, rate=rate)
         to_values = matmul(dropped, upstream, transpose_a=True)
-        # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
-        return to_scores, to_values, None, position_bias_gradient(to_scores, position_bias, scale=scale), None
+        # Where the position bias is a constant, nobody asks for its gradient, and TensorFlow drops these operations.
+        to_bias = position_bias_gradient(to_scores, position_bias, scale=scale)
+        return to_scores, to_values, None, to_bias, None
 
     return output, gradient

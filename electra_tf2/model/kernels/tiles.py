@@ -27,7 +27,7 @@ from electra_tf2.model.kernels.positions import Direction, between, reaches
 Bias = Literal["none", "fixed", "learned"]
 
 QUERIES = 256  # of a tile, at most
-FEWEST = 32  # queries of a tile; a length without a divisor from here to QUERIES is not cut
+FEWEST = 32  # queries of a tile, whose number divides the length; where that would be fewer, nothing is cut
 SCORES = 2**20  # of a tile, if it has more rows than one
 SCORES_IN_PROGRAM = 2**18  # of a row and head in one program, whose tiles have all rows: memory counts, not the cache
 
@@ -45,16 +45,28 @@ def queries_of_tile(shape: tf.TensorShape) -> int | None:
     length = shape[1]
     if not shape.is_fully_defined() or not are_on():
         return None
-    most = max(QUERIES, SCORES_IN_PROGRAM // length) if are_one_program() else QUERIES
-    return next((size for size in range(most, FEWEST - 1, -1) if length % size == 0), None)
+    most = QUERIES
+    if are_one_program():
+        most = max(QUERIES, SCORES_IN_PROGRAM // length)
+    queries = _largest_divisor(length, most)
+    if queries < FEWEST:
+        return None
+    return queries
 
 
 def _rows_of_tile(batch: int, scores: int) -> int:
     """Chooses how many rows a tile has whose rows have so many scores each."""
     if not are_compiled_alone():  # one program on a GPU takes all rows at once
         return batch
-    most = min(max(1, SCORES // scores), batch)
-    return next(size for size in range(most, 0, -1) if batch % size == 0)
+    return _largest_divisor(batch, max(1, SCORES // scores))
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    """Finds the largest divisor of a number that is no larger than `most`."""
+    divisor = min(most, number)
+    while number % divisor:
+        divisor -= 1
+    return divisor
 
 
 def tiled_attention(
@@ -92,8 +104,12 @@ def tiled_attention(
             allowed &= reaches(tiling.direction, first + tf.range(size)[:, tf.newaxis], tf.range(length))
         if groups * tiles > 1:  # a single tile drops what attention on whole arrays drops
             seed = tf.random.experimental.stateless_fold_in(seed, index, alg="philox")
-        bias = tf.zeros([1, 1, 1, 1], bias.dtype) if tiling.bias == "none" else between(bias, size)
-        return attend(matmul(q, k, transpose_b=True), v, allowed, bias, seed)
+        if tiling.bias == "none":
+            bias = tf.zeros([1, 1, 1, 1], bias.dtype)
+        else:
+            bias = between(bias, size)
+        scores = matmul(q, k, transpose_b=True)
+        return attend(scores, v, allowed, bias, seed)
 
     def in_groups(x: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
         """Cuts [B, ...] to [b, ...]."""
@@ -130,7 +146,8 @@ def tiled_attention(
 
         (output,), _ = in_sequence(forward, groups * tiles)
         output = tf.reshape(output, [groups, tiles, rows, heads, size, width])
-        output = tf.reshape(tf.transpose(output, [0, 2, 1, 4, 3, 5]), [batch, length, heads, width])
+        by_row = tf.transpose(output, [0, 2, 1, 4, 3, 5])  # groups, rows, tiles, queries, heads, width
+        output = tf.reshape(by_row, [batch, length, heads, width])
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             # The barrier keeps XLA from using scores of the forward pass, which would have to be kept, and from
@@ -150,9 +167,12 @@ def tiled_attention(
                     with tf.GradientTape() as tape:
                         tape.watch(tensors)
                         output = attended(group * tiles + tile, seed, allowed_keys, *tensors)
-                    to_q, to_k, to_v, *to_bias = tape.gradient(output, tensors, in_tiles(to_output, tile))
-                    # Each query is in one tile; keys and values are in all tiles of the group.
-                    stacked = [to_q, *to_bias] if tiling.bias == "learned" else [to_q]
+                    to_q, to_k, to_v, to_bias = tape.gradient(output, tensors, in_tiles(to_output, tile))
+                    # Each query is in one tile, so tiles are stacked; keys and values are in all tiles of the group,
+                    # so their gradients are added up.
+                    stacked = [to_q]
+                    if tiling.bias == "learned":
+                        stacked.append(to_bias)
                     return stacked, [to_float32(to_k), to_float32(to_v)]
 
                 (to_q, *to_bias), (to_k, to_v) = in_sequence(gradient_of_tile, tiles)
@@ -165,10 +185,13 @@ def tiled_attention(
                 padded = []
                 for tile, to_its_distances in enumerate(tf.unstack(to_distances[0])):  # [A, L + T - 1] each
                     after = tile * size
-                    padded.append(tf.pad(to_its_distances, [[0, 0], [length - size - after, after]]))
+                    before = length - size - after
+                    padded.append(tf.pad(to_its_distances, [[0, 0], [before, after]]))
                 to_bias = tf.add_n(padded)
-            shape = q.shape
-            return tf.reshape(to_q, shape), tf.reshape(to_k, shape), tf.reshape(to_v, shape), to_bias, None, None
+            to_q = tf.reshape(to_q, q.shape)
+            to_k = tf.reshape(to_k, q.shape)
+            to_v = tf.reshape(to_v, q.shape)
+            return to_q, to_k, to_v, to_bias, None, None
 
         return output, gradient
 

@@ -52,7 +52,8 @@ def _of_blocks(
     while joined.shape[1] > stride:
         half = joined.shape[1] // 2
         joined = join(joined[:, :half], joined[:, half:])
-    return tf.concat([joined, of_logits(to_float32(product[:, whole:]) + bias[whole:])], 1)
+    single = of_logits(to_float32(product[:, whole:]) + bias[whole:])
+    return tf.concat([joined, single], 1)
 
 
 @compiled
@@ -68,13 +69,21 @@ def _block_sums(
     """Maximum [T, 1] of each token's logits, and sums [T, K] of exp((logit - maximum) / temperature)."""
     maximum = tf.reduce_max(block_maxima, -1, keepdims=True)
     inverse = 1.0 / temperature
-    return maximum, _of_blocks(product, bias, lambda logits: tf.exp((logits - maximum) * inverse), tf.add)
+
+    def exponentials(logits: tf.Tensor) -> tf.Tensor:
+        return tf.exp((logits - maximum) * inverse)
+
+    return maximum, _of_blocks(product, bias, exponentials, tf.add)
 
 
 @compiled
 def _weighted_sums(product: tf.Tensor, bias: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
     """Sums [T, K] of d exp(d), d = logit - maximum."""
-    return _of_blocks(product, bias, lambda logits: (logits - maximum) * tf.exp(logits - maximum), tf.add)
+
+    def weighted(logits: tf.Tensor) -> tf.Tensor:
+        return (logits - maximum) * tf.exp(logits - maximum)
+
+    return _of_blocks(product, bias, weighted, tf.add)
 
 
 @compiled
@@ -83,7 +92,8 @@ def _weighted_probabilities(
 ) -> tf.Tensor:
     """Weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
     logits = to_float32(product) + bias
-    return to_compute_dtype(weights[:, tf.newaxis] * tf.exp(logits - log_normalizer[:, tf.newaxis]), product.dtype)
+    probabilities = tf.exp(logits - log_normalizer[:, tf.newaxis])
+    return to_compute_dtype(weights[:, tf.newaxis] * probabilities, product.dtype)
 
 
 class FusedSoftmax:
@@ -112,11 +122,15 @@ class FusedSoftmax:
     @property
     def _padding(self) -> int:
         """Rows of zeros below the word table, where GPUs multiply whole eights only and XLA would copy all logits."""
-        return 0 if are_compiled_alone() else -self._table.shape[0] % 8
+        if are_compiled_alone():
+            return 0
+        return -self._table.shape[0] % 8
 
     @property
     def _padded_words(self) -> tf.Tensor:
-        return tf.pad(self._words, [[0, self._padding], [0, 0]]) if self._padding else self._words
+        if not self._padding:
+            return self._words
+        return tf.pad(self._words, [[0, self._padding], [0, 0]])
 
     def _blocks(self, temperature: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return _block_sums(self._product, self._bias, self._block_maxima, temperature)
@@ -127,14 +141,20 @@ class FusedSoftmax:
 
         @differentiable
         def compute(*variables: tf.Tensor) -> Any:
-            del variables  # what the product was made of
-            return self._logits_of(ids) - self._log_normalizer, lambda upstream: self.gradients(upstream, ids)
+            # The product was made of these; they are arguments, so that a gradient is asked for.
+            del variables
+
+            def gradient(upstream: tf.Tensor) -> Gradients:
+                return self.gradients(upstream, ids)
+
+            return self._logits_of(ids) - self._log_normalizer, gradient
 
         return tf.reshape(compute(self._states, self._table, self._bias), self._axes)
 
     def _logits_of(self, ids: tf.Tensor) -> tf.Tensor:
         """Logits, float32, of words int32 [T] or [T, n]."""
-        return to_float32(tf.gather(self._wide_product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
+        products = tf.gather(self._wide_product, ids, batch_dims=1)
+        return to_float32(products) + tf.gather(self._bias, ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Tells where no word is likelier than the given one: bool [...]."""
@@ -175,7 +195,9 @@ class FusedSoftmax:
             dense = _weighted_probabilities(-weights, product, self._bias, in_chunk(self._log_normalizer))
             places = ids[:, tf.newaxis]
             column = weights[:, tf.newaxis]
-            to_states = to_float32(matmul(dense, self._words)) + column * to_float32(tf.gather(self._words, ids))
+            # Each is a product with the dense part, -softmax, and what the one-hot part adds.
+            to_states = to_float32(matmul(dense, self._words))
+            to_states += column * to_float32(tf.gather(self._words, ids))
             to_table = to_float32(matmul(dense, states, transpose_a=True))
             to_table = tf.tensor_scatter_nd_add(to_table, places, column * to_float32(states))
             to_bias = tf.tensor_scatter_nd_add(bias_gradient(dense), places, weights)
@@ -198,8 +220,9 @@ class FusedSoftmax:
           int32 [...].
         """
         noise = tf.reshape(noise, [-1, 2])
+        is_one = isinstance(temperature, float) and temperature == 1.0
         sums = self._sums  # at temperature 1
-        if not isinstance(temperature, float) or temperature != 1.0:
+        if not is_one:
             _, sums = self._blocks(tf.convert_to_tensor(temperature))
         block = invert_cumulative(tf.cumsum(sums, axis=1), noise[:, 0])
 
@@ -220,7 +243,8 @@ class FusedSoftmax:
     @property
     def logits(self) -> tf.Tensor:
         """float32 [..., V], made only where they are asked for."""
-        return tf.reshape(to_float32(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
+        logits = to_float32(self._product) + self._bias
+        return tf.reshape(logits, tf.concat([self._axes, [logits.shape[1]]], 0))
 
 
 def _number_of_chunks(tokens: int | None) -> int:

@@ -31,8 +31,10 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # First the kernel's: left to XLA, all kernels' come last, and what they are made of is kept until then.
-        upstream, to_kernel = materialize(upstream, tf.matmul(x, upstream, transpose_a=True))
-        return tf.matmul(upstream, kernel, transpose_b=True), to_kernel
+        to_kernel = tf.matmul(x, upstream, transpose_a=True)
+        upstream, to_kernel = materialize(upstream, to_kernel)
+        to_x = tf.matmul(upstream, kernel, transpose_b=True)
+        return to_x, to_kernel
 
     return tf.matmul(x, kernel), gradient
 
@@ -44,13 +46,16 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
     """
 
     def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        activated = first.activated(before, bias)
         # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
-        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
+        return matrix_product(activated, kernel, tf.matmul)
 
     @differentiable
     def compute(*tensors: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-            *barred, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
+            # The barrier makes XLA compute the activation again, which else it would keep from the forward pass, and
+            # not before this layer's gradient has its turn.
+            *barred, upstream = materialize(*tensors, upstream)
             with tf.GradientTape() as tape:
                 tape.watch(barred)
                 value = activated_product(*barred)
@@ -62,9 +67,10 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A gradient, and its sum over all axes but the last, of one pass."""
-    to_x, sums = materialize(to_x, part_sums(to_float32(to_x)))
-    return to_x, tf.reduce_sum(sums, 0)
+    """A gradient, and its sum over all axes but the last, which one pass computes."""
+    partial_sums = part_sums(to_float32(to_x))
+    to_x, partial_sums = materialize(to_x, partial_sums)
+    return to_x, tf.reduce_sum(partial_sums, 0)
 
 
 @differentiable
@@ -72,7 +78,8 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """Adds a bias [n] to x [..., n]."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return upstream, tf.cast(_with_bias_gradient(upstream)[1], bias.dtype)
+        _, to_bias = _with_bias_gradient(upstream)
+        return upstream, tf.cast(to_bias, bias.dtype)
 
     return tf.nn.bias_add(x, tf.cast(bias, x.dtype)), gradient
 
@@ -84,7 +91,8 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         biased = to_float32(x) + to_float32(bias)
         cdf, density = cpu.normal_cdf_and_density(biased)
-        return _with_bias_gradient(rounded(to_float32(upstream) * (cdf + biased * density), x.dtype))
+        to_x = to_float32(upstream) * (cdf + biased * density)
+        return _with_bias_gradient(rounded(to_x, x.dtype))
 
     biased = to_float32(x) + to_float32(bias)
     return to_compute_dtype(biased * cpu.normal_cdf(biased), x.dtype), gradient
@@ -99,51 +107,44 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    return materialize(to_compute_dtype(cpu.normalised(to_float32(x), gamma, beta, epsilon)[0], x.dtype))[0]
+    y, _, _ = cpu.normalised(to_float32(x), gamma, beta, epsilon)
+    (y,) = materialize(to_compute_dtype(y, x.dtype))
+    return y
 
 
-def _norm_gradient(
-    upstream: tf.Tensor,
-    x: tf.Tensor,
-    mean: tf.Tensor,
-    gamma: tf.Tensor,
-    dropout: tuple[tf.Tensor, float] | None,
-    epsilon: float,
-) -> tuple[tf.Tensor, ...]:
-    """Gradients of the norm's argument x, of the branch and the bias in it if there are any, of gamma and beta.
-
-    Args:
-      mean: of each row of x, [..., 1].
-      dropout: seed and rate of that of the branch, or None without a branch.
-    """
-    centred, to_y = to_float32(x) - mean, to_float32(upstream)
-    to_n = to_y * to_float32(gamma)
+def _gradient_of_norm(
+    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, gamma: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gradient of the norm's argument x, and the norm before gamma and beta; `mean` [..., 1] is of each row of x."""
+    centred = to_float32(x) - mean
+    to_n = to_float32(upstream) * to_float32(gamma)
     variance, mean_to_n, mean_product = materialize(
         _mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred)
     )
-    # XLA makes a launch of its own of a root of each row, unless it seems to depend on all numbers of the row.
+    # The condition never holds. XLA makes a launch of its own of a root of each row, unless it seems to depend on all
+    # numbers of the row.
     inverse = tf.math.rsqrt(tf.where(tf.math.is_nan(centred), centred, variance))
     n = centred * inverse
-    to_sum = inverse * (to_n - mean_to_n - n * (inverse * mean_product))
-    # Rounded by integers: the branch's gradient comes of what is stored, not of the same computed again.
-    to_sum = rounded(to_sum, x.dtype)
-    passed, to_vectors = [to_sum], [to_y * n, to_y]
-    if dropout is not None:
-        seed, rate = dropout
-        to_branch = rounded(cpu.dropped_out(to_float32(to_sum), seed, rate), x.dtype) if rate else to_sum
-        passed, to_vectors = [to_sum, to_branch], [to_float32(to_branch), *to_vectors]
-    stored = materialize(*passed, *(part_sums(vector) for vector in to_vectors))
-    return *stored[: len(passed)], *(tf.reduce_sum(sums, 0) for sums in stored[len(passed) :])
+    to_x = inverse * (to_n - mean_to_n - n * (inverse * mean_product))
+    # Rounded by integers: further gradients then come of what is stored, not of the same computed again.
+    return rounded(to_x, x.dtype), n
 
 
 @differentiable
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis."""
 
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return _norm_gradient(upstream, x, materialize(_mean(to_float32(x)))[0], gamma, None, epsilon)
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        (mean,) = materialize(_mean(to_float32(x)))
+        to_x, n = _gradient_of_norm(upstream, x, mean, gamma, epsilon)
+        to_y = to_float32(upstream)
+        to_x, to_gamma, to_beta = materialize(to_x, part_sums(to_y * n), part_sums(to_y))
+        return to_x, tf.reduce_sum(to_gamma, 0), tf.reduce_sum(to_beta, 0)
 
     return _norm(x, gamma, beta, epsilon), gradient
+
+
+# The end of a residual branch, s = x + dropout(branch + bias), rounded to the type of x.
 
 
 @differentiable
@@ -157,25 +158,41 @@ def norm_of_sum(
     rate: float,
     epsilon: float = cpu.LAYER_NORM_EPSILON,
 ) -> Any:
-    """layer_norm(s) of s = x + dropout(branch + bias), which is rounded to the type of x."""
-    total = rounded(cpu.sum_of((x, branch, bias), seed, rate), x.dtype)
+    """layer_norm(s)."""
+    total = rounded(cpu.added(x, branch, bias, seed, rate), x.dtype)
     total, mean = materialize(total, _mean(to_float32(total)))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(upstream, total, mean, gamma, (seed, rate), epsilon), None
+        to_total, n = _gradient_of_norm(upstream, total, mean, gamma, epsilon)
+        to_branch = _branch_gradient(to_total, seed, rate)
+        to_y = to_float32(upstream)
+        to_total, to_branch, to_bias, to_gamma, to_beta = materialize(
+            to_total, to_branch, part_sums(to_float32(to_branch)), part_sums(to_y * n), part_sums(to_y)
+        )
+        to_bias = tf.reduce_sum(to_bias, 0)
+        to_gamma = tf.reduce_sum(to_gamma, 0)
+        to_beta = tf.reduce_sum(to_beta, 0)
+        return to_total, to_branch, to_bias, to_gamma, to_beta, None
 
     return _norm(total, gamma, beta, epsilon), gradient
 
 
 @differentiable
 def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
-    """s, rounded to the type of x."""
+    """s."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_branch = rounded(cpu.dropped_out(to_float32(upstream), seed, rate), x.dtype) if rate else upstream
-        return upstream, *_with_bias_gradient(to_branch), None
+        to_branch, to_bias = _with_bias_gradient(_branch_gradient(upstream, seed, rate))
+        return upstream, to_branch, to_bias, None
 
-    return materialize(rounded(cpu.sum_of((x, branch, bias), seed, rate), x.dtype))[0], gradient
+    (total,) = materialize(rounded(cpu.added(x, branch, bias, seed, rate), x.dtype))
+    return total, gradient
+
+
+def _branch_gradient(to_sum: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    if not rate:
+        return to_sum
+    return rounded(cpu.dropped_out(to_float32(to_sum), seed, rate), to_sum.dtype)
 
 
 # Attention.
@@ -186,12 +203,15 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
 
     def gradient(*upstreams: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # Not stacked and then transposed: XLA would sum before it transposes, in another pass.
         size = bias.shape[0] // 3
         rows, length, _ = tf.unstack(tf.shape(product))
-        columns = [tf.reshape(tf.transpose(upstream, [0, 2, 1, 3]), [rows, length, size]) for upstream in upstreams]
-        padded = [tf.pad(x, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, x in enumerate(columns)]
-        joined = padded[0] + padded[1] + padded[2]
+        # Not stacked and then transposed: XLA would sum before it transposes, in another pass. Each of the three is
+        # put among zeros at its columns, and the sum of these arrays is the gradient.
+        joined = None
+        for place, upstream in enumerate(upstreams):
+            columns = tf.reshape(tf.transpose(upstream, [0, 2, 1, 3]), [rows, length, size])
+            padded = tf.pad(columns, [[0, 0], [0, 0], [place * size, (2 - place) * size]])
+            joined = padded if joined is None else joined + padded
         if product.shape[0] % 2 == 0:
             joined = tf.reshape(joined, [rows // 2, 2 * length, 3 * size])
         to_product, to_bias = _with_bias_gradient(joined)
@@ -200,55 +220,42 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
     return tuple(materialize(*cpu.heads_apart(product, bias, heads))), gradient
 
 
-class _Pairs:
-    """Passes over pairs of positions, [B, A, L, L]; arguments are those of `attention`."""
+class _KeptPairs:
+    """Dropout of pairs of positions, [B, A, L, L], decided once for a forward pass and its gradient.
 
-    def __init__(
-        self,
-        scores: tf.Tensor,
-        allowed: tf.Tensor,
-        position_bias: tf.Tensor,
-        seed: tf.Tensor,
-        scale: float,
-        rate: float,
-    ) -> None:
-        self._scores, self._allowed, self._bias, self._scale, self._rate = scores, allowed, position_bias, scale, rate
-        self._joined = self._bits = None
-        if not rate:
-            return
+    XLA's generator of softmax kernels knows no shifts, so it cannot hash as `cpu.are_kept` does. It reads what is kept
+    from memory: an integer of each pair of positions that the heads share, a bit each.
+    """
+
+    def __init__(self, scores: tf.Tensor, seed: tf.Tensor, rate: float) -> None:
+        self._rate = rate
         kept = cpu.are_kept(tf.shape(scores), seed, rate)
-        # XLA's generator of softmax kernels knows no shifts, so it cannot hash. It reads what dropout keeps as an
-        # integer that the heads share, a bit each.
         heads = scores.shape[1]
-        dtype = next((type for type in (tf.int8, tf.int16, tf.int32, tf.int64) if heads < 8 * type.size), None)
-        if dtype is None:
-            (self._joined,) = materialize(kept)
+        dtype = _integers_of(heads)
+        self._bits = None
+        if dtype is None:  # of more heads than an integer has bits: a bool each
+            (self._stored,) = materialize(kept)
             return
         self._bits = tf.constant([1 << head for head in range(heads)], dtype, [heads, 1, 1])
-        (self._joined,) = materialize(tf.reduce_sum(tf.where(kept, self._bits, tf.zeros([], dtype)), 1, keepdims=True))
+        set_bits = tf.where(kept, self._bits, tf.zeros([], dtype))
+        (self._stored,) = materialize(tf.reduce_sum(set_bits, 1, keepdims=True))
 
-    def _dropped_out(self, x: tf.Tensor) -> tf.Tensor:
-        if self._joined is None:
-            return x
-        kept = self._joined if self._bits is None else tf.bitwise.bitwise_and(self._joined, self._bits) != 0
-        return tf.where(kept, x * tf.constant(1.0 / (1.0 - self._rate), x.dtype), tf.zeros([], x.dtype))
+    def dropped_out(self, x: tf.Tensor) -> tf.Tensor:
+        """Computes x / (1 - rate) or 0."""
+        kept = self._stored
+        if self._bits is not None:
+            kept = tf.bitwise.bitwise_and(self._stored, self._bits) != 0
+        scaled = x * tf.constant(1.0 / (1.0 - self._rate), x.dtype)
+        return tf.where(kept, scaled, tf.zeros([], x.dtype))
 
-    def _probabilities(self) -> tf.Tensor:
-        return tf.nn.softmax(to_float32(cpu.biased_scores(self._scores, self._allowed, self._bias, scale=self._scale)))
 
-    def dropped(self) -> tf.Tensor:
-        """Probabilities after dropout."""
-        return materialize(to_compute_dtype(self._dropped_out(self._probabilities()), self._scores.dtype))[0]
-
-    def gradients(self, to_dropped: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Gradients of the scores and of the position bias."""
-        to_probs = self._dropped_out(to_float32(to_dropped))
-        (self._scores,) = materialize(self._scores)  # else float32 probabilities would be kept
-        probs = self._probabilities()
-        # Of whole rows, not of the output and its gradient, which need not be read then.
-        to_scores = probs * (to_probs - tf.reduce_sum(probs * to_probs, -1, keepdims=True))
-        (to_scores,) = materialize(to_compute_dtype(self._scale * to_scores, self._scores.dtype))
-        return to_scores, cpu.position_bias_gradient(to_scores, self._bias, scale=self._scale)
+def _integers_of(heads: int) -> tf.DType | None:
+    """The smallest type of positive integers with a bit for each head."""
+    for dtype in (tf.int8, tf.int16, tf.int32, tf.int64):
+        bits = 8 * dtype.size - 1  # without that of the sign
+        if heads <= bits:
+            return dtype
+    return None
 
 
 @differentiable
@@ -262,11 +269,30 @@ def attention(
     rate: float,
 ) -> Any:
     """softmax(scale scores + position bias) values; of the pairs, products and probabilities after dropout are kept."""
-    pairs = _Pairs(scores, allowed, position_bias, seed, scale, rate)
-    dropped = pairs.dropped()
+    kept_pairs = None
+    if rate:
+        kept_pairs = _KeptPairs(scores, seed, rate)
+
+    def probabilities(scores: tf.Tensor) -> tf.Tensor:
+        return tf.nn.softmax(to_float32(cpu.biased_scores(scores, allowed, position_bias, scale=scale)))
+
+    def dropped_out(x: tf.Tensor) -> tf.Tensor:
+        if kept_pairs is None:
+            return x
+        return kept_pairs.dropped_out(x)
+
+    (dropped,) = materialize(to_compute_dtype(dropped_out(probabilities(scores)), scores.dtype))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_scores, to_bias = pairs.gradients(tf.matmul(upstream, values, transpose_b=True))
-        return to_scores, tf.matmul(dropped, upstream, transpose_a=True), None, to_bias, None
+        to_probs = dropped_out(to_float32(tf.matmul(upstream, values, transpose_b=True)))
+        (stored_scores,) = materialize(scores)  # else XLA would keep the forward pass's float32 probabilities
+        probs = probabilities(stored_scores)
+        # Sums over whole rows of pairs, which this pass reads anyway; those of the output and its gradient, as in
+        # `cpu`, would have to be read as well.
+        to_scores = probs * (to_probs - tf.reduce_sum(probs * to_probs, -1, keepdims=True))
+        (to_scores,) = materialize(to_compute_dtype(scale * to_scores, scores.dtype))
+        to_values = tf.matmul(dropped, upstream, transpose_a=True)
+        to_bias = cpu.position_bias_gradient(to_scores, position_bias, scale=scale)
+        return to_scores, to_values, None, to_bias, None
 
     return tf.matmul(dropped, values), gradient

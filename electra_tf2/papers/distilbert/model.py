@@ -19,9 +19,11 @@ from electra_tf2.model.softmax import soft_losses
 from electra_tf2.papers.distilbert.config import Config
 from electra_tf2.pretrain.initial_weights import from_other_depth, main_network_names
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
@@ -74,12 +76,6 @@ class Model(PretrainingModel):
             objectives.append(StateCosine(config, networks))
         return objectives
 
-    def load_own_start(self) -> None:
-        if self.config.teacher and self.config.init_from_teacher:
-            report = start_from_teacher(self, self.config.teacher)
-            missing = ", ".join(report.missing) or "none"
-            say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
-
     def forward(self, masked: MaskedBatch, *arguments: Any, **named: Any) -> Forward:
         forward = super().forward(masked, *arguments, **named)
         if self._teacher is None:
@@ -87,6 +83,22 @@ class Model(PretrainingModel):
         # What the student read: BERT the masked text, ELECTRA's main network the corrupted one.
         input_ids = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
         return TaughtForward(**vars(forward), teacher=self._teacher(input_ids, masked))
+
+
+class Task(PretrainingTask):
+    """Training that may start from the teacher's weights."""
+
+    config: Config
+
+    def load_initial_weights(self) -> bool:
+        is_loaded = False
+        if self.config.init_from_teacher and self.config.teacher:
+            report = start_from_teacher(self.model, self.config.teacher)
+            missing = ", ".join(report.missing) or "none"
+            say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
+            is_loaded = True
+        # What else the run starts from wins.
+        return super().load_initial_weights() or is_loaded
 
 
 # The teacher.
@@ -103,9 +115,13 @@ class Teacher(Layer):
         super().__init__("")
         name = config.teacher
         assert name is not None
-        ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
-        check_shared_vocabulary(f"the teacher {name}", config.teacher_hparams, ours)
         model = open_model(name)
+        run_vocabulary = {
+            "vocab_size": config.vocab_size,
+            "vocab_file": config.vocab_file,
+            "do_lower_case": config.do_lower_case,
+        }
+        check_shared_vocabulary(f"the teacher {name}", model.network, run_vocabulary)
         if config.compares_tokens and model.language_model != MASKED_LM:
             raise UserError(
                 f"the teacher {name} has no masked language model but in a generator: a masked language "
@@ -154,8 +170,9 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
     """`soft_losses` of two classes, of which one has the logit and the other 0."""
-    theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
-    return soft_losses(theirs, ours, temperature)
+    of_teacher = tf.stack([teacher, tf.zeros_like(teacher)], -1)
+    of_student = tf.stack([student, tf.zeros_like(student)], -1)
+    return soft_losses(of_teacher, of_student, temperature)
 
 
 class Distillation(Objective):
@@ -219,6 +236,11 @@ class StateCosine(Distillation):
     initial_loss = 1.0
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        pair = (self.taught(forward).states, forward.states)
-        theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
+        theirs = unit_vectors(self.taught(forward).states)
+        ours = unit_vectors(forward.states)
         return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})
+
+
+def unit_vectors(states: tf.Tensor) -> tf.Tensor:
+    """float32 vectors of length 1."""
+    return tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12)

@@ -27,31 +27,6 @@ class AttentionMap(NamedTuple):
     probabilities: tf.Tensor
 
 
-class ObservedAttention(SelfAttention):
-    """Attention that keeps maps of the heads in `observed_heads`.
-
-    maps: head -> map, of the last call.
-    """
-
-    on_whole_arrays = True
-    observed_heads: Collection[int] = ()
-
-    def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
-        scores = super().scores(q, k, context)
-        self._keep({head: self._map(scores, context, head) for head in self.observed_heads})
-        return scores
-
-    @_untracked
-    def _keep(self, maps: dict[int, AttentionMap]) -> None:
-        self.maps = maps
-
-    def _map(self, scores: tf.Tensor, context: AttentionContext, head: int) -> AttentionMap:
-        """Computes one head's map, as no probabilities are kept."""
-        bias = context.position_bias[:, min(head, context.position_bias.shape[1] - 1)]
-        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
-        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(context.allowed[:, 0], 0.0, MASKED_SCORE)))
-
-
 class ObservedOutput(NamedTuple):
     """`EncoderOutput`, and attention maps: (layer, head) -> map."""
 
@@ -67,32 +42,55 @@ class ObservedEncoder(Encoder):
     Args:
       observed: (layer, head) to keep, both from 0. With recompute "layers" their layers are not computed again.
       arguments, named: of `Encoder`.
-    """
 
-    attention_class = ObservedAttention
+    Attributes:
+      maps: (layer, head) -> map, of the last call.
+    """
 
     def __init__(self, *arguments: Any, observed: Collection[tuple[int, int]], **named: Any) -> None:
         super().__init__(*arguments, **named)
-        heads: dict[int, list[int]] = {}
-        for layer, head in sorted(observed):
-            heads.setdefault(layer, []).append(head)
-        self._keep(heads, {})
+        self._observed = tuple(sorted(observed))
+        self._begin_maps()
+        for layer in self.transformer_layers:
+            layer.attention.on_whole_arrays = True
 
     @_untracked
-    def _keep(self, heads: dict[int, list[int]], maps: dict[tuple[int, int], AttentionMap]) -> None:
-        self._heads, self.maps = heads, maps
+    def _begin_maps(self) -> None:
+        """Forgets the maps of the call before. They are tensors, which no checkpoint holds."""
+        self.maps: dict[tuple[int, int], AttentionMap] = {}
 
     def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
-        self._keep(self._heads, {})
+        self._begin_maps()
         output = super().encode(embedded, input_mask, seeds)
         return cast(EncoderOutput, ObservedOutput(*output, self.maps))  # it has all fields of one
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-        attention = self.transformer_layers[number].attention
-        assert isinstance(attention, ObservedAttention)
-        attention.observed_heads = tuple(self._heads.get(number, ()))
-        if number not in self._heads:
+        heads = [head for layer, head in self._observed if layer == number]
+        if not heads:
             return super().run_layer(number, x, context, seeds)
-        x = self.transformer_layers[number](x, context, seeds)
-        self.maps.update({(number, head): attention.maps[head] for head in attention.observed_heads})
-        return x
+        layer = self.transformer_layers[number]
+        attention = layer.attention
+        computed_scores = attention.scores
+
+        def kept_scores(q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
+            scores = computed_scores(q, k, context)
+            for head in heads:
+                self.maps[number, head] = map_of_head(scores, head, attention, context)
+            return scores
+
+        # Only while this layer runs: layers that share weights are one object under several numbers. Any class of
+        # attention will do, as that of Transformer-XL's positions.
+        attention.scores = kept_scores  # type: ignore[method-assign]
+        try:
+            return layer(x, context, seeds)
+        finally:
+            del attention.scores
+
+
+def map_of_head(scores: tf.Tensor, head: int, attention: SelfAttention, context: AttentionContext) -> AttentionMap:
+    """The map of one head, from scores of all, [B, A, L, L]: attention itself keeps no probabilities."""
+    biases = context.position_bias
+    bias = biases[:, min(head, biases.shape[1] - 1)]  # heads may share one
+    scaled = tf.cast(scores[:, head], tf.float32) * attention.head_size**-0.5
+    forbidden = tf.where(context.allowed[:, 0], 0.0, MASKED_SCORE)
+    return AttentionMap(scaled, tf.nn.softmax(scaled + bias + forbidden))

@@ -6,7 +6,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from electra_tf2.config.hparams import free_hparam, hparam
@@ -43,8 +43,8 @@ class Config(PretrainingConfig):
                     places.add((layer % sizes.num_hidden_layers, head))
         return sorted(places)
 
-    def objective_problems(self) -> Iterable[str]:
-        yield from super().objective_problems()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not self.mpa_objective:
             return
         sizes = self.architecture

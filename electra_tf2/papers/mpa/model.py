@@ -11,15 +11,14 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
-from electra_tf2.pretrain.networks import make_encoder
+from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator
 from electra_tf2.pretrain.objectives.contrast import holds_sequence
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 
 
@@ -28,10 +27,12 @@ class Model(PretrainingModel):
 
     config: Config
 
-    def make_encoder(self) -> Encoder:
+    def make_networks(self) -> Networks:
         if not self.config.mpa_objective:
-            return super().make_encoder()
-        return make_encoder(self.config, functools.partial(ObservedEncoder, observed=self.config.observed_heads))
+            return super().make_networks()
+        observing = functools.partial(ObservedEncoder, observed=self.config.observed_heads)
+        main = make_encoder(self.config, observing)
+        return Networks(main, make_generator(self.config, main))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
         objectives = super().make_objectives(networks)
@@ -45,7 +46,8 @@ class Model(PretrainingModel):
         if warmup_steps is None:
             warmup_steps = self.config.num_warmup_steps
         if self.config.mpa_objective and values.step is not None and warmup_steps:
-            weights[AttentionRegulariser.loss_name] *= tf.minimum(tf.cast(values.step, tf.float32) / warmup_steps, 1.0)
+            share = tf.cast(values.step, tf.float32) / warmup_steps
+            weights[AttentionRegulariser.loss_name] *= tf.minimum(share, 1.0)
         return weights
 
 
@@ -89,7 +91,8 @@ class AttentionRegulariser(Objective):
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
         neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
-        scores = tf.cast(tf.gather(tf.constant(self._table.scores), predicted), tf.float32)
+        scores = tf.gather(tf.constant(self._table.scores), predicted)
+        scores = tf.cast(scores, tf.float32)
         places = tf.range(tokens.shape[1])
         is_other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]

@@ -5,7 +5,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from electra_tf2.config.hparams import free_hparam, hparam
@@ -44,13 +44,24 @@ class Config(PretrainingConfig):
         "turn; cmtl: one of them, in stages; alt+, cmtl+: the objective always, and one task beside it",
         choices=("sum", "inc", "alt", "alt+", "cmtl", "cmtl+"),
     )
+    aux_steps: int = hparam(
+        0,
+        "steps that the stages of inc, cmtl and cmtl+ divide; 0: num_train_steps. Such a run goes on for longer with "
+        "the number that it began with",
+        at_least=0,
+    )
     document_frequency_file: str = free_hparam(
         "", "file of tf_idf's table, of electra build-table; default <data_dir>/document_frequency.npz", place="read"
     )
 
     def derived(self) -> dict[str, Any]:
         default = os.path.join(self.data_dir, "document_frequency.npz")
-        return super().derived() | {"document_frequency_file": self.document_frequency_file or default}
+        values: dict[str, Any] = {"document_frequency_file": self.document_frequency_file or default}
+        if self.aux_combination in ("inc", "cmtl", "cmtl+"):
+            # Kept in the configuration: were it to follow num_train_steps, a resumed run that is longer would have had
+            # other stages from the start.
+            values["aux_steps"] = self.aux_steps or self.num_train_steps
+        return super().derived() | values
 
     @property
     def half_length(self) -> int:
@@ -66,15 +77,8 @@ class Config(PretrainingConfig):
     def needs_whole_batch(self) -> bool:
         return super().needs_whole_batch or "qt" in self.aux_tasks
 
-    @property
-    def free_to_change(self) -> frozenset[str]:
-        if self.aux_combination in ("inc", "cmtl", "cmtl+"):
-            # Their stages are shares of the run, so a run of another length would have had other ones from the start.
-            return super().free_to_change - {"num_train_steps"}
-        return super().free_to_change
-
-    def objective_problems(self) -> Iterable[str]:
-        yield from super().objective_problems()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         tasks = self.aux_tasks
         for task in tasks:
             if task not in TASKS:

@@ -21,8 +21,9 @@ from electra_tf2.papers.on_losses.schedules import MAIN, ActiveTasks, active_tas
 from electra_tf2.papers.on_losses.segments import AdjacentSentences, Rearrangement, SentenceOrder
 from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Networks, Objective
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
+from electra_tf2.pretrain.networks import Networks
+from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 from electra_tf2.pretrain.task import EVALUATE, TRAIN, PretrainingTask
@@ -50,16 +51,21 @@ class Model(PretrainingModel):
         self.rearrangements = tuple(task for task in self.tasks if isinstance(task, Rearrangement))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        tasks = [_TASK_CLASSES[task](self.config, networks) for task in TASKS if task in self.config.aux_tasks]
-        return [*super().make_objectives(networks), *tasks]
+        objectives = super().make_objectives(networks)
+        for task in TASKS:
+            if task in self.config.aux_tasks:
+                objectives.append(_TASK_CLASSES[task](self.config, networks))
+        return objectives
 
     def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
         weights = super().loss_weights(values)
         active = active_tasks(self.config, values.step)
         if active is None:
             return weights
-        tasks = {task.loss_name: task.task for task in self.tasks}
-        return {name: weight * active[tasks.get(name, MAIN)] for name, weight in weights.items()}
+        names = {task.loss_name: task.task for task in self.tasks}
+        for loss_name in weights:
+            weights[loss_name] *= active[names.get(loss_name, MAIN)]
+        return weights
 
     def rearrange(
         self,
@@ -69,7 +75,7 @@ class Model(PretrainingModel):
         global_batch_size: int | None = None,
         active: ActiveTasks | None = None,
     ) -> Batch:
-        """Has tasks rearrange the text, and adds their labels to the batch, where `prepare` finds them.
+        """Has tasks rearrange the text, and adds their labels to the batch, where `mask` finds them.
 
         Args:
           active: tasks that are trained at this step; None: all.
@@ -77,37 +83,33 @@ class Model(PretrainingModel):
         """
         rows = batch["input_ids"].shape[0]
         for task in self.rearrangements:
-            is_active = tf.convert_to_tensor(1.0 if active is None else active.get(task.task, 0.0)) > 0
+            share = 1.0 if active is None else active.get(task.task, 0.0)
+            is_active = tf.convert_to_tensor(share) > 0
             # A key of its own, so that a task's draws do not depend on which others a run has.
             key = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
             draw = masking.row_draws(key, rows, row_offset, global_batch_size or rows)
             rearranged, labels = task.rearrange(batch, draw)
-            texts = {name: tf.where(is_active, rearranged[name], batch[name]) for name in FIELDS}
-            batch = batch | texts | {_label_field(task): tf.where(is_active, labels, -1)}
+            batch = batch | {name: tf.where(is_active, rearranged[name], batch[name]) for name in FIELDS}
+            batch[_label_field(task)] = tf.where(is_active, labels, -1)
         return batch
 
-    def prepare(
-        self,
-        batch: Batch,
-        seed: tf.Tensor,
-        row_offset: tf.Tensor | int = 0,
-        global_batch_size: int | None = None,
-    ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        """Masks as the core does. A batch that did not go through `rearrange` has no labels: -1 everywhere."""
-        rows = batch["input_ids"].shape[0]
-        draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
-        masked = masking.mask(self.config, batch, draw, self.special, self.unit)
-        nothing_asked = tf.fill([rows], -1)
-        labels = {task.task: batch.get(_label_field(task), nothing_asked) for task in self.rearrangements}
-        with_labels = TaskBatch(**vars(masked), labels=labels)
-        return with_labels, self.normalizers(with_labels)
+    def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
+        """Adds the labels of `rearrange`: -1 everywhere in a batch that did not go through it."""
+        masked = super().mask(batch, draw)
+        nothing_asked = tf.fill([batch["input_ids"].shape[0]], -1)
+        labels = {}
+        for task in self.rearrangements:
+            labels[task.task] = batch.get(_label_field(task), nothing_asked)
+        return TaskBatch(**vars(masked), labels=labels)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
         outputs = dict(super().read_views(masked, seeds))
         for task in self.tasks:
             views = task.views(masked)
             if views:
-                outputs[task.loss_name] = [self.encoder(*view, seeds) for view in views]
+                outputs[task.loss_name] = [
+                    self.encoder(view.input_ids, view.input_mask, view.segment_ids, seeds) for view in views
+                ]
         return outputs
 
 
@@ -157,7 +159,8 @@ def check_records(config: Config, records: Records) -> None:
     tasks = [task for task in config.aux_tasks if issubclass(_TASK_CLASSES[task], Rearrangement)]
     if not tasks:
         return
-    file = next(file for file, count in zip(records.files, records.counts, strict=True) if count)
+    counted_files = zip(records.files, records.counts, strict=True)
+    file = next(file for file, count in counted_files if count)
     batch = next(read_batches(file, records.format))
     if not (batch["segment_ids"] > 0).any():
         raise UserError(

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from electra_tf2.papers.counts import Counted, Table, TableInputs, counted, read_table, write_table
+from electra_tf2.papers.counts import Counted, TableInputs, TableKind, counted, read_table, write_table
 
 DOCUMENT_FREQUENCY = "document_frequency"
 
@@ -12,9 +12,11 @@ DOCUMENT_FREQUENCY = "document_frequency"
 def count_documents(ids: np.ndarray, vocab_size: int) -> Counted:
     """totals: int64 [V + 1], records of ids [R, L] that hold each token, and R."""
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
-    distinct = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64)) % vocab_size
-    totals = np.append(np.bincount(distinct, minlength=vocab_size), len(ids)).astype(np.int64)
-    return Counted(np.empty(0, np.int64), np.empty(0, np.int64), totals)
+    tokens_of_rows = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64))  # each once a record
+    holding = np.bincount(tokens_of_rows % vocab_size, minlength=vocab_size)
+    totals = np.append(holding, len(ids)).astype(np.int64)
+    nothing = np.empty(0, np.int64)
+    return Counted(nothing, nothing, totals)
 
 
 def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
@@ -36,4 +38,4 @@ def build(inputs: TableInputs, output: str) -> str:
     return f"{int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records"
 
 
-TABLES = {DOCUMENT_FREQUENCY: Table("records that hold each token (On Losses: auxiliary task tf_idf)", build)}
+TABLES = {DOCUMENT_FREQUENCY: TableKind("records that hold each token (On Losses: auxiliary task tf_idf)", build)}

@@ -7,14 +7,15 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.coco_lm_heads import CopyHead, vocabulary_head
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.layers import Dense
-from electra_tf2.model.other_heads import CopyHead, vocabulary_head
 from electra_tf2.model.softmax import token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
 # The adversarial generator (appendix F).
 

@@ -5,7 +5,8 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.networks import Networks
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
 
 class MaskedLM(Objective):

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.coco_lm_heads import ContrastHead, CopyHead
 from electra_tf2.model.kernels.compilation import matmul
-from electra_tf2.model.other_heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.ablations import MainLanguageModel, copy_log_prob, copy_metrics, is_original
 from electra_tf2.pretrain.objectives.contrast import Contrast, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
 # Corrective language modelling.
 
@@ -81,18 +82,19 @@ class CorrectiveLM(MainLanguageModel):
         count = masked.positions.shape[1]
         spaced = tf.broadcast_to(tf.range(count) * length // count, tf.shape(masked.positions))
         real = tf.cast(tf.gather(masked.input_mask, spaced, batch_dims=1), tf.float32)
-        metrics: Metrics = {}
-        for name, positions, weights, wanted in (
-            ("replaced", masked.positions, masked.masked_lm_weights, False),
-            ("original", spaced, real, True),
-        ):
+
+        def accuracy(positions: tf.Tensor, weights: tf.Tensor, among_originals: bool) -> tuple[tf.Tensor, tf.Tensor]:
             at = functools.partial(tf.gather, indices=positions, batch_dims=1)
             logits = self.head(at(forward.states))
             predicted = predictions(at(copy_logits), logits, at(forward.replaced.input_ids))
-            correct = tf.equal(predicted, at(masked.input_ids))
-            is_of_kind = tf.cast(tf.equal(at(original), wanted), tf.float32)
-            metrics[f"clm_accuracy_{name}"] = weighted_mean(correct, weights * is_of_kind)
-        return metrics
+            is_right = tf.equal(predicted, at(masked.input_ids))
+            counts = tf.cast(tf.equal(at(original), among_originals), tf.float32)
+            return weighted_mean(is_right, weights * counts)
+
+        return {
+            "clm_accuracy_replaced": accuracy(masked.positions, masked.masked_lm_weights, among_originals=False),
+            "clm_accuracy_original": accuracy(spaced, real, among_originals=True),
+        }
 
 
 def corrective_losses(
@@ -165,33 +167,40 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> View:
     the sequence with its special tokens and puts a [CLS] before it, as others' code for continued pre-training does. A
     crop_fraction above 1 is a number of tokens. The start is uniform.
     """
-    length = tf.reduce_sum(masked.input_mask, -1)
-    body = config.crop_mode == "body"
-    tokens = length - 2 if body else length
-    if config.crop_fraction > 1:
-        span = tf.minimum(tokens, int(config.crop_fraction))
-    else:
-        # The product is taken in steps that float32 represents, so that 0.9 x 20 is 18, not 17.
-        span = tf.cast(tf.floor(config.crop_fraction * tf.cast(tokens, tf.float32) + 1e-4), tf.int32)
-    span = tf.maximum(1, span)
-    starts = tf.cast(tokens - span + 1, tf.float32)
-    start = tf.minimum(tf.cast(masked.crop_noise * starts, tf.int32), tokens - span)
+    is_body = config.crop_mode == "body"
+    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)  # [B, 1], as all that follows
+    tokens = length - 2 if is_body else length
+    span = _span_of_crop(config, tokens)
+    number_of_starts = tf.cast(tokens - span + 1, tf.float32)
+    start = tf.cast(masked.crop_noise[:, tf.newaxis] * number_of_starts, tf.int32)
+    start = tf.maximum(tf.minimum(start, tokens - span), 0)
+    if is_body:
+        start += 1  # behind [CLS]
+
     # The crop's token at `position` is the sequence's at `source`: [CLS], the span and, with "body", the last [SEP].
     position = tf.range(config.crop_length)[tf.newaxis]
-    first = 1 if body else 0
-    source = position - 1 + first + tf.maximum(start, 0)[:, tf.newaxis]
-    source = tf.where(position == 0, 0, source)
-    end = span[:, tf.newaxis] + 1
-    if body:
-        source = tf.where(position == end, length[:, tf.newaxis] - 1, source)
-        end += 1
+    source = tf.where(position == 0, 0, position - 1 + start)
+    end = span + 1
+    if is_body:
+        source = tf.where(position == end, length - 1, source)
         # A row of padding has no [SEP]: its crop is empty, too.
-        end = tf.minimum(end, length[:, tf.newaxis])
+        end = tf.minimum(end + 1, length)
     source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
     mask = tf.cast(position < end, tf.int32)
     input_ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
     segment_ids = tf.gather(masked.segment_ids, source, batch_dims=1) * mask
     return View(input_ids, mask, segment_ids)
+
+
+def _span_of_crop(config: PretrainingConfig, tokens: tf.Tensor) -> tf.Tensor:
+    """Number of tokens that are cropped of so many, int32."""
+    if config.crop_fraction > 1:
+        span = tf.minimum(tokens, int(config.crop_fraction))
+    else:
+        # 0.9 x 20 is 18, not 17, whatever float32 makes of 0.9.
+        share = config.crop_fraction * tf.cast(tokens, tf.float32)
+        span = tf.cast(tf.floor(share + 1e-4), tf.int32)
+    return tf.maximum(1, span)
 
 
 def contrastive_losses(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.layers import fold_in
-from electra_tf2.model.other_heads import ContrastHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective
 from electra_tf2.training.micro_batches import WholeBatch, mapped

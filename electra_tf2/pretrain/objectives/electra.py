@@ -12,7 +12,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.heads import ReplacedTokenHead
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.networks import Networks
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
 
 class Detection(Objective):

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra import Detection
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 
 
 class ClozeLM(Objective):

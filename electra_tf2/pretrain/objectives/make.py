@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
 from electra_tf2.pretrain.objectives.bert import MaskedLM
 from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
-from electra_tf2.pretrain.objectives.objective import Networks, Objective
+from electra_tf2.pretrain.objectives.objective import Objective
 
 
 def make_objectives(config: PretrainingConfig, networks: Networks) -> list[Objective]:

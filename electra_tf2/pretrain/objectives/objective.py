@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
-from electra_tf2.pretrain.networks import Generator
+from electra_tf2.pretrain.networks import Networks
 from electra_tf2.training.micro_batches import WholeBatch
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
@@ -65,13 +65,6 @@ class LossTerm(NamedTuple):
     numerator: tf.Tensor
     metrics: Metrics
     histograms: dict[str, tf.Tensor]
-
-
-class Networks(NamedTuple):
-    """The networks that an objective may share weights with."""
-
-    encoder: Encoder
-    generator: Generator
 
 
 class Objective:

@@ -40,9 +40,14 @@ class TwoTowerClozeModel(Layer):
         self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        ids, mask, segments = masked.input_ids, masked.input_mask, masked.segment_ids
-        left = tf.roll(self.left_to_right(ids, mask, segments, seeds).sequence, 1, axis=1)
-        right = tf.roll(self.right_to_left(ids, mask, segments, seeds).sequence, -1, axis=1)
+        ids = masked.input_ids
+        mask = masked.input_mask
+        segments = masked.segment_ids
+        left = self.left_to_right(ids, mask, segments, seeds).sequence
+        right = self.right_to_left(ids, mask, segments, seeds).sequence
+        # A state has seen its own token, which is the answer: each position gets its neighbours' states.
+        left = tf.roll(left, 1, axis=1)
+        right = tf.roll(right, -1, axis=1)
         states = exact(tf.concat([left, right], -1), seeds)
         softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
         return GeneratorOutput(softmax, cloze=self.head.softmax(states))
@@ -62,4 +67,6 @@ class UniformGenerator(Layer):
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         del seeds
         rows = tf.shape(masked.positions)[0]
-        return GeneratorOutput(VocabularySoftmax(tf.zeros([rows, masked.positions.shape[1], self.vocab_size])))
+        masked_positions = masked.positions.shape[1]
+        logits = tf.zeros([rows, masked_positions, self.vocab_size])
+        return GeneratorOutput(VocabularySoftmax(logits))

@@ -75,7 +75,8 @@ class ContrastHead(Layer):
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
+        hidden = architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
 
