@@ -219,14 +219,23 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _problems(self) -> Iterator[str]:
         """Problems of the combination."""
-        architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
-        ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
-        others = ", ".join(name for name, settings in ours.items() if settings.kind not in CAN_BE_PROMPTED)
-        no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
-        yield from self.device_problems() + self.batch_problems(self.train_batch_size)
-        yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
-        if others and (self.prompt or self.few_shot):
-            yield f"prompt and few_shot are for classes of texts, not for {others}"
+        architecture = self.architecture
+        cannot_be_prompted = []
+        without_classes = []
+        kinds = []
+        for name in self.task_names:
+            settings = settings_of(name, self.tasks)
+            kinds.append(settings.kind)
+            if settings.is_ours and settings.kind not in CAN_BE_PROMPTED:
+                cannot_be_prompted.append(name)
+            if settings.is_ours and settings.kind != "classification":
+                without_classes.append(name)
+        yield from self.device_problems()
+        yield from self.batch_problems(self.train_batch_size)
+        yield from architecture.problems()
+        yield from architecture.length_problems(self.max_seq_length)
+        if cannot_be_prompted and (self.prompt or self.few_shot):
+            yield f"prompt and few_shot are for classes of texts, not for {', '.join(cannot_be_prompted)}"
         if self.prompt and self.random_init:
             yield "prompt needs a pre-trained language model: not random_init"
         if self.few_shot and self.train_share < 1:
@@ -235,13 +244,14 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield "prompt_template and prompt_words need prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if self.write_distill_outputs and any(settings.kind == "embedding" for settings in tasks.values()):
+        if self.write_distill_outputs and "embedding" in kinds:
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
             if getattr(self, name) and not self.do_eval:
                 yield f"{name} needs do_eval, after which it comes"
-        if self.class_weights != "none" and (self.prompt or no_classes):
-            yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
+        if self.class_weights != "none" and (self.prompt or without_classes):
+            names = ", ".join(without_classes or self.task_names)
+            yield f"class_weights are for classification without prompts, not for {names}"
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

@@ -119,8 +119,10 @@ def _check_hparams(hparams: Mapping[str, Any]) -> None:
 
 def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """The hparams, with the one column that text_column may name in a list."""
-    text_column = hparams.get("text_column")
-    return {**hparams, "text_column": [text_column]} if isinstance(text_column, str) else dict(hparams)
+    result = dict(hparams)
+    if isinstance(result.get("text_column"), str):
+        result["text_column"] = [result["text_column"]]
+    return result
 
 
 def _configuration(
@@ -222,7 +224,9 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
     wanted = "a pair of texts" if pairs else "a text"
     rows = []
     for number, (example, label) in enumerate(zip(examples, labels, strict=True)):
-        texts = list(example) if pairs and isinstance(example, (tuple, list)) else [example]
+        texts = [example]
+        if pairs and isinstance(example, (tuple, list)):
+            texts = list(example)
         texts = [_plain(text) for text in texts]
         if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
             raise UserError(f"finetune: {name}[{number}] is {shown(example)}, but must be {wanted}")

@@ -125,16 +125,20 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     """Prints the model, the settings and where they come from, and what is wrong with the model."""
     sizes = config.architecture
     start = Path(config.init_checkpoint or "random weights")
-    name = start.name if start.parent == RELEASED else str(start)
+    name = str(start)
+    if start.parent == RELEASED:
+        name = start.name
+    settings = ["defaults"]
     recipe = recipe_of(given)
-    settings = [f"those of recipe {recipe} for fine-tuning" if recipe else "defaults"]
+    if recipe:
+        settings = [f"those of recipe {recipe} for fine-tuning"]
     passed_over = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
     settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - passed_over)]
     numbers = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
     if config.optimizer != "adamw":
         numbers.insert(0, f"optimizer {config.optimizer}")
-    epochs = f"{config.num_train_epochs:g} {'epoch' if config.num_train_epochs == 1 else 'epochs'}"
-    numbers.append(f"{epochs} in batches of {config.train_batch_size}")
+    unit = "epoch" if config.num_train_epochs == 1 else "epochs"
+    numbers.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
     numbers.append(f"max_seq_length {config.max_seq_length}")
     lines = [
         f"model          {name}: {sizes.num_hidden_layers} layers of {sizes.hidden_size}, {config.vocab_size:,} tokens",
