@@ -1,12 +1,14 @@
-"""Does the training step of a recipe fit a GPU or TPU that is not at hand, and if not, with which settings?
+"""Says whether the training step of a recipe fits a GPU or TPU that is not at hand, and if not, with which settings.
 
   python -m benchmarks.compiled electra_small --devices h100,v5e
   python -m benchmarks.compiled electra_base --devices t4 --set train_batch_size=128 --set precision=float16
 
 The step is lowered here and compiled by each device's own compiler (the extra `accelerators`; ACCELERATORS_PYTHON names
 a Python that has it). A recipe is taken in bfloat16 unless --set says otherwise. Where it does not fit as it is, the
-largest micro-batch that fits is looked for, and then recomputation and bfloat16 are tried. Memory grows evenly with the
-micro-batch, so that one compilation says which to try next; of a large batch a micro-batch comes first.
+largest micro-batch that fits is looked for, and then recomputation and bfloat16 are tried.
+
+Memory grows evenly with the micro-batch, so that one compilation says which size to try next. Of a large batch, a
+micro-batch is compiled first.
 """
 
 import dataclasses
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import parser_of, write_vocabulary
+from benchmarks.common import ArgumentParser, write_vocabulary
 from benchmarks.compiled_devices import Device, find_devices
 from electra_tf2.config.papers import load_paper
 from electra_tf2.config.recipes import read_recipe
@@ -56,15 +58,20 @@ def search(config: PretrainingConfig, device: Device, memory_of: MemoryOf, show:
     """
 
     def row_with(changes: dict[str, Any]) -> Row:
-        named = ", ".join(f"{name} {value}" for name, value in changes.items()) or "as configured"
-        return largest_micro_batch(dataclasses.replace(config, **changes), named, device, memory_of, show)
+        name = ", ".join(f"{hparam} {value}" for hparam, value in changes.items()) or "as configured"
+        return largest_micro_batch(dataclasses.replace(config, **changes), name, device, memory_of, show)
 
-    rows = [row_with({})]
-    if rows[0].fits and rows[0].micro_batch == _micro_batch(config):
-        return rows
-    savings: dict[str, Any] = {"precision": "bfloat16"} if config.precision == "float32" else {}
-    savings |= {"recompute": "layers"} if config.recompute == "none" else {}
-    rows += [row_with({name: value}) for name, value in savings.items()]
+    as_it_is = row_with({})
+    if as_it_is.fits and as_it_is.micro_batch == _micro_batch(config):
+        return [as_it_is]
+    savings: dict[str, Any] = {}
+    if config.precision == "float32":
+        savings["precision"] = "bfloat16"
+    if config.recompute == "none":
+        savings["recompute"] = "layers"
+    rows = [as_it_is]
+    for hparam, value in savings.items():
+        rows.append(row_with({hparam: value}))
     if len(savings) > 1 and not any(row.fits for row in rows):
         rows.append(row_with(savings))
     return rows
@@ -74,25 +81,28 @@ def largest_micro_batch(
     config: PretrainingConfig, name: str, device: Device, memory_of: MemoryOf, show: Callable[[Row], object]
 ) -> Row:
     """Tries micro-batches, from an estimate up and down. Returns the largest that fits, or the smallest of all."""
-    batch, whole, length = config.train_batch_size, _micro_batch(config), config.max_seq_length
-    sizes = [size for size in range(1, whole + 1) if not batch % size]
+    batch = config.train_batch_size
+    whole = _micro_batch(config)
+    sizes = [size for size in range(1, whole + 1) if batch % size == 0]
     rows: list[Row] = []
-    size = max([size for size in sizes if size * length <= _FIRST] or sizes[:1])
+    size = max([size for size in sizes if size * config.max_seq_length <= _FIRST] or sizes[:1])
     for _ in range(_TRIES):
-        part = dataclasses.replace(config, gradient_accumulation_steps=batch // size)
-        memory, arguments, seconds = memory_of(part)
-        rows.append(Row(name, size, memory, memory <= device.memory, seconds))
-        show(rows[-1])
-        # What does not depend on the rows: weights, moments and two copies of the gradients.
-        fixed = arguments * 5 / 3
-        per_row = max(memory - fixed, 0) / size
+        attempt = dataclasses.replace(config, gradient_accumulation_steps=batch // size)
+        memory, arguments, seconds = memory_of(attempt)
+        row = Row(name, size, memory, memory <= device.memory, seconds)
+        rows.append(row)
+        show(row)
+        # The next size lies between the largest that fits and the smallest that does not.
         fitting = max((row.micro_batch for row in rows if row.fits), default=0)
         too_large = min((row.micro_batch for row in rows if not row.fits), default=whole + 1)
-        between = [one for one in sizes if fitting < one < too_large]
-        could = [one for one in between if fixed + per_row * one <= device.memory]
-        if not between or (fitting and not could):
+        between = [size for size in sizes if fitting < size < too_large]
+        # Weights, moments and two copies of the gradients do not depend on the micro-batch; all else grows with it.
+        fixed = arguments * 5 / 3
+        per_row = max(memory - fixed, 0) / size
+        may_fit = [size for size in between if fixed + per_row * size <= device.memory]
+        if not between or (fitting and not may_fit):
             break
-        size = max(could or between[:1])
+        size = max(may_fit or between[:1])
     return max((row for row in rows if row.fits), key=lambda row: row.micro_batch, default=rows[-1])
 
 
@@ -101,7 +111,7 @@ def _micro_batch(config: PretrainingConfig) -> int:
 
 
 def verdict(config: PretrainingConfig, rows: list[Row]) -> str:
-    """One sentence of what fits."""
+    """Sums up in one sentence what fits."""
     answers = []
     for row in rows:
         if row.fits and row.micro_batch == _micro_batch(config):
@@ -121,7 +131,7 @@ def show(device: Device, row: Row) -> None:
 
 
 def write_inputs(folder: Path, config: PretrainingConfig) -> None:
-    """The files that a configuration reads while its step is built: a vocabulary, and MPA's table."""
+    """Writes the files that a configuration reads while its step is built: a vocabulary, and MPA's table."""
     write_vocabulary(folder / "vocab.txt", config.vocab_size)
     if not getattr(config, "mpa_objective", False):
         return
@@ -137,13 +147,13 @@ def report(recipe: str, devices: list[Device], changes: dict[str, Any]) -> None:
     from benchmarks.compiled_step import memory_of, training_program
 
     with tempfile.TemporaryDirectory() as folder:
-        given = {"model_name": recipe, "data_dir": folder, "precision": "bfloat16"} | changes
-        config = PretrainingConfig.from_dict(read_recipe(recipe) | given)
+        hparams = read_recipe(recipe) | {"model_name": recipe, "data_dir": folder, "precision": "bfloat16"} | changes
+        config = PretrainingConfig.from_dict(hparams)
         write_inputs(Path(folder), config)
         for device in devices:
 
-            def compiled(part: PretrainingConfig, device: Device = device) -> tuple[int, int, float]:
-                program = training_program(part)
+            def compiled(attempt: PretrainingConfig, device: Device = device) -> tuple[int, int, float]:
+                program = training_program(attempt)
                 gc.collect()  # graphs, of GBs, refer to themselves
                 return memory_of(device, program)
 
@@ -156,12 +166,13 @@ def report(recipe: str, devices: list[Device], changes: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, devices="h100,v5e")
+    parser = ArgumentParser(__doc__)
     parser.add_argument("recipes", nargs="+")
+    parser.add_flag("--devices", "h100,v5e", "names with commas between them")
     parser.add_argument("--set", action="append", default=[], metavar="HPARAM=VALUE", help="other than the recipe's")
-    given = parser.parse_args()
+    options = parser.parse_args()
     changes: dict[str, Any] = {}
-    for pair in given.set:
+    for pair in options.set:
         name, _, value = pair.partition("=")
         try:
             changes[name] = json.loads(value)
@@ -169,12 +180,12 @@ def main() -> None:
             changes[name] = value
     quiet_tensorflow()
     try:
-        devices = find_devices(given.devices)
+        devices = find_devices(options.devices)
         from benchmarks.compiled_step import check_compiler
 
         for device in devices:
             check_compiler(device)
-        for recipe in given.recipes:
+        for recipe in options.recipes:
             report(recipe, devices, changes)
     except UserError as error:
         sys.exit(f"error: {error}")

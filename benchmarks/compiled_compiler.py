@@ -23,7 +23,7 @@ _GPU_FLAGS = "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0"
 
 
 def _prepare(is_gpu: bool) -> None:
-    """Before jax is imported."""
+    """Sets the environment that jax reads when it is imported."""
     os.environ |= {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TPU_SKIP_MDS_QUERY": "1",  # no question to Google's cloud which TPU this machine has
@@ -57,7 +57,8 @@ def compile_program(program: bytes, target: str) -> dict[str, Any]:
         topology = topologies.get_topology_desc(platform="tpu", topology_name=target)
     chip = topology.devices[0]
     options = xla_client.CompileOptions()
-    options.num_replicas = options.num_partitions = 1
+    options.num_replicas = 1
+    options.num_partitions = 1
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[chip.id]]))
     stable = mlir.xla_computation_to_mlir_module(_hlo.XlaComputation(program))
     start = _processor_seconds()

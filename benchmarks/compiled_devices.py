@@ -80,19 +80,16 @@ def _tpu(name: str, memory: float) -> Device:
     return Device(name, f"TPU {name}", int(memory * 2**30) - (256 << 20), f"{name}:2x2x1")
 
 
-DEVICES = {
-    device.name: device
-    for device in (
-        *(_gpu(*row) for row in _GPUS),
-        *(_tpu(*row) for row in (("v4", 32), ("v5e", 16), ("v5p", 95), ("v6e", 32))),
-    )
-}
+_ALL = [_gpu(*row) for row in _GPUS] + [_tpu("v4", 32), _tpu("v5e", 16), _tpu("v5p", 95), _tpu("v6e", 32)]
+DEVICES = {device.name: device for device in _ALL}
 
 
 def find_devices(names: str) -> list[Device]:
     """The devices of a list with commas. Raises UserError, which lists those that there are, for an unknown one."""
-    found = [name.strip().lower() for name in names.split(",")]
-    for name in found:
+    devices = []
+    for name in names.split(","):
+        name = name.strip().lower()
         if name not in DEVICES:
             raise UserError(f"unknown device {name!r}{closest(name, DEVICES)} (one of {', '.join(DEVICES)})")
-    return [DEVICES[name] for name in found]
+        devices.append(DEVICES[name])
+    return devices

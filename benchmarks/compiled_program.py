@@ -1,4 +1,4 @@
-"""The contents of an XLA program, as TensorFlow lowers a step: operations, constants, types, calls of the host."""
+"""Reads an XLA program, as TensorFlow lowers a step: its operations, constants, types, calls of the host."""
 
 import math
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _HOST = ("infeed", "outfeed", "send", "recv", "custom-call")
 
 
 class Program:
-    """A program.
+    """An XLA program.
 
     Args:
-      serialised: HloModuleProto.
+      serialised: an HloModuleProto's bytes.
     """
 
     def __init__(self, serialised: bytes) -> None:
@@ -29,7 +29,7 @@ class Program:
 
     @property
     def operations(self) -> int:
-        """Operations of the program's text, but those that only give, name or order values."""
+        """Number of operations in the program's text, without those that only give, name or order values."""
         return sum(i.opcode not in _NO_OPERATION for i in self.instructions())
 
     @property
@@ -40,7 +40,10 @@ class Program:
     @property
     def types(self) -> set[str]:
         """Types of all arrays: F32, BF16, S32, ..."""
-        return {_type(shape) for i in self.instructions() for shape in _arrays(i.shape)}
+        types = set()
+        for instruction in self.instructions():
+            types |= {_type(array) for array in _arrays(instruction.shape)}
+        return types
 
     def host_calls(self) -> list[str]:
         """Operations that wait for the host."""
@@ -48,11 +51,17 @@ class Program:
 
     def dynamic_shapes(self) -> list[str]:
         """Names of what has a size that is known at run time only."""
-        return [i.name for i in self.instructions() if any(any(a.is_dynamic_dimension) for a in _arrays(i.shape))]
+        names = []
+        for instruction in self.instructions():
+            if any(any(array.is_dynamic_dimension) for array in _arrays(instruction.shape)):
+                names.append(instruction.name)
+        return names
 
     @property
     def argument_bytes(self) -> int:
-        entry = next(one for one in self._module.computations if one.id == self._module.entry_computation_id)
+        """Bytes of the arguments of the whole program."""
+        computations = {computation.id: computation for computation in self._module.computations}
+        entry = computations[self._module.entry_computation_id]
         return sum(_bytes(i.shape) for i in entry.instructions if i.opcode == "parameter")
 
 
@@ -73,7 +82,13 @@ def _bytes(shape: Any) -> int:
     """Bytes of all arrays of a shape, without padding."""
     total = 0
     for array in _arrays(shape):
-        name = _type(array)
-        bits = _BITS.get(name, 0) or int("".join(filter(str.isdigit, name.partition("E")[0])) or 0)
-        total += math.prod(array.dimensions) * bits // 8
+        total += math.prod(array.dimensions) * _bits(_type(array)) // 8
     return total
+
+
+def _bits(name: str) -> int:
+    """Bits of a number of a type: those in its name, as F32, S64, F8E4M3FN, unless it has another kind of name."""
+    if name in _BITS:
+        return _BITS[name]
+    digits = "".join(filter(str.isdigit, name.partition("E")[0]))
+    return int(digits or 0)

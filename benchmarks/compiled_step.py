@@ -33,17 +33,23 @@ INSTALL = how_to_install("accelerators")
 
 @contextlib.contextmanager
 def tables_without_values() -> Iterator[None]:
-    """Variables of two axes and more get memory that nothing writes to, which the system therefore does not give them:
-    a step is lowered by their shapes, and the values and moments of electra_large alone are 4.6 GB.
+    """Gives variables of two axes and more memory that nothing writes to, so that the system never provides it.
 
-    Initial values are not computed where shape and type are known without.
+    A step is lowered by the shapes of its variables alone, and the values and moments of electra_large are 4.6 GB.
+    Initial values are not computed where shape and type are known without them.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **given: Any) -> tf.Variable:
-        shape, dtype, value = tf.TensorShape(given.get("shape")), given.get("dtype"), given["initial_value"]
+        shape = tf.TensorShape(given.get("shape"))
+        dtype = given.get("dtype")
         if not shape.is_fully_defined() or dtype is None:
-            given["initial_value"] = value = tf.convert_to_tensor(value() if callable(value) else value, dtype)
-            shape, dtype = value.shape, value.dtype
+            value = given["initial_value"]
+            if callable(value):
+                value = value()
+            value = tf.convert_to_tensor(value, dtype)
+            given["initial_value"] = value
+            shape = value.shape
+            dtype = value.dtype
         if len(shape) >= 2:
             given["initial_value"] = tf.raw_ops.Empty(shape=shape.as_list(), dtype=dtype)
         return next_creator(**given)
@@ -80,7 +86,8 @@ def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
 
 def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
     """HloModuleProto of a training step."""
-    batch, task = empty_batch(config, config.train_batch_size), task or task_to_lower(config)
+    task = task or task_to_lower(config)
+    batch = empty_batch(config, config.train_batch_size)
     return lowered(task.train_step, batch, tf.constant(0, tf.int64))
 
 
@@ -96,7 +103,8 @@ def memory_of(device: Device, program: bytes) -> tuple[int, int, float]:
     """
     arguments = Program(program).argument_bytes
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "program", Path(folder) / "target"
+        source = Path(folder) / "program"
+        target = Path(folder) / "target"
         source.write_bytes(program)
         target.write_text(device.target)
         answer = _answer(device, [str(source), str(target)])
@@ -135,10 +143,17 @@ def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
 
 
 def _refused_bytes(message: str, arguments: int) -> int | None:
-    """Bytes that a step would need, of what a compiler says that refuses it for its size; None for other refusals."""
-    found = re.search(r"HLO temporaries \(([\d.]+)([KMGT])\) exceeds", message)
-    beside = arguments if found else 0
-    found = found or re.search(r"[Uu]sed ([\d.]+)([KMGT]) of", message)
-    if found is None:
-        return None
-    return beside + int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1))
+    """Reads the bytes that a step would need from a compiler's refusal; None where it refuses for another reason."""
+    temporaries = re.search(r"HLO temporaries \(([\d.]+)([KMGT])\) exceeds", message)
+    if temporaries is not None:
+        return arguments + _bytes(temporaries)
+    everything = re.search(r"[Uu]sed ([\d.]+)([KMGT]) of", message)
+    if everything is not None:
+        return _bytes(everything)
+    return None
+
+
+def _bytes(size: re.Match[str]) -> int:
+    """Bytes of a number and its unit, the groups of a match."""
+    number, unit = size.groups()
+    return int(float(number) * 1024 ** ("KMGT".index(unit) + 1))

@@ -2,8 +2,8 @@
 
   python -m benchmarks.data_building --corpus-dir corpus --vocab-file vocab.txt
 
-Reading, tokenising, packing, encoding and writing are all measured; starting Python, importing TensorFlow and building
-the tokenizer (a few seconds per process, once) are not.
+Reading, tokenising, packing, encoding and writing are all measured. Starting Python, importing TensorFlow and building
+the tokenizer, a few seconds once in each process, are not: each process first does the corpus' smallest part.
 """
 
 import concurrent.futures
@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import tempfile
 
-from benchmarks.common import parser_of, seconds
+from benchmarks.common import ArgumentParser, seconds
 from electra_tf2.corpus.jobs import BuildPlan, BuildSettings, Job, make_plan
 from electra_tf2.corpus.shards import JobReport, do_job, read_report
 from electra_tf2.util.environment import quiet_tensorflow
@@ -41,22 +41,31 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
     ):
-        for turn in [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]:
-            turn.result()  # a new process for each, as none is idle
+        # All at once, so that none is idle and each goes to a new process.
+        warm_ups = [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]
+        for warm_up in warm_ups:
+            warm_up.result()
         took = seconds(lambda: reports.extend(pool.map(functools.partial(work, plan, folder), plan.jobs)))
-    tokens = sum(shard.tokens for report in reports for shard in report.files.values())
-    return sum(report.text_bytes for report in reports) / took, tokens / took
+    text_bytes = 0
+    tokens = 0
+    for report in reports:
+        text_bytes += report.text_bytes
+        tokens += sum(shard.tokens for shard in report.files.values())
+    return text_bytes / took, tokens / took
 
 
 def main() -> None:
-    parser = parser_of(__doc__, corpus_dir=str, vocab_file=str, max_seq_length=128)
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    given = parser.parse_args()
-    settings = BuildSettings(given.corpus_dir, given.vocab_file, "unused", given.max_seq_length, num_shards=24)
+    parser = ArgumentParser(__doc__)
+    parser.add_argument("--corpus-dir", required=True)
+    parser.add_argument("--vocab-file", required=True)
+    parser.add_flag("--max-seq-length", 128)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes [1 2]")
+    options = parser.parse_args()
+    settings = BuildSettings(options.corpus_dir, options.vocab_file, "unused", options.max_seq_length, num_shards=24)
     quiet_tensorflow()
     plan = make_plan(settings)
     print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
-    for processes in given.processes:
+    for processes in options.processes:
         text_bytes, tokens = measure(plan, processes)
         print(f"{processes} processes {text_bytes / 1e6:8.2f} MB/s  {tokens / processes:12,.0f} tokens/s per core")
 

@@ -3,12 +3,13 @@
   python -m benchmarks.inference --model electra_mini
   python -m benchmarks.inference --model electra_deep --generator electra_mini --texts 512
 
-One text through each call of a loaded model: the first call of a process, and the median of `--calls` calls after one
-of another length. "network" is the call's network alone, in a graph of just these shapes, on tensors that are there
-already: of predict, states and embed the encoder, of replaced the detector, of fill the masked language model, of score
-one pass over the text's masked copies. predict is that of a classifier of this encoder with random weights. Then
-`--texts` texts of 3 to 120 words at once, in texts a second. Time is the processor's, which other work on the machine
-disturbs less; --wall measures the clock's. One thread.
+First one text through each call of a loaded model: the first call of a process, and the median of `--calls` calls
+after one of another length. Beside it stands the call's network alone, in a graph of just these shapes, on tensors that
+are there already: the encoder for predict, states and embed, the detector for replaced, the masked language model for
+fill, one pass over the text's masked copies for score. predict is that of a classifier of this encoder with random
+weights. Then `--texts` texts of 3 to 120 words at once, in texts a second.
+
+One thread. Time is the processor's, which other work on the machine disturbs less; --wall measures the clock's.
 """
 
 import dataclasses
@@ -22,14 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import ONE_THREAD, SENTENCE, parser_of, processor, seconds, texts_of
+from benchmarks.common import ONE_THREAD, SENTENCE, ArgumentParser, processor, seconds, texts_of
 from electra_tf2.util.environment import quiet_tensorflow
 
 _ROUNDS = 3
 
 
 class Contender(NamedTuple):
-    """A call on texts, and its network alone on one."""
+    """A call on texts, and the network of that call alone, on one text."""
 
     call: Callable[[Sequence[str]], object]
     network: Callable[[], object]
@@ -38,16 +39,17 @@ class Contender(NamedTuple):
 def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
-    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.formats.own import write_folder
     from electra_tf2.inference.configured import described
 
     source = model.source
     sizes = {name: source.hparams[name] for name in ("model_size", "model_hparam_overrides", "embedding_size")}
-    config = FinetuningConfig.from_dict(
+    config = configuration(
         sizes | {"task_names": ["cola"], "vocab_file": str(folder / "vocab.txt"), "vocab_size": len(source.tokens)}
     )
-    scope, width = "task_specific/cola", source.architecture.hidden_size
+    scope = "task_specific/cola"
+    width = source.architecture.hidden_size
     weights = {name: value for name, value in source.weights.items() if name.startswith("electra/")}
     random = np.random.default_rng(0)
     weights |= {f"{scope}/dense/kernel": random.normal(size=[width, 2]), f"{scope}/dense/bias": np.zeros(2)}
@@ -61,7 +63,7 @@ def classifier(model: Any, folder: Path) -> Any:
 
 
 def alone(function: Callable[..., Any], inputs: Sequence[np.ndarray]) -> Callable[[], object]:
-    """A function's graph for these shapes, on tensors."""
+    """Makes a call of a function's graph for the shapes of these inputs, on tensors."""
     import tensorflow as tf
 
     from electra_tf2.model import kernels
@@ -80,37 +82,77 @@ def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
     """Lists the calls to time, by name."""
     from electra_tf2.corpus.encoding import encode
 
-    network, masked = model.network, text.replace("word", "[MASK]")
-    one = encode(model.tokenizer, [text], 512)
-    states = alone(network.states, one)
-    found = {"predict": Contender(fine_tuned.predict, states), "states": Contender(model.states, states)}
-    found["embed"] = Contender(model.embed, states)
+    network = model.network
+    encoded = encode(model.tokenizer, [text], 512)
+    states = alone(network.states, encoded)
+    calls = {
+        "predict": Contender(fine_tuned.predict, states),
+        "states": Contender(model.states, states),
+        "embed": Contender(model.embed, states),
+    }
     if network.language_model is not None:
-        found["fill"] = Contender(lambda texts: [model.fill(masked) for _ in texts], alone(network.token_logits, one))
-        copies = [np.repeat(value, one.lengths[0] - 2, 0) for value in one]
-        masked_word = lambda *rows: network.language_model(network.filler(*rows).sequence[:, 1:2])  # noqa: E731
-        found["score"] = Contender(model.score, alone(masked_word, copies))
+        masked = text.replace("word", "[MASK]")
+
+        def fill(texts: Sequence[str]) -> object:
+            return [model.fill(masked) for _ in texts]
+
+        def masked_word(*rows: Any) -> Any:
+            return network.language_model(network.filler(*rows).sequence[:, 1:2])
+
+        words = encoded.lengths[0] - 2  # without [CLS] and [SEP]; each is masked in a copy
+        copies = [np.repeat(array, words, 0) for array in encoded]
+        calls["fill"] = Contender(fill, alone(network.token_logits, encoded))
+        calls["score"] = Contender(model.score, alone(masked_word, copies))
     if network.detector is not None:
-        detector = alone(network.replaced_logits, one)
-        found["replaced"] = Contender(lambda texts: [model.replaced(text) for text in texts], detector)
-        found["score, detector"] = Contender(lambda texts: model.score(texts, method="detector"), detector)
-    return found
+
+        def replaced(texts: Sequence[str]) -> object:
+            return [model.replaced(text) for text in texts]
+
+        def detector_score(texts: Sequence[str]) -> object:
+            return model.score(texts, method="detector")
+
+        detector = alone(network.replaced_logits, encoded)
+        calls["replaced"] = Contender(replaced, detector)
+        calls["score, detector"] = Contender(detector_score, detector)
+    return calls
 
 
-def latency(one: Contender, text: str, calls: int, clock: Callable[[], float]) -> tuple[float, float, float]:
-    """Seconds of the first call, of a later one and of the network alone."""
-    first = seconds(lambda: one.call([text]), clock)
-    one.call([f"{text} and more"])
-    rounds: list[list[float]] = []
+class Latency(NamedTuple):
+    """Seconds of the first call, of a later one, and of the network alone."""
+
+    first: float
+    later: float
+    network: float
+
+
+def latency(contender: Contender, text: str, calls: int, clock: Callable[[], float]) -> Latency:
+    def call() -> object:
+        return contender.call([text])
+
+    first = seconds(call, clock)
+    contender.call([f"{text} and more"])
+    later = []
+    network = []
     for _ in range(_ROUNDS):
-        both = (lambda: one.call([text])), one.network
-        rounds.append([statistics.median(seconds(call, clock) for _ in range(calls)) for call in both])
-    return first, *(statistics.median(part) for part in zip(*rounds, strict=True))
+        later.append(statistics.median(seconds(call, clock) for _ in range(calls)))
+        network.append(statistics.median(seconds(contender.network, clock) for _ in range(calls)))
+    return Latency(first, statistics.median(later), statistics.median(network))
+
+
+def texts_a_second(contender: Contender, texts: Sequence[str], clock: Callable[[], float]) -> float:
+    times = [seconds(lambda: contender.call(texts), clock) for _ in range(_ROUNDS)]
+    return len(texts) / statistics.median(times)
 
 
 def main() -> None:
-    flags = {"model": "electra_mini", "generator": "", "calls": 40, "texts": 512, "precision": "float32"}
-    options = parser_of(__doc__, **flags, wall=False).parse_args()
+    parser = ArgumentParser(__doc__)
+    parser.add_flag("--model", "electra_mini", "a model, as electra_tf2.load takes it")
+    parser.add_flag("--generator", "", "generator of a discriminator that comes without one")
+    parser.add_flag("--calls", 40, "calls of which the median counts")
+    parser.add_flag("--texts", 512, "texts of the throughput")
+    parser.add_flag("--precision", "float32", "type of the arithmetic")
+    parser.add_switch("--wall", "measure the time of the clock")
+    options = parser.parse_args()
     quiet_tensorflow()
     os.environ |= ONE_THREAD
     import tensorflow as tf
@@ -127,19 +169,16 @@ def main() -> None:
     print(f"one text of {length} tokens, ms of {'wall-clock' if options.wall else 'processor'} time")
     print(f"{'call':16} {'first':>8} {'call':>8} {'network':>8} {'ratio':>6}")
     calls = contenders(model, fine_tuned, SENTENCE)
-    for name, one in calls.items():
-        first, later, network = latency(one, SENTENCE, options.calls, clock)
-        print(
-            f"{name:16} {1e3 * first:8.1f} {1e3 * later:8.2f} {1e3 * network:8.2f} {later / network:6.2f}", flush=True
-        )
+    for name, contender in calls.items():
+        times = latency(contender, SENTENCE, options.calls, clock)
+        line = f"{name:16} {1e3 * times.first:8.1f} {1e3 * times.later:8.2f} {1e3 * times.network:8.2f}"
+        print(f"{line} {times.later / times.network:6.2f}", flush=True)
     texts = texts_of(options.texts)
     lengths = encode(model.tokenizer, texts, 512).lengths
     print(f"{len(texts)} texts of {lengths.min()} to {lengths.max()} tokens, {lengths.mean():.1f} on average, texts/s")
     for name in ("predict", "states", "embed", "score, detector"):
         if name in calls:
-            run = calls[name].call
-            took = statistics.median(seconds(lambda run=run: run(texts), clock) for _ in range(_ROUNDS))  # type: ignore[misc]
-            print(f"{name:16} {len(texts) / took:8.1f}", flush=True)
+            print(f"{name:16} {texts_a_second(calls[name], texts, clock):8.1f}", flush=True)
 
 
 if __name__ == "__main__":

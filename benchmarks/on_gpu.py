@@ -12,10 +12,10 @@ The parts, in the order of their worth:
   use          fine-tuning and inference beside Hugging Face's
   data         the input beside what a step takes
 
-Each is a process that is ended at its share of the time; what one leaves goes to the later ones. Every result is a line
-of DIR/results.jsonl at once; DIR/table.md is written anew after each part, DIR/log.txt has what they print. What fails
-or what the machine lacks (torch, transformers, pytest) is a row like the others. --torch-python names a Python that has
-torch and transformers where this one has not.
+Each part is a process that is ended at its share of the time; what one leaves over goes to the later ones. Every result
+is written at once, as a line of DIR/results.jsonl. DIR/table.md is written anew after each part; DIR/log.txt has what
+they print. What fails, or what the machine lacks (torch, transformers, pytest), is a row like the others.
+--torch-python names a Python that has torch and transformers where this one has not.
 """
 
 import contextlib
@@ -27,8 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, parser_of
-from benchmarks.on_gpu_parts import PARTS, Part, read_rows
+from benchmarks.common import ROOT, ArgumentParser
+from benchmarks.on_gpu_part import Part, read_rows
+from benchmarks.on_gpu_parts import PARTS
 from electra_tf2.files.writing import write_atomically
 
 # Of the time, by part.
@@ -55,28 +56,41 @@ def limited(command: list[str], limit: float, log: Path) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """The results in Markdown, a table for each part."""
     lines: list[str] = []
-    for part in dict.fromkeys(row["part"] for row in rows):
+    newest: dict[str, dict[str, dict[str, Any]]] = {}  # part -> what was measured -> its last row
+    for row in rows:
+        newest.setdefault(row["part"], {})[row["what"]] = row
+    for part, rows_of_part in newest.items():
         lines += [f"## {part}", "", "| | | |", "|---|---|---|"]
-        for row in {row["what"]: row for row in rows if row["part"] == part}.values():  # the last of each
-            value = f"{row['value']:,}" if isinstance(row["value"], float) else row["value"]
-            lines.append(f"| {row['what']} | {value} {row['unit']} | {row['note']} |".replace("  ", " "))
+        for what, row in rows_of_part.items():
+            value = row["value"]
+            if isinstance(value, float):
+                value = f"{value:,}"
+            lines.append(f"| {what} | {value} {row['unit']} | {row['note']} |".replace("  ", " "))
         lines.append("")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = parser_of(__doc__, minutes=8.0, parts=",".join(PARTS), tiny=False, torch_python=sys.executable)
+    parser = ArgumentParser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a folder, new or of an earlier call, to which it adds")
-    given = parser.parse_args()
-    names = given.parts.split(",")
-    if unknown := [name for name in names if name not in PARTS]:
-        parser.error(f"--parts: there is no {unknown[0]!r}; one or more of {','.join(PARTS)}")
-    given.out.mkdir(parents=True, exist_ok=True)
-    out, end = given.out.resolve(), time.monotonic() + 60 * given.minutes
+    parser.add_flag("--minutes", 8.0, "minutes in all")
+    parser.add_flag("--parts", ",".join(PARTS), "parts, in their order")
+    parser.add_switch("--tiny", "sizes for a trial on any machine")
+    parser.add_flag("--torch-python", sys.executable, "a Python that has torch and transformers")
+    options = parser.parse_args()
+    names = options.parts.split(",")
+    for name in names:
+        if name not in PARTS:
+            parser.error(f"--parts: there is no {name!r}; one or more of {','.join(PARTS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    out = options.out.resolve()
+    end = time.monotonic() + 60 * options.minutes
     for place, name in enumerate(names):
-        part = Part(name, out, given.tiny, given.torch_python)
+        part = Part(name, out, options.tiny, options.torch_python)
         began = time.monotonic()
-        limit = max(0.0, end - began) * SHARES[name] / sum(SHARES[later] for later in names[place:])
+        left = max(0.0, end - began)
+        share = SHARES[name] / sum(SHARES[later] for later in names[place:])
+        limit = share * left
         ended = limited(part.command(name), limit, out / "log.txt")
         took = time.monotonic() - began
         part.found("(this part)", took, "s", f"{ended}, {limit:.0f} s")

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,27 +42,37 @@ def profiled(call: Callable[[], object], folder: Path) -> Times:
 
 def times_of(space: Any) -> Times:
     """Sums the streams of an XSpace's first GPU. Raises OSError if there is none."""
-    plane = next((one for one in space.planes if one.name.startswith("/device:GPU")), None)
-    if plane is None:
+    planes = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
+    if not planes:
         raise OSError("the profile holds no GPU")
-    events = []
-    for line in plane.lines:
-        if line.name.startswith("Stream"):  # others sum the same kernels by operation
-            for event in line.events:
-                start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
-                name = plane.event_metadata[event.metadata_id].name
-                events.append((start, start + event.duration_ps * 1e-12, _short(name)))
-    kernels, gaps = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    busy, until = 0.0, min(events)[0] if events else 0.0
-    first = until
-    for start, end, name in sorted(events):
+    events = sorted(_events(planes[0]))
+    kernels = defaultdict[str, list[float]](list)
+    gaps = defaultdict[str, list[float]](list)
+    begin = events[0][0] if events else 0.0
+    busy = 0.0
+    until = begin  # end of the kernels so far; those of several streams overlap
+    for start, end, name in events:
         kernels[name].append(end - start)
         if start > until:
             gaps[name].append(start - until)
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
-    sums = [{name: (len(times), sum(times)) for name, times in found.items()} for found in (kernels, gaps)]
-    return Times(until - first, busy, *sums)
+    return Times(until - begin, busy, _summed(kernels), _summed(gaps))
+
+
+def _events(plane: Any) -> Iterator[tuple[float, float, str]]:
+    """Start, end and name of each kernel of a GPU, in seconds."""
+    for line in plane.lines:
+        if not line.name.startswith("Stream"):  # the others sum the same kernels by operation
+            continue
+        for event in line.events:
+            start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
+            end = start + event.duration_ps * 1e-12
+            yield start, end, _short(plane.event_metadata[event.metadata_id].name)
+
+
+def _summed(times: Mapping[str, list[float]]) -> dict[str, tuple[int, float]]:
+    return {name: (len(seconds), sum(seconds)) for name, seconds in times.items()}
 
 
 def rows(times: Times, steps: int) -> list[tuple[str, str]]:
@@ -73,14 +83,14 @@ def rows(times: Times, steps: int) -> list[tuple[str, str]]:
     text = f"{1e3 * times.window / steps:.2f} ms a step, {count:.0f} kernels, {1e3 * idle / steps:.2f} ms without any"
     shown = [(f"busy {share:.0%}", text)]
     for title, sums in (("kernel", times.kernels), ("gap before", times.gaps)):
-        largest = sorted(sums.items(), key=lambda item: -item[1][1])[:_SHOWN]
-        shown += [
-            (f"{title} {name}", f"{1e3 * total / steps:.3f} ms a step, {number / steps:.1f} times")
-            for name, (number, total) in largest
-        ]
+        largest_first = sorted(sums.items(), key=lambda item: -item[1][1])
+        for name, (number, total) in largest_first[:_SHOWN]:
+            shown.append((f"{title} {name}", f"{1e3 * total / steps:.3f} ms a step, {number / steps:.1f} times"))
     return shown
 
 
 def _short(name: str) -> str:
     """A kernel's name without its arguments and without the number that XLA gave it."""
-    return re.sub(r"([._]\d+)+$", "", re.split(r"[(<]", name)[0].strip())[:60] or name[:60]
+    without_arguments = re.split(r"[(<]", name)[0].strip()
+    without_number = re.sub(r"([._]\d+)+$", "", without_arguments)
+    return without_number[:60] or name[:60]

@@ -2,16 +2,20 @@
 
   python -m benchmarks.step_contenders PROGRAM JOB
 
-Answers {"steps": N} with their seconds, of which a program of several steps a call makes {"per_call": M} in each, and
-{"steps": N, "profile": FOLDER} with the lines of a profile.
+Questions and answers are lines of JSON: {"steps": N} is answered with the seconds of N steps; with {"per_call": M} a
+program of several steps a call takes M of them in each; {"steps": N, "profile": FOLDER} is answered with the lines of a
+profile. On a machine with a GPU all contenders run there.
 
-Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
-ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
-forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
-tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `products` are the matrix products of our
-step and nothing else: its limit. Those of ours are `VARIANTS`: `ours_xla` and what begins so are one program of XLA's,
-of several steps a call as in the training loop; `ours_modernbert` has the FLOPs of `ours`, `ours_modernbert_global` no
-windows. On a machine with a GPU all run there.
+  ours...        our step; VARIANTS lists its forms. ours_xla and what begins so are one program of XLA's, of several
+                 steps a call as in the training loop; ours_modernbert has the FLOPs of ours; ours_modernbert_global
+                 has no local attention
+  tf_models      tf-models-official's ElectraPretrainer with its task's losses; in fine-tuning its BertClassifier
+  hugging_face   ElectraForMaskedLM and ElectraForPreTraining on PyTorch with tied embeddings and the same masking rate,
+                 sampling and losses; in fine-tuning ElectraForSequenceClassification. hugging_face_compiled is the same
+                 under torch.compile
+  products       the matrix products of our step and nothing else: its limit
+
+An evaluation is the forward passes of pre-training, with the metrics that each program computes beside its losses.
 """
 
 import contextlib
@@ -28,12 +32,13 @@ import numpy as np
 
 from benchmarks import on_gpu_profile
 from benchmarks.common import answer_questions, write_vocabulary
-from benchmarks.step import Job, Step, product_shapes
+from benchmarks.step_job import Job, Step, product_shapes
 from benchmarks.step_peers import hugging_face, hugging_face_classifier, tf_models, tf_models_classifier
 from electra_tf2.model.architecture import inner_width
 from electra_tf2.util.environment import before_tensorflow
 
-_WARM_UP_STEPS, _WARM_UP_SECONDS = 3, 20.0  # two steps where three would take longer
+_WARM_UP_STEPS = 3
+_WARM_UP_SECONDS = 20.0  # after which no further step warms up
 VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours_recompute": {"recompute": "layers"},
@@ -52,10 +57,10 @@ _KERNELS = contextlib.ExitStack()  # how this process computes the model's formu
 
 def our_hparams(job: Job) -> dict[str, Any]:
     """Hyperparameters that pre-training and fine-tuning have in common."""
-    path, size = Path(tempfile.mkdtemp()) / "vocab.txt", job.size
-    write_vocabulary(path, size.vocabulary)
+    path = Path(tempfile.mkdtemp()) / "vocab.txt"
+    write_vocabulary(path, job.size.vocabulary)
     return {
-        **size.encoder,
+        **job.size.encoder,
         "max_position_embeddings": max(512, job.length),
         "train_batch_size": job.batch_size,
         "max_seq_length": job.length,
@@ -66,19 +71,31 @@ def our_hparams(job: Job) -> dict[str, Any]:
 
 
 def set_kernels(program: str) -> None:
-    """Makes the model's modules, not yet imported, and what is traced in this process, as a program has them: without
-    kernels/xla.py, with TensorFlow's own gradients of formulas ("plain"), or without what bars fusion."""
+    """Changes how this process computes the model's formulas, for contenders that leave something out.
+
+    ours_xla_without_kernel: no kernels of kernels/xla.py. ours_xla_plain: TensorFlow's own gradients of formulas.
+    ours_xla_without_barriers: nothing that keeps XLA from fusing. Called before the model's modules are imported.
+    """
     from electra_tf2.model.kernels import compilation
 
     assert "electra_tf2.model.layers" not in sys.modules
-    with_kernel, materialize = compilation.with_kernel, compilation.materialize
-    if program == "ours_xla_without_kernel":
-        compilation.with_kernel = lambda kernel, within_program=None: with_kernel(kernel)
-    elif program == "ours_xla_without_barriers":
+    with_kernel = compilation.with_kernel
+    materialize = compilation.materialize
+
+    def without_program(kernel: Any, within_program: Any = None) -> Any:
+        del within_program
+        return with_kernel(kernel)
+
+    def without_barrier(*tensors: Any) -> Any:
         # Vectors keep theirs: the one that bars TensorFlow from computing constants on the host is among them.
-        compilation.materialize = lambda *tensors: (
-            materialize(*tensors) if all(tensor.shape.rank == 1 for tensor in tensors) else list(tensors)
-        )
+        if all(tensor.shape.rank == 1 for tensor in tensors):
+            return materialize(*tensors)
+        return list(tensors)
+
+    if program == "ours_xla_without_kernel":
+        compilation.with_kernel = without_program
+    elif program == "ours_xla_without_barriers":
+        compilation.materialize = without_barrier
     elif program == "ours_xla_plain":
         _KERNELS.enter_context(compilation.off())
 
@@ -92,8 +109,10 @@ def ours(job: Job, program: str) -> Step:
     from electra_tf2.training.device_loop import DeviceLoop
     from electra_tf2.training.distribution import distribute, make_strategy
 
-    hparams = our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share} | VARIANTS[program]
+    hparams = our_hparams(job)
+    hparams["generator_hidden_size"] = 1 / job.size.generator_share
     hparams["gradient_accumulation_steps"] = job.micro_batches
+    hparams |= VARIANTS[program]
     if "architecture" in hparams:
         hparams["intermediate_size"] = inner_width(job.size.hidden, gated=True)
     config = PretrainingConfig.from_dict(hparams)
@@ -120,23 +139,26 @@ def _in_graph(strategy: Any, step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ours_classifier(job: Job, program: str) -> Step:
-    from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
     from electra_tf2.finetune.model import FinetuningTask
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.finetune.tasks import make_tasks
     from electra_tf2.finetune.tasks.task import Features
     from electra_tf2.training.distribution import make_strategy
 
-    config = FinetuningConfig.from_dict(our_hparams(job) | VARIANTS[program] | {"task_names": ["cola"]})
+    config = configuration(our_hparams(job) | VARIANTS[program] | {"task_names": ["cola"]})
     task = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))[0]
     segments = np.zeros([job.length], np.int32)
-    rows = [Features(ids, segments, {"label_ids": label}) for ids, label in zip(job.token_ids, job.labels, strict=True)]
+    rows = []
+    for ids, label in zip(job.token_ids, job.labels, strict=True):
+        rows.append(Features(ids, segments, {"label_ids": label}))
     table = FeatureTable([TaskFeatures(task.name, rows, task.labels)], job.length)
     strategy = make_strategy(config)
     with strategy.scope():
         training = FinetuningTask(config, [task], strategy, program in ONE_PROGRAM, table, 0)
-    batch, step = next(iter(table.training_batches(job.batch_size, 0))), _in_graph(strategy, training.train_step)
+    batch = next(iter(table.training_batches(job.batch_size, 0)))
+    step = _in_graph(strategy, training.train_step)
     return lambda: step(batch, training.optimizer.step)["losses"]["loss"]
 
 
@@ -144,10 +166,13 @@ def products(job: Job) -> Step:
     """The products alone, each as often as a step takes it, with both of its gradients."""
     import tensorflow as tf
 
+    def matrix(batch: int, rows: int, columns: int) -> tf.Tensor:
+        shape = [rows, columns] if batch == 1 else [batch, rows, columns]
+        return tf.cast(tf.random.normal(shape), job.precision)
+
     operands = []
     for (batch, m, k, n), times in product_shapes(job).items():
-        x, w, y = (tf.cast(tf.random.normal([batch, *axes]), job.precision) for axes in ((m, k), (k, n), (m, n)))
-        operands.append([tensor[0] if batch == 1 else tensor for tensor in (x, w, y)] + [times])
+        operands.append((matrix(batch, m, k), matrix(batch, k, n), matrix(batch, m, n), times))
 
     def step() -> tf.Tensor:
         for x, w, y, times in operands:
@@ -167,15 +192,21 @@ def make_step(program: str, job: Job) -> Step:
     Raises:
       SystemExit: there is no such contender.
     """
-    finetuning = job.what == "finetuning"
-    hugging = hugging_face_classifier if finetuning else hugging_face
+    from_ours = ours
+    from_tf_models = tf_models
+    from_hugging_face = hugging_face
+    if job.what == "finetuning":
+        from_ours = ours_classifier
+        from_tf_models = tf_models_classifier
+        from_hugging_face = hugging_face_classifier
     makers: dict[str, Callable[[], Step]] = {
         "products": lambda: products(job),
-        "tf_models": lambda: (tf_models_classifier if finetuning else tf_models)(job),
-        "hugging_face": lambda: hugging(job, compiled=False),
-        "hugging_face_compiled": lambda: hugging(job, compiled=True),
+        "tf_models": lambda: from_tf_models(job),
+        "hugging_face": lambda: from_hugging_face(job, compiled=False),
+        "hugging_face_compiled": lambda: from_hugging_face(job, compiled=True),
     }
-    makers |= {name: partial(ours_classifier if finetuning else ours, job, name) for name in VARIANTS}
+    for name in VARIANTS:
+        makers[name] = partial(from_ours, job, name)
     if program not in makers or job.precision not in ("float32", "bfloat16"):
         sys.exit(f"unknown contender {program}_{job.precision}: one of {', '.join(makers)} and _float32 or _bfloat16")
     return makers[program]()
@@ -197,7 +228,7 @@ def peak_memory() -> float:
 
 
 def contender() -> Callable[..., dict[str, Any]]:
-    """The contender of the command line, warmed up: a function that answers."""
+    """Makes the contender of the command line, warmed up; returns the function that answers questions."""
     before_tensorflow()
     start = time.perf_counter()
     step = make_step(sys.argv[1], Job.read(sys.argv[2]))
@@ -209,7 +240,8 @@ def contender() -> Callable[..., dict[str, Any]]:
     startup = time.perf_counter() - start
 
     def run(steps: int, per_call: int) -> None:
-        call, loss = partial(step, per_call) if per_call > 1 else step, 0.0
+        call = partial(step, per_call) if per_call > 1 else step
+        loss = 0.0
         for _ in range(steps // per_call):
             loss = call()
         float(loss)  # waits for a GPU
@@ -221,10 +253,15 @@ def contender() -> Callable[..., dict[str, Any]]:
             except OSError as error:
                 return {"rows": [("profile", str(error))]}
             return {"rows": on_gpu_profile.rows(times, steps)}
-        began, used = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        processor_began = time.process_time()
         run(steps, per_call)
-        found = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - used}
-        return found | {"memory": peak_memory(), "startup": startup}
+        return {
+            "seconds": time.perf_counter() - began,
+            "processor_seconds": time.process_time() - processor_began,
+            "memory": peak_memory(),
+            "startup": startup,
+        }
 
     return answer
 

@@ -1,11 +1,11 @@
-"""Contenders of benchmarks/step.py by others: tf-models-official's and, on PyTorch, Hugging Face's."""
+"""The peers of benchmarks/step.py: steps of tf-models-official and, on PyTorch, of Hugging Face."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.step import Job, Size, Step
+from benchmarks.step_job import Job, Size, Step
 
 
 def tf_models_encoder(job: Job, size: Size) -> Any:
@@ -21,7 +21,7 @@ def tf_models_encoder(job: Job, size: Size) -> Any:
 
 
 def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Any:
-    """The tf.function of a step; `loss_of(training)` is the loss of the batch."""
+    """Makes the tf.function of a step, of `loss_of(training)`, which computes the loss of the batch."""
     import tensorflow as tf
     from official.nlp import optimization
 
@@ -34,7 +34,8 @@ def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> 
         with tf.GradientTape() as tape:
             loss = loss_of(True)
         variables = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))  # which clips them
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))  # which clips them
         return loss
 
     return step
@@ -83,7 +84,8 @@ def tf_models_classifier(job: Job) -> Step:
     from official.nlp.modeling import models
 
     model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job, job.size)), num_classes=2)
-    inputs, labels = tf_models_inputs(job, job.token_ids), tf.constant(job.labels)
+    inputs = tf_models_inputs(job, job.token_ids)
+    labels = tf.constant(job.labels)
 
     def loss_of(training: bool) -> tf.Tensor:
         logits = tf.cast(model(inputs, training=training), tf.float32)
@@ -93,10 +95,14 @@ def tf_models_classifier(job: Job) -> Step:
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:
-    """`losses` is the loss of the batch, a function of the modules' parameters."""
+    """Makes a step of `losses`, which computes the loss of the batch from the modules' parameters."""
     import torch
 
-    parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
+    distinct = {}  # modules share embeddings
+    for module in modules:
+        for parameter in module.parameters():
+            distinct[id(parameter)] = parameter
+    parameters = list(distinct.values())
     device = _torch_device()
     optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01, fused=True)
     function = torch.compile(losses) if compiled else losses
@@ -130,9 +136,8 @@ def hugging_face(job: Job, compiled: bool) -> Step:
 
     torch.manual_seed(0)
     torch.set_default_device(_torch_device())
-    configs = [transformers.ElectraConfig(**size.encoder) for size in (job.size.generator, job.size)]
-    generator = transformers.ElectraForMaskedLM(configs[0])
-    discriminator = transformers.ElectraForPreTraining(configs[1])
+    generator = transformers.ElectraForMaskedLM(transformers.ElectraConfig(**job.size.generator.encoder))
+    discriminator = transformers.ElectraForPreTraining(transformers.ElectraConfig(**job.size.encoder))
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
     data = {name: torch.tensor(value) for name, value in job.masked_batch.items()}
@@ -143,13 +148,15 @@ def hugging_face(job: Job, compiled: bool) -> Step:
         logits = generator.generator_lm_head(torch.gather(states, 1, places)).float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten())
         with torch.no_grad():
+            # A sample by inverting the cumulative distribution.
             cumulative = torch.softmax(logits, -1).cumsum(-1)
-            draws = torch.rand(logits.shape[:-1], device=logits.device).unsqueeze(-1) * cumulative[..., -1:]
-            sampled = torch.searchsorted(cumulative, draws).squeeze(-1).clamp(max=job.size.vocabulary - 1)
+            uniform = torch.rand(logits.shape[:-1], device=logits.device).unsqueeze(-1)
+            sampled = torch.searchsorted(cumulative, uniform * cumulative[..., -1:]).squeeze(-1)
+            sampled = sampled.clamp(max=job.size.vocabulary - 1)
             corrupted = data["ids"].scatter(1, data["places"], sampled)
             fake = (corrupted != data["ids"]).float()
-        found = discriminator(corrupted).logits.float()
-        return loss + 50.0 * torch.nn.functional.binary_cross_entropy_with_logits(found, fake)
+        detected = discriminator(corrupted).logits.float()
+        return loss + 50.0 * torch.nn.functional.binary_cross_entropy_with_logits(detected, fake)
 
     return hugging_face_step(job, [generator, discriminator], losses, compiled)
 
@@ -161,7 +168,8 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
     torch.manual_seed(0)
     torch.set_default_device(_torch_device())
     model = transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**job.size.encoder))
-    ids, labels = torch.tensor(job.token_ids), torch.tensor(job.labels)
+    ids = torch.tensor(job.token_ids)
+    labels = torch.tensor(job.labels)
 
     def losses() -> Any:
         return torch.nn.functional.cross_entropy(model(ids).logits.float(), labels)

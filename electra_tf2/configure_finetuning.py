@@ -1,7 +1,7 @@
 """The hyperparameters of fine-tuning: the original's names and defaults, and ours beside them.
 
-Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in;
-recipes, --hparams and flags all arrive there (config.flags).
+Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in.
+What it is given comes from finetune.starts, which reads the folders of models, recipes and the table of tasks.
 """
 
 import dataclasses
@@ -9,11 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from electra_tf2.config.hparams import checked, free_hparam, hparam, layered, model_hparam
+from electra_tf2.config.hparams import checked, free_hparam, hparam, model_hparam
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED
-from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
-from electra_tf2.settings.own import DESCRIBED, settings_of
+from electra_tf2.settings.own import DESCRIBED, check_names, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
@@ -178,32 +177,43 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
-        UserError: names every problem."""
-        given = with_named(checked(cls, hparams))
-        section = read_section(given)
-        # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-        layers = layered(cls, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
-        config = cls(**checked(cls, layers))
+        """Checks hparams, and fills in the paths that were left to follow from others. Reads no files.
+
+        Raises:
+          UserError: names every problem.
+        """
+        config = cls(**checked(cls, hparams))
+        check_names(config.task_names, config.tasks)
         config = dataclasses.replace(config, **config._derived())
-        if problems := [*config._problems()]:
+        problems = list(config._problems())
+        if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
+    @property
+    def run_name(self) -> str:
+        """Name of a run's folders and results: its tasks."""
+        return ",".join(self.task_names)
+
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
-        pretrained, tasks = self.pretrained_model_dir, run_name(dataclasses.asdict(self))
+        pretrained = self.pretrained_model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(pretrained, "results")
+        trials = os.path.join(pretrained, "finetuning_models", f"{self.run_name}_model")
+        init_checkpoint = None
+        if not self.random_init:
+            init_checkpoint = self.init_checkpoint or pretrained
         return {
             "embedding_size": self.width_of_embeddings,
             "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
-            "init_checkpoint": None if self.random_init else self.init_checkpoint or pretrained,
-            "model_dir": self.model_dir or os.path.join(pretrained, "finetuning_models", f"{tasks}_model"),
+            "pretrained_model_dir": pretrained,
+            "init_checkpoint": init_checkpoint,
+            "model_dir": self.model_dir or trials,
             "results_dir": results_dir,
-            "results_txt": self.results_txt or os.path.join(results_dir, f"{tasks}_results.txt"),
-            "results_json": self.results_json or os.path.join(results_dir, f"{tasks}_results.json"),
+            "results_txt": self.results_txt or os.path.join(results_dir, f"{self.run_name}_results.txt"),
+            "results_json": self.results_json or os.path.join(results_dir, f"{self.run_name}_results.json"),
             "test_predictions": self.test_predictions or os.path.join(pretrained, "test_predictions"),
         }
 
@@ -232,10 +242,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 yield f"{name} needs do_eval, after which it comes"
         if self.class_weights != "none" and (self.prompt or no_classes):
             yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
-
-    def notes(self) -> list[str]:
-        """Remarks on what is legal but deserves a look: none."""
-        return []
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

@@ -10,7 +10,7 @@ import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from benchmarks import on_gpu, on_gpu_parts, on_gpu_profile
-from benchmarks.on_gpu_parts import Part, read_rows
+from benchmarks.on_gpu_part import Part, read_rows
 from tests.support.programs import ROOT
 
 
@@ -22,7 +22,7 @@ def test_a_part_is_ended_at_its_limit_with_what_it_started_and_the_others_go_on(
     codes = {
         "machine": f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)",
         "small": "import sys; print('out of luck'); sys.exit(3)",
-        "data": f"from benchmarks.on_gpu_parts import Part; import pathlib; "
+        "data": f"from benchmarks.on_gpu_part import Part; import pathlib; "
         f"Part('data', pathlib.Path({str(tmp_path)!r}), True, '').found('records', 2.0, 'examples/s')",
     }
     monkeypatch.setattr(Part, "command", lambda part, name: [sys.executable, "-c", codes[name]])

@@ -34,7 +34,7 @@ from electra_tf2.files.writing import lock, replacing, write_json, writing
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.progress import Progress, say, track
+from electra_tf2.util.progress import Progress, say, track, warn
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 # Settings that metadata.json repeats for people and programs that read records.
@@ -234,8 +234,8 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     if not Shard.total(train.values()).examples:
         raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
     if settings.dev_fraction and not dev:
-        say(
-            f"WARNING: --dev-fraction {settings.dev_fraction} holds out none of the documents, which are few: "
+        warn(
+            f"--dev-fraction {settings.dev_fraction} holds out none of the documents, which are few: "
             "evaluations will be on training records. A larger fraction, or blank lines between documents, would help"
         )
     files = train | dev

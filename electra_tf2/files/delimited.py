@@ -15,7 +15,7 @@ from pathlib import Path
 
 from electra_tf2.files.content import plain_name
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
 Cells = tuple[int, list[str]]  # 1-based number of the first line of a row, and its cells
 
@@ -47,7 +47,7 @@ def rows_of_cells(text: str, name: str, delimiter: str = "", quoted: bool | None
         if quoted:
             say(f'note: {name}: cells in quotes are read without them; "quoted": false keeps them as text')
         elif quoted is None:
-            say(f'WARNING: {name}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
+            warn(f'{name}: quotes around its cells are taken for part of the texts: "quoted": true reads them')
     if quoted:
         return _quoted_rows(text, delimiter, name)
     return _plain_rows(text, delimiter)

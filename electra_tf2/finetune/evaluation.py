@@ -1,6 +1,5 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
-import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,9 +17,8 @@ from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
-from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress, say, warn
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
 _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
@@ -82,7 +80,7 @@ class Evaluation:
         print(data_table(task, splits), end="", flush=True)
         for problem in (unknown_of(task, splits.values()), trained_on(task, splits)):
             if problem:
-                say(f"WARNING: {task.name}: {problem}")
+                warn(f"{task.name}: {problem}")
         if self.config.log_examples and "train" in splits:
             for feature in splits["train"].features[:3]:
                 print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
@@ -98,7 +96,7 @@ class Evaluation:
                     if self.load(task, split).labelled:
                         yield split
                 except UserError as error:
-                    print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+                    warn(f"the {split} data is not scored: {error}")
 
     def load(self, task: Task, name: str) -> Split:
         """A split of a task, read once."""
@@ -148,14 +146,14 @@ class Evaluation:
                     has_classes = len(balance(predicted.split)) > 1
                     if has_classes and is_baseline(of_split, task.majority(predicted.split)):
                         advice = remedy(model.num_train_steps)
-                        say(f"WARNING: {task.name} {name}: no better than always the commonest label; {advice}")
+                        warn(f"{task.name} {name}: no better than always the commonest label; {advice}")
                     errors = errors_of(task, predicted.split, predicted.answers)
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "--write-test-outputs" in files:
+                    if name in task.test_splits and "write_test_outputs" in files:
                         self._submit(task, name, predicted, trial)
-            if "--write-distill-outputs" in files and folder is not None:
+            if "write_distill_outputs" in files and folder is not None:
                 self._write(task, "train", self.predicted(model, number, "train"), folder)
         return scores, rows
 
@@ -164,7 +162,7 @@ class Evaluation:
             write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
         if name in task.evaluation_splits:
             kind = "qa" if self.config.kind_of(task.name) == "qa" else "outputs"  # names of the original
-            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{kind}"
+            outputs = Path(self.config.results_dir) / f"{self.config.run_name}_{kind}"
             task.write_submission(name, predicted.split, predicted.answers, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
@@ -181,13 +179,13 @@ class Evaluation:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
     def files(self, trial: int, folder: Path) -> dict[str, list[Path]]:
-        """The files that a trial is to write beside its scores, by the flag that asks for them."""
+        """The files that a trial is to write beside its scores, by the hparam that asks for them."""
         config, files = self.config, {}
         if config.write_test_outputs and trial <= config.n_writes_test:
             tests = ((task, name) for task in self.tasks for name in task.test_splits)
-            files["--write-test-outputs"] = [self._test_file(task, name, trial) for task, name in tests]
+            files["write_test_outputs"] = [self._test_file(task, name, trial) for task, name in tests]
         if config.write_distill_outputs:
-            files["--write-distill-outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
+            files["write_distill_outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
         return files
 
     def majority(self) -> Scores:
@@ -221,7 +219,7 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
-        say(f"WARNING: {task.name} {name}: {problem}")
+        warn(f"{task.name} {name}: {problem}")
     scores = task.scores(predicted.split, predicted.predictions)
     if predicted.losses is not None:
         # Rows that lie together have equal parts of one loss.

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.config.hparams import checked, free_on_resume, layered, places, shapes_model
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_json
+from electra_tf2.finetune.starts import configuration, pretrained_dir, run_name
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.own import best_or_newest
 from electra_tf2.formats.readers import find_model
-from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.settings.own import without_files
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.precision import fitted_to_machine
@@ -84,7 +84,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     merged |= {"do_train": False, "overwrite": False, "vocab_file": find_model(folder).vocab_file}
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
-    config = FinetuningConfig.from_dict(merged)
+    config = configuration(merged)
     if elsewhere:
         # Whoever labels texts need not know in which precision the model was trained, perhaps on another machine.
         config, _ = fitted_to_machine(config, hparams, began={})
@@ -176,7 +176,7 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         (f"{path} was made", scored, fingerprint_of(True)),
     ):
         if changed := [name for name, value in now.items() if then.get(name, value) != value]:
-            remedy = "" if then is before else ": --no-do-train scores the model anew"
+            remedy = "" if then is before else ": with do_train false the model is scored anew"
             raise UserError(f"{what} with other {', '.join(changed)}{remedy}. {advice}")
 
 

@@ -42,9 +42,9 @@ from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
-ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite to train anew."
+ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
 
 
 class Trials:
@@ -105,9 +105,9 @@ class Trials:
         say(f"trial {trial}/{self.config.num_trials}: done before, see {folder / SCORES}")
         result = read_json(folder / SCORES, "scores")
         files = self.evaluation.files(trial, folder)
-        for flag, paths in files.items():
-            if flag not in result.get("wrote", files) or not all(path.is_file() for path in paths):
-                say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
+        for name, paths in files.items():
+            if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
+                warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
         return result
 
     # Training.
@@ -176,7 +176,7 @@ class Trials:
         why = ""
         if steps == config.min_train_steps:
             epochs = steps * config.train_batch_size / table.examples
-            why = ", the least that a table of this size is trained for: --num-train-epochs sets another number"
+            why = ", the least that a table of this size is trained for: num_train_epochs sets another number"
         say(f"{steps:,} steps: {epochs:.3g} {'epoch' if epochs == 1 else 'epochs'} of {batches}{why}")
         return steps
 
@@ -250,7 +250,7 @@ class Trials:
         steps = read_made_of(folder).get("steps", 0)
         steps = min(steps, training.get("steps", steps))  # of a training that ended early
         if newest < steps:
-            say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
+            warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
         return self._evaluate(task, trial, folder, training, keep=newest >= steps)
 
 

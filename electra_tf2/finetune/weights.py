@@ -19,6 +19,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import warn
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
@@ -32,6 +33,9 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     heads = heads_of_pretraining(model, stored)
     report = warm_start(model, stored, lambda name: [*generator_names(name), *heads.get(name, [])])
     lines = _summary(report)
+    missing = _missing_encoder(report)
+    if missing:
+        warn(f"missing from the checkpoint, random: {', '.join(missing)}")
     if heads:
         lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
     return "\n".join(lines)
@@ -57,14 +61,17 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
     return {name: places for name, places in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
 
 
+def _missing_encoder(report: LoadReport) -> list[str]:
+    """Names of variables that the checkpoint lacks, but for those of new heads."""
+    return [name for name in report.missing if not name.startswith("task_specific/")]
+
+
 def _summary(report: LoadReport) -> list[str]:
     """A report of loaded weights without the names of everything that pre-training leaves behind."""
-    missing = [name for name in report.missing if not name.startswith("task_specific/")]
+    missing = _missing_encoder(report)
     unused = Counter(name.split("/")[0] for name in report.unused)
     new = len(report.missing) - len(missing)
     lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
-    if missing:
-        lines.append(f"WARNING: missing from the checkpoint, random: {', '.join(missing)}")
     if unused:
         lines.append("unused: " + ", ".join(f"{count} of {scope}" for scope, count in sorted(unused.items())))
     return lines

@@ -35,7 +35,7 @@ from electra_tf2.inference.unknown import UnknownTokens, unknown_tokens
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say, track
+from electra_tf2.util.progress import track, warn
 
 _NO_TEXT = {"error": "an empty text"}
 _TABS_ARE_TEXT = ("tagging", "qa")  # kinds of tasks whose last text may hold tabs
@@ -276,16 +276,16 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     if split is not None:  # None where all texts are empty
         cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)
         if cut:
-            say(f"WARNING: {cut}")
+            warn(cut)
         unknown = unknown_in(task, split, [row.values for row in rows])
         if unknown is not None:
-            say(f"WARNING: {table.name}: {unknown}")
+            warn(f"{table.name}: {unknown}")
         answers = task.answers(split, predictor.predictions(number, split))
     if empty:
         more = ""
         if len(empty) > 1:
             more = f" (and of {len(empty) - 1:,} more)"
-        say(f"WARNING: {table.where(min(empty))}{more}: an empty text, so no answer")
+        warn(f"{table.where(min(empty))}{more}: an empty text, so no answer")
     # Answers are those of the rows with a text, in their order.
     next_answer = iter(answers)
     pairs = []

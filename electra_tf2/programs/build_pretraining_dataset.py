@@ -28,7 +28,7 @@ from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
 
 def define_common_flags() -> None:
@@ -82,7 +82,7 @@ def run_build(**more: Any) -> None:
         raise UserError("--beam-options are for --runner beam")
     plan = make_plan(settings)
     for warning in warnings_of(sample(settings.corpus), settings.do_lower_case and settings.strip_accents):
-        say(f"WARNING: {warning}")
+        warn(warning)
     quiet_tensorflow()
     run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)
@@ -99,7 +99,7 @@ def run_build(**more: Any) -> None:
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
     unknown = unknown_report(share, list(metadata["unknown_characters"]))
     if unknown:
-        say(f"WARNING: {unknown}")
+        warn(unknown)
     look(settings.output_dir, settings.vocab_file)
 
 

@@ -22,7 +22,7 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress, say, warn
 
 _CODE_POINTS = 0x110000
 WORTH_A_WORD = 0.001  # share of characters that get no token
@@ -45,7 +45,7 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
 
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
     for warning in warnings_of(sample(corpus), options.do_lower_case and options.strip_accents):
-        say(f"WARNING: {warning}")
+        warn(warning)
     counts = _count_characters(corpus, options)
     first, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
     left_out = counts[0].copy()
@@ -53,8 +53,8 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     share = left_out.sum() / max(counts[0].sum(), 1)
     if share >= WORTH_A_WORD:
         common = " ".join(chr(code) for code in np.argsort(-left_out, kind="stable")[:10] if left_out[code])
-        say(
-            f"WARNING: {np.count_nonzero(left_out):,} of {np.count_nonzero(counts[0]):,} characters, "
+        warn(
+            f"{np.count_nonzero(left_out):,} of {np.count_nonzero(counts[0]):,} characters, "
             f"{100 * share:.1f} % of the text, get no token: words that hold one become [UNK] ({common} ...). "
             "Raise --limit-alphabet to keep more, and --vocab-size"
         )

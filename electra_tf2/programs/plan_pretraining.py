@@ -32,7 +32,7 @@ from electra_tf2.pretrain.flops import step_flops
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.progress import duration
+from electra_tf2.util.progress import duration, warn
 
 
 class Stage(NamedTuple):
@@ -287,6 +287,8 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
       amount: of text, in words. rate: FLOPs a second.
     """
     values = flags.FLAGS
+    for warning in warnings_of(text, strip_accents=False):
+        warn(warning)
     for name, reason in _choices(plan, text, amount, rate):
         print(textwrap.fill(reason, _LINE_WIDTH, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
@@ -325,8 +327,6 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
     yield "vocabulary", vocabulary
     if text.needs_marks:
         yield "accents", "kept: without them letters of this language are others"
-    for warning in warnings_of(text, strip_accents=False):
-        yield "WARNING", warning
     yield "length", f"{LENGTH} tokens: short sequences are the better start"
 
     runs = [f"{run.stage.recipe} {run.steps:,} steps, {_hours(run.flops / rate)}" for run in plan.runs]

@@ -29,7 +29,7 @@ from electra_tf2.training.run_folder import RunFolder, holds_work
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.machine import this_processor
-from electra_tf2.util.progress import duration, say
+from electra_tf2.util.progress import duration, say, warn
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -230,7 +230,7 @@ def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
         if has_records(config.eval_tfrecords):
             eval_records = find_records(config.eval_tfrecords, config, "eval_tfrecords")
         else:
-            say(f"WARNING: no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
+            warn(f"no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
             eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
     return PhaseData(train_records, eval_records)
@@ -313,16 +313,16 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     ]
     if run.dry_run:
         lines.append(f"processor      {this_processor()}")
+    epochs = 0.0
     if task.train_records is not None:
         steps = phase.end - phase.start
         records = task.train_records.total
         epochs = steps * config.train_batch_size / records
         lines.append(f"batch          {described_batch(config, run.strategy.num_replicas_in_sync)}")
         lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
-        if epochs > _MOST_EPOCHS:
-            warning = f"WARNING: more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better"
-            lines.append(f"               {warning}")
     say("\n".join(lines), indent=_MARGIN, broken=True)
+    if epochs > _MOST_EPOCHS:
+        warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 
 def described_devices(strategy: "tf.distribute.Strategy") -> str:
@@ -366,7 +366,7 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     trainer.reporter.close()
     advice = diagnosis.advice_for(config.architecture, step)
     for problem in diagnosis.warnings(metrics, advice):
-        say(f"WARNING: {problem}.", indent=2)
+        warn(f"{problem}.")
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
@@ -383,7 +383,7 @@ def warn_without_evaluation(
     advice = diagnosis.advice_for(config.architecture, step)
     problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
     if problem is not None:
-        say(f"WARNING: {problem}.", indent=2)
+        warn(f"{problem}.")
 
 
 def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -> int:

@@ -31,7 +31,7 @@ from electra_tf2.files.writing import check_writable, write_atomically, write_js
 from electra_tf2.inference import ranking
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress
+from electra_tf2.util.progress import Progress, warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,11 +153,11 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     # One line for all batches.
     cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
     if cut:
-        print(f"WARNING: {LongTexts.all_of(cut, len(shortest_first), model.max_length)}", file=sys.stderr)
+        warn(LongTexts.all_of(cut, len(shortest_first), model.max_length))
     ids = model.tokenizer.pieces(shortest_first)
     unknown = unknown_tokens(model.tokenizer, ids, [[text] for text in shortest_first])
     if unknown is not None:
-        print(f"WARNING: {unknown}", file=sys.stderr)
+        warn(unknown)
     return [np.array([score_of[text] for text in texts], np.float32) for texts in lists]
 
 

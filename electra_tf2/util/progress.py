@@ -213,7 +213,7 @@ def say(text: str, indent: int = 0, broken: bool = False) -> None:
     print(_wrapped(text, sys.stdout, indent, broken), flush=True)
 
 
-def warn(text: str) -> None:
+def warn(text: str | Warning) -> None:
     """Prints a warning to standard error, where it is seen when output goes to a file. All warnings leave here."""
     print(_wrapped(f"WARNING: {text}", sys.stderr, indent=2), file=sys.stderr, flush=True)
 

@@ -374,9 +374,9 @@ def test_tokens_that_are_unknown_are_counted_aloud(tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.txt").write_text("\u5317\u4eac\u5929\u6c14\u5929\n\n" * 8, encoding="utf-8")
     words = ["--corpus-dir", tmp_path / "corpus", "--vocab-file", tmp_path / "vocab.txt", "--max-seq-length", 16]
-    code, out, err = command(*words, "--output-dir", tmp_path / "records")
+    code, _, err = command(*words, "--output-dir", tmp_path / "records")
     assert code == 0, err
-    assert "WARNING: 42.9 % of the tokens are [UNK]" in out and "\u5929 \u6c14" in out and "--limit-alphabet" in out
+    assert "WARNING: 42.9 % of the tokens are [UNK]" in err and "\u5929 \u6c14" in err and "--limit-alphabet" in err
     values = json.loads((tmp_path / "records" / "metadata.json").read_text())
     assert values["vocab_size"] == 11 and values["unknown_tokens"] == 24
     assert values["unknown_characters"] == {"\u5929": 16, "\u6c14": 8}
@@ -412,7 +412,7 @@ def test_where_no_document_is_held_out_it_is_said(tmp_path, capsys):
     write_few(tmp_path, 1)
     none = built(tmp_path / "few", tmp_path / "none", dev_fraction=0.0)
     metadata = build(make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01)), run_local(1))
-    assert "WARNING: --dev-fraction 0.01 holds out none of the documents" in capsys.readouterr().out
+    assert "WARNING: --dev-fraction 0.01 holds out none of the documents" in capsys.readouterr().err
     assert metadata["dev_examples"] == 0 < metadata["train_examples"]
     assert not list((tmp_path / "records").glob("dev_*"))
     assert record_metadata.verify(str(tmp_path / "records"), VOCAB) == metadata["train_examples"]

@@ -123,9 +123,9 @@ def test_characters_that_get_no_token_are_counted_aloud(tmp_path):
     (tmp_path / "zh" / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
     words = ["--corpus-dir", tmp_path / "zh", "--vocab-file", tmp_path / "vocab.txt", "--vocab-size=8000"]
     few = run(*words)
-    assert few.returncode == 0 and "WARNING: 2,500 of 3,500 characters" in few.stdout
-    assert "% of the text, get no token" in few.stdout and "Raise --limit-alphabet" in few.stdout
-    assert "WARNING" not in run(*words, "--overwrite", "--limit-alphabet=4000").stdout
+    assert few.returncode == 0 and "WARNING: 2,500 of 3,500 characters" in few.stderr
+    assert "% of the text, get no token" in few.stderr and "Raise --limit-alphabet" in few.stderr
+    assert "WARNING" not in run(*words, "--overwrite", "--limit-alphabet=4000").stderr
     assert len(load_vocab(tmp_path / "vocab.txt")) == 5 + 3500
 
 

@@ -81,7 +81,7 @@ def test_programs_say_what_comes_of_it(program, text, tmp_path):
     }
     done = run_program(program, "--corpus-dir", str(tmp_path / "corpus"), *map(str, of_program[program]))
     assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.replace("#", " ").split())
+    said = " ".join((done.stderr + done.stdout.replace("#", " ")).split())
     assert ("put blanks between words first" in said) == (text != CHINESE)
     assert ("--no-strip-accents" in said) == (text != CHINESE)
     if program == "plan_pretraining.py":
@@ -117,7 +117,7 @@ def test_the_chinese_walk_through_runs(trains, tmp_path, monkeypatch):
         script, *words = program_of(shlex.split(command))
         done = run_program(script, *words, *(SMALLER if script == "run_pretraining.py" else []))
         assert done.returncode == 0, done.stdout + done.stderr
-        printed.append(done.stdout)
+        printed.append(done.stdout + done.stderr)
     assert not any("[UNK]" in said or "put blanks between" in said for said in printed)
     assert "--limit-alphabet 6000" in printed[0] and "verified" in printed[3]
     assert not trains or ("cmrc" in printed[-1] and "f1" in printed[-1])

@@ -17,6 +17,7 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files import tables
 from electra_tf2.finetune.data_report import trained_on, unknown_of
 from electra_tf2.finetune.mistakes import complaint
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
@@ -184,14 +185,14 @@ def test_a_cell_that_goes_on_behind_its_quotes_is_not_mended(tmp_path, reader):
 def test_quotes_that_may_be_text_are_told(tmp_path, reader, capsys):
     write_lines(tmp_path / "a.tsv", "text\tlabel", '"a list"\ty', '"it"\tx', '"the file"\ty')
     assert READERS[reader](tmp_path / "a.tsv")[0] == '"a list"'
-    assert "quotes around its cells are taken for part of the texts" in capsys.readouterr().out
+    assert "quotes around its cells are taken for part of the texts" in capsys.readouterr().err
 
 
 def test_rows_without_text_are_left_out_and_counted(tmp_path, capsys):
     """One empty cell in a table stops nobody's training, as one empty label does not."""
     write_lines(tmp_path / "a.csv", "text,label", "a,x", " ,y", "b,y", ",x", "c,x")
     assert learned_texts(tmp_path / "a.csv") == ["a", "b", "c"]
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().err.split())
     assert "2 of 5 rows are left out, which have an empty text; the first:" in told and "a.csv, line 3" in told
 
 
@@ -241,7 +242,7 @@ def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
     task = learner(tmp_path / "a.csv")
     task.load("train")
     assert task.label_names == ("Pos", "neg", "pos")
-    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().out
+    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().err
 
 
 def test_scores_of_what_is_trained_on_are_told(tmp_path):
@@ -252,6 +253,21 @@ def test_scores_of_what_is_trained_on_are_told(tmp_path):
     splits = {split: task.load(split) for split in files}
     assert trained_on(task, splits).startswith("100 % of dev are examples of the training data")
     assert trained_on(task, {"train": splits["train"], "test": splits["test"]}) == ""
+
+
+@pytest.mark.parametrize(("repeated", "warned"), [(6, True), (5, False)])
+def test_more_than_half_of_a_split_must_be_training_data_to_be_told(tmp_path, repeated, warned):
+    rows = [{"text": f"the file {number}", "label": "ab"[number % 2]} for number in range(10)]
+    others = [{"text": f"a line {number}", "label": "ab"[number % 2]} for number in range(10)]
+    task = make(described={"type": "classification", "files": split_files(tmp_path, rows, rows[:repeated], others)})
+    assert trained_on(task, {"train": task.load("train"), "dev": task.load("dev")}).startswith("60 % of dev") is warned
+
+
+def split_files(folder, train, repeated, others):
+    """Files of splits: training rows, and development rows of which some are among them."""
+    (folder / "train.csv").write_bytes(content_of(train, ".csv"))
+    (folder / "dev.csv").write_bytes(content_of([*repeated, *others[len(repeated) :]], ".csv"))
+    return {split: str(folder / f"{split}.csv") for split in ("train", "dev")}
 
 
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):
@@ -313,14 +329,12 @@ def test_of_a_saved_folder_what_its_state_lists_is_read(tmp_path, reader, left_o
 def test_splits_in_one_folder_are_told_apart(tmp_path):
     folder = hub_folder(tmp_path / "set" / "data")
     for given in (folder, folder.parent):
-        config = support.FinetuningConfig.from_dict({"train_file": str(given), "model": "electra_mini"})
+        config = configuration({"train_file": str(given), "model": "electra_mini"})
         task = make_tasks(config, support.tokenizer())[0]
         assert [len(task.load(split).examples) for split in ("train", "dev", "test")] == [40, 10, 6]
         assert task.load("dev").examples[0].texts == ("validation film 0",)
     one_file = str(folder / "validation-00000-of-00001.parquet")
-    config = support.FinetuningConfig.from_dict(
-        {"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"}
-    )
+    config = configuration({"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"})
     assert len(make_tasks(config, support.tokenizer())[0].load("train").examples) == 40
     with pytest.raises(UserError, match="holds tables of several splits"):
         tables.files_of(folder)
@@ -460,7 +474,7 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
     write_lines(tmp_path / "pos" / "dev.txt", "a X", "b Z", "")
     task = make("pos", raw_data_dir=str(tmp_path))
     split = task.load("dev")
-    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().out.split())
+    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().err.split())
     assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
     assert task.scores(split, [{"predictions": np.zeros(9, int), "scores": np.ones(9)}])["accuracy"] == 50
 
@@ -492,7 +506,7 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
         assert answerable == [(["file"], False), ([], True)][: 1 + v2]
         start, end = (split.features[0].labels[f"{name}_positions"] for name in ("start", "end"))
         assert support.tokenizer().readable(split.features[0].input_ids[start : end + 1]) == "file"
-    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().out.split())
+    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
@@ -545,12 +559,12 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
 
 def test_a_name_that_no_file_can_have(tmp_path):
     with pytest.raises(UserError, match=r"model 'x{50,}.* is no name and no path: the name is too long"):
-        support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})
+        configuration({"model": "x" * 300, "data_dir": str(tmp_path)})
 
 
 def test_what_follows_from_a_home_folder_is_expanded(tmp_path, monkeypatch):
     """Else the results of a model in "~" lay in a folder of that name."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    config = support.FinetuningConfig.from_dict({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
+    config = configuration({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
     paths = (config.data_dir, config.results_dir, config.results_txt, config.raw_data_dir, config.model_dir)
     assert all(path.startswith(str(tmp_path)) for path in paths), paths

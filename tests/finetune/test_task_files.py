@@ -49,7 +49,7 @@ def test_examples_without_a_label_are_left_out_aloud(tmp_path, capsys, kind, non
     write_lines(tmp_path / "mine" / "train.jsonl", *rows)
     task = make(tmp_path, described={"type": kind, "held_out": 0})
     assert [example.texts[0] for example in task.load("train").examples] == ["0", "2", "3"]
-    assert "2 of 5 examples are left out, which have no label; the first: " in (said := capsys.readouterr().out)
+    assert "2 of 5 examples are left out, which have no label; the first: " in (said := capsys.readouterr().err)
     assert "train.jsonl, line 2" in " ".join(said.split())
     write_lines(tmp_path / "mine" / "train.jsonl", rows[1])
     with pytest.raises(UserError, match=r"train\.jsonl, line 1: a label is needed, got"):
@@ -104,6 +104,15 @@ def test_a_forgotten_header(tmp_path, capsys):
     assert len(make(tmp_path, described=numbered | {"header": False}).load("train").examples) == 3
 
 
+@pytest.mark.parametrize(("labels", "warned"), [(30, True), (16, True), (15, False), (2, False)])
+def test_labels_that_stand_in_one_row_each_look_like_another_column(tmp_path, capsys, labels, warned):
+    rows = [f"text {number},label {number % labels}" for number in range(30)]
+    write_lines(tmp_path / "mine" / "train.csv", "text,label", *rows)
+    assert len(make(tmp_path, described=OWN | {"held_out": 0}).load("train").examples) == 30
+    error = " ".join(capsys.readouterr().err.split())
+    assert (f"{labels} different labels in 30 rows" in error) is warned
+
+
 def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_column(tmp_path):
     described = OWN | {"text_columns": [1], "label_column": 0, "header": False, "labels": ["0", "1"]}
     table = open_rows(str(write_lines(tmp_path / "a.tsv", "1\tgood film")), make(tmp_path, described=described))
@@ -139,7 +148,7 @@ def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
 def test_classes_that_are_numbers_with_fractions_are_told(tmp_path, capsys, labels, told):
     write_lines(tmp_path / "mine" / "train.csv", "text,label", *[f"a{label},{label}" for label in labels])
     make(tmp_path, described=OWN | {"held_out": 0}).load("train")
-    assert ("of 3 numbers is a class of its own" in capsys.readouterr().out) == told
+    assert ("of 3 numbers is a class of its own" in capsys.readouterr().err) == told
 
 
 def test_f1_is_for_two_labels(tmp_path):

@@ -148,7 +148,7 @@ def test_without_held_out_records_the_training_records_are_evaluated_with_a_warn
     changes = {"data_dir": str(tmp_path / "data"), "electra_objective": False}
     code, out, err = run(settings | changes, "--no-do-train", "--do-eval")
     assert code == 0, err
-    assert "WARNING: no held-out records match" in out and "There is no checkpoint" in out
+    assert "WARNING: no held-out records match" in err and "There is no checkpoint" in out
 
 
 def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):

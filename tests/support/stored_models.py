@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exports.cards import huggingface_card
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats import huggingface, own
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.readers import read_model
@@ -87,7 +87,7 @@ def fine_tuned_together(learned: dict[str, tuple[dict[str, list[int]], dict[str,
         random = np.random.RandomState(3)
         weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
                     for name, shape in heads.items()}  # fmt: skip
-    config = FinetuningConfig.from_dict(given | hparams)
+    config = configuration(given | hparams)
     states = {task: state for task, (_, state) in learned.items()}
     return tiny().changed(
         path="nowhere", task_states=states, is_run=True, hparams=dataclasses.asdict(config), weights=weights

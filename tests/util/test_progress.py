@@ -1,7 +1,9 @@
 """Progress as it is shown, on a clock of the test's own: lines in a log, a bar that fits on a terminal."""
 
+import ast
 import io
 import re
+from pathlib import Path
 
 import pytest
 
@@ -144,6 +146,20 @@ def test_a_terminal_that_cannot_rewrite_gets_lines(clock, monkeypatch):
         clock[0] += 1
         progress.update(1, {"loss": 1.0})
     assert file.getvalue() == "step 1/2  loss 1\n"
+
+
+def test_every_warning_leaves_by_standard_error(capsys):
+    module.warn("the text is short")
+    assert capsys.readouterr() == ("", "WARNING: the text is short\n")
+    package = Path(module.__file__).parents[1]
+    others = []  # places that print a warning of their own
+    for path in package.rglob("*.py"):
+        if path == Path(module.__file__):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "WARNING:" in node.value:
+                others.append(f"{path}:{node.lineno}")
+    assert not others
 
 
 @pytest.mark.parametrize(

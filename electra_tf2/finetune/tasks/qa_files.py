@@ -3,7 +3,6 @@
 import functools
 import itertools
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say, track
+from electra_tf2.util.progress import track, warn
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _LISTED = 5  # questions in a warning
@@ -82,7 +81,7 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
                 continue
         questions.append(question)
     if impossible:
-        say(f"WARNING: {path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
+        warn(f"{path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
     if failures:
         listed = "; ".join(failures[:_LISTED])
         if len(failures) > _LISTED:
@@ -90,7 +89,7 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
         message = f"{path}: {len(failures):,} questions left out, whose answers are not in their contexts: {listed}"
         if not questions:
             raise UserError(message)
-        print(f"WARNING: {message}", file=sys.stderr)
+        warn(message)
     if not questions:
         raise UserError(f"{path} holds no questions")
     return questions

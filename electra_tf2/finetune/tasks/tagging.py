@@ -4,7 +4,6 @@ words and tags --conll--> TaggedSentence --encode--> windows, the word of each f
 """
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Predicti
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 
 class PredictedWords(NamedTuple):
@@ -123,7 +122,7 @@ class TaggingTask(Task):
                 # Test data can still be predicted.
                 if split not in self.test_splits:
                     raise
-                print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+                warn(f"the {split} data is not scored: {error}")
         return [None] * len(sentences)
 
     def _warn_of_unknown_labels(
@@ -135,8 +134,8 @@ class TaggingTask(Task):
                 if label not in label_names:
                     unknown[label] += 1
         if unknown:
-            say(
-                f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
+            warn(
+                f"{self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
                 f"training data ({shown(', '.join(unknown))}) and count as wrong"
             )
 

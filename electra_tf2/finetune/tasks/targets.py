@@ -14,7 +14,6 @@ Both kinds of `Target` have these methods and attributes:
 
 import math
 import re
-import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -26,9 +25,10 @@ from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, closest, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
+_ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def label_text(value: Any) -> str | None:
@@ -227,7 +227,7 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[T
         try:
             return [row._replace(label=target.checked(row.label, row.where)) for row in rows]
         except UserError as error:
-            print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+            warn(f"the {split} data is not scored: {error}")
     return [row._replace(label=None) for row in rows]
 
 
@@ -251,8 +251,8 @@ def _rows_with_labels(rows: Sequence[TextExample], task: str, settings: TextSett
         raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
     if left_out:
         first = left_out[0]
-        say(
-            f"WARNING: {task}: {len(left_out):,} of {len(rows):,} examples are left out, which have "
+        warn(
+            f"{task}: {len(left_out):,} of {len(rows):,} examples are left out, which have "
             f"no label; the first: {first.where}, {shown(first.label)}"
         )
     return kept
@@ -298,12 +298,17 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
         raise UserError(f"{task}: the training data has one label only: {', '.join(names)}")
     alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
     if alike:
-        say(f"WARNING: {task}: labels that differ in case alone are different classes: {shown(alike[0])}")
+        warn(f"{task}: labels that differ in case alone are different classes: {shown(alike[0])}")
     are_numbers = all(_NUMBER.fullmatch(name) for name in names)
     if are_numbers and any("." in name for name in names):
-        say(
-            f"WARNING: {task}: each of {len(names)} numbers is a class of its own: "
-            "where their size counts, give --task-type regression"
+        warn(
+            f"{task}: each of {len(names)} numbers is a class of its own: "
+            "where their size counts, give task_type regression"
+        )
+    elif len(rows) >= _ENOUGH_ROWS and len(names) > len(rows) / 2:
+        warn(
+            f"{task}: {len(names):,} different labels in {len(rows):,} rows: most stand in one row alone, so nothing "
+            "can be learned of them. Is that the column of the labels? --label-column names another"
         )
     return checked_classes(Classes(sorted(names)), task, metrics)
 

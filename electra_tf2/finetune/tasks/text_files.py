@@ -6,7 +6,6 @@ since GLUE's own files (QQP) hold such lines.
 
 import itertools
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from electra_tf2.files import tables
 from electra_tf2.files.tables import Table, alternatives, names_of
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import warn
 
 TOLERATED = 0.002  # share of unusable lines in a file
 
@@ -106,9 +105,7 @@ def read_texts(
         if not kind:
             raise
         what = {"tagging": "tagged words", "qa": "questions about documents"}[kind]
-        raise UserError(
-            f"{path} looks like a file of {what}: --task-type {kind}. As a table of texts: {error}"
-        ) from None
+        raise UserError(f"{path} looks like a file of {what}: task_type {kind}. As a table of texts: {error}") from None
 
 
 def _read_table(
@@ -144,8 +141,8 @@ def _read_table(
     if without_text and not rows and not problems:
         raise UserError(f"{without_text[0]}: an empty text, as in all {lines} rows")
     if without_text:
-        say(
-            f"WARNING: {len(without_text):,} of {lines:,} rows are left out, which have an empty text; the first: "
+        warn(
+            f"{len(without_text):,} of {lines:,} rows are left out, which have an empty text; the first: "
             f"{without_text[0]}"
         )
     if not rows and not problems:
@@ -154,12 +151,11 @@ def _read_table(
         if not rows or len(problems) > tolerated * lines:
             more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}")
-        print(f"WARNING: {len(problems)} of {lines} lines are unusual; the first: {problems[0]}", file=sys.stderr)
+        warn(f"{len(problems)} of {lines} lines are unusual; the first: {problems[0]}")
     if places and label and table.header and any(row.label == places[-1] for row in rows):
-        print(
-            f'WARNING: {path}: the first line was taken for a header, but its label {places[-1]!r} is one: "header": '
-            "false in the task's description keeps that line",
-            file=sys.stderr,
+        warn(
+            f'{path}: the first line was taken for a header, but its label {places[-1]!r} is one: "header": '
+            "false in the task's description keeps that line"
         )
     return rows
 

@@ -1,6 +1,7 @@
-"""Defaults of fine-tuning: settings of the model, its size, its recipe and the task; a task and a model by their files.
+"""Hparams of fine-tuning before a configuration is made: those of the model's folder, its recipe and the task.
 
-`configure_finetuning` takes its defaults from here; --hparams and flags win over all of them. Free of TensorFlow.
+Programs call `configuration`, which hands them to FinetuningConfig, a class that reads no files. What the user gives
+wins over all of them. Free of TensorFlow.
 """
 
 import os
@@ -8,11 +9,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from electra_tf2.config.hparams import checked, layered
 from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.folders import read_config, released
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.own import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
+
+
+def configuration(given: Mapping[str, Any]) -> FinetuningConfig:
+    """The configuration of a run with these hparams. Raises UserError: names every problem."""
+    return FinetuningConfig.from_dict(hparams_of(given))
+
+
+def hparams_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams of a run: what is given, and below it what the task, the recipe and the model's folder say.
+
+    Raises:
+      UserError: a wrong hparam, an unknown task, a folder or a recipe that cannot be read.
+    """
+    given = with_named(checked(FinetuningConfig, given))
+    section = read_section(given)
+    # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
+    return layered(FinetuningConfig, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
 
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
