@@ -39,13 +39,13 @@ class Contender(NamedTuple):
 def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
-    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.formats.own import write_folder
     from electra_tf2.inference.configured import described
 
     source = model.source
     sizes = {name: source.hparams[name] for name in ("model_size", "model_hparam_overrides", "embedding_size")}
-    config = FinetuningConfig.from_dict(
+    config = configuration(
         sizes | {"task_names": ["cola"], "vocab_file": str(folder / "vocab.txt"), "vocab_size": len(source.tokens)}
     )
     scope = "task_specific/cola"

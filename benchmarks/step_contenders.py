@@ -139,15 +139,15 @@ def _in_graph(strategy: Any, step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ours_classifier(job: Job, program: str) -> Step:
-    from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
     from electra_tf2.finetune.model import FinetuningTask
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.finetune.tasks import make_tasks
     from electra_tf2.finetune.tasks.task import Features
     from electra_tf2.training.distribution import make_strategy
 
-    config = FinetuningConfig.from_dict(our_hparams(job) | VARIANTS[program] | {"task_names": ["cola"]})
+    config = configuration(our_hparams(job) | VARIANTS[program] | {"task_names": ["cola"]})
     task = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))[0]
     segments = np.zeros([job.length], np.int32)
     rows = []

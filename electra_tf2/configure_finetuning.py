@@ -1,7 +1,7 @@
 """The hyperparameters of fine-tuning: the original's names and defaults, and ours beside them.
 
-Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in;
-recipes, --hparams and flags all arrive there (config.flags).
+Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in.
+What it is given comes from finetune.starts, which reads the folders of models, recipes and the table of tasks.
 """
 
 import dataclasses
@@ -9,11 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from electra_tf2.config.hparams import checked, free_hparam, hparam, layered, model_hparam
+from electra_tf2.config.hparams import checked, free_hparam, hparam, model_hparam
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED
-from electra_tf2.settings.defaults import of_model, of_task, read_section, run_name, with_named
-from electra_tf2.settings.own import DESCRIBED, settings_of
+from electra_tf2.settings.own import DESCRIBED, check_names, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
@@ -178,45 +177,65 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
-        UserError: names every problem."""
-        given = with_named(checked(cls, hparams))
-        section = read_section(given)
-        # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-        layers = layered(cls, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
-        config = cls(**checked(cls, layers))
+        """Checks hparams, and fills in the paths that were left to follow from others. Reads no files.
+
+        Raises:
+          UserError: names every problem.
+        """
+        config = cls(**checked(cls, hparams))
+        check_names(config.task_names, config.tasks)
         config = dataclasses.replace(config, **config._derived())
-        if problems := [*config._problems()]:
+        problems = list(config._problems())
+        if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
+    @property
+    def run_name(self) -> str:
+        """Name of a run's folders and results: its tasks."""
+        return ",".join(self.task_names)
+
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
-        pretrained, tasks = self.pretrained_model_dir, run_name(dataclasses.asdict(self))
+        pretrained = self.pretrained_model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(pretrained, "results")
+        trials = os.path.join(pretrained, "finetuning_models", f"{self.run_name}_model")
+        init_checkpoint = None
+        if not self.random_init:
+            init_checkpoint = self.init_checkpoint or pretrained
         return {
             "embedding_size": self.width_of_embeddings,
             "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
-            "init_checkpoint": None if self.random_init else self.init_checkpoint or pretrained,
-            "model_dir": self.model_dir or os.path.join(pretrained, "finetuning_models", f"{tasks}_model"),
+            "pretrained_model_dir": pretrained,
+            "init_checkpoint": init_checkpoint,
+            "model_dir": self.model_dir or trials,
             "results_dir": results_dir,
-            "results_txt": self.results_txt or os.path.join(results_dir, f"{tasks}_results.txt"),
-            "results_json": self.results_json or os.path.join(results_dir, f"{tasks}_results.json"),
+            "results_txt": self.results_txt or os.path.join(results_dir, f"{self.run_name}_results.txt"),
+            "results_json": self.results_json or os.path.join(results_dir, f"{self.run_name}_results.json"),
             "test_predictions": self.test_predictions or os.path.join(pretrained, "test_predictions"),
         }
 
     def _problems(self) -> Iterator[str]:
         """Problems of the combination."""
-        architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
-        ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
-        others = ", ".join(name for name, settings in ours.items() if settings.kind not in CAN_BE_PROMPTED)
-        no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
-        yield from self.device_problems() + self.batch_problems(self.train_batch_size)
-        yield from architecture.problems() + architecture.length_problems(self.max_seq_length)
-        if others and (self.prompt or self.few_shot):
-            yield f"prompt and few_shot are for classes of texts, not for {others}"
+        architecture = self.architecture
+        cannot_be_prompted = []
+        without_classes = []
+        kinds = []
+        for name in self.task_names:
+            settings = settings_of(name, self.tasks)
+            kinds.append(settings.kind)
+            if settings.is_ours and settings.kind not in CAN_BE_PROMPTED:
+                cannot_be_prompted.append(name)
+            if settings.is_ours and settings.kind != "classification":
+                without_classes.append(name)
+        yield from self.device_problems()
+        yield from self.batch_problems(self.train_batch_size)
+        yield from architecture.problems()
+        yield from architecture.length_problems(self.max_seq_length)
+        if cannot_be_prompted and (self.prompt or self.few_shot):
+            yield f"prompt and few_shot are for classes of texts, not for {', '.join(cannot_be_prompted)}"
         if self.prompt and self.random_init:
             yield "prompt needs a pre-trained language model: not random_init"
         if self.few_shot and self.train_share < 1:
@@ -225,17 +244,14 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield "prompt_template and prompt_words need prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if self.write_distill_outputs and any(settings.kind == "embedding" for settings in tasks.values()):
+        if self.write_distill_outputs and "embedding" in kinds:
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
             if getattr(self, name) and not self.do_eval:
                 yield f"{name} needs do_eval, after which it comes"
-        if self.class_weights != "none" and (self.prompt or no_classes):
-            yield f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}"
-
-    def notes(self) -> list[str]:
-        """Remarks on what is legal but deserves a look: none."""
-        return []
+        if self.class_weights != "none" and (self.prompt or without_classes):
+            names = ", ".join(without_classes or self.task_names)
+            yield f"class_weights are for classification without prompts, not for {names}"
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

@@ -15,7 +15,7 @@ from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.programs.build_table import tables
+from electra_tf2.programs.build_table import kinds_of_tables
 from tests.support.programs import configured, run_program
 
 ROOT = Path(__file__).parent.parent
@@ -130,7 +130,7 @@ def test_every_flag_that_is_named_exists():
     scripts += [str(path.relative_to(ROOT)) for path in others if parsers.search(path.read_text())]
     known = frozenset().union(*(flags_of(script) for script in scripts))
     known |= frozenset().union(*(flags_of("run_pretraining.py", "--paper", paper) for paper in paper_names()))
-    known |= frozenset().union(*(flags_of("build_table.py", kind) for kind in tables()))
+    known |= frozenset().union(*(flags_of("build_table.py", kind) for kind in kinds_of_tables()))
     for page, text in PAGES.items():
         assert flags_in(text) <= known, page
 

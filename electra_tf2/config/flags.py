@@ -175,23 +175,21 @@ def _recipe_hparams(user_hparams: dict[str, Any], bare: bool) -> dict[str, Any]:
 
 def config_from_flags(
     config_class: type[C],
-    with_recipe: bool = True,
     implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> C:
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
-      with_recipe: apply the recipe; false: the configuration itself takes from recipes what it needs.
       implied_by: from the hparams of recipe and user to those that files imply (pretrain.starts). They win over the
         recipe and yield to the user's.
     """
-    extended_class, recipe, user_hparams = _layers(config_class, with_recipe)
+    extended_class, recipe, user_hparams = _layers(config_class)
     implied: dict[str, Any] = {}
     if implied_by is not None:
         implied = implied_by(layered(extended_class, recipe, user_hparams))
     config = extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
     notes = list(config.notes())
-    if with_recipe and not recipe:
+    if not recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
@@ -200,17 +198,15 @@ def config_from_flags(
 
 def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that are neither their recipe's nor a default."""
-    extended_class, recipe, user_hparams = _layers(config_class, with_recipe=True)
+    extended_class, recipe, user_hparams = _layers(config_class)
     base = {field.name: field.default for field in dataclasses.fields(extended_class)} | recipe
     return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 
-def _layers(config_class: Any, with_recipe: bool) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _layers(config_class: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags."""
     user_hparams = given_hparams(config_class)
-    recipe: dict[str, Any] = {}
-    if with_recipe:
-        recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
+    recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
     extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
     if extended_class is not config_class:
         user_hparams = given_hparams(extended_class)  # with the flags of the paper

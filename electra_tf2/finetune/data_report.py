@@ -15,13 +15,15 @@ _LARGEST_OVERLAP = 0.5  # share of a split that may also be training data withou
 
 def data_table(task: Task, splits: Mapping[str, Split]) -> str:
     """Examples, lengths in tokens, tokens cut off, and labels of a task's splits, a column each."""
-    rows = [
-        [task.name, *splits],
-        ["examples", *(f"{len(split.examples):,}" for split in splits.values())],
-    ]
-    if any(len(split.examples) != len(split.features) for split in splits.values()):
-        rows.append(["inputs", *(f"{len(split.features):,}" for split in splits.values())])
-    lengths = [[len(feature.input_ids) for feature in split.features] for split in splits.values()]
+    num_examples = [len(split.examples) for split in splits.values()]
+    num_inputs = [len(split.features) for split in splits.values()]
+    rows = [[task.name, *splits]]
+    rows.append(["examples", *(f"{number:,}" for number in num_examples)])
+    if num_inputs != num_examples:
+        rows.append(["inputs", *(f"{number:,}" for number in num_inputs)])
+    lengths = []
+    for split in splits.values():
+        lengths.append([len(feature.input_ids) for feature in split.features])
     for title, percentile in (("tokens, median", 50), ("tokens, 95 %", 95), ("tokens, longest", 100)):
         rows.append([title, *(f"{np.percentile(values, percentile):.0f}" for values in lengths)])
     rows += _cut_rows(task, splits)
@@ -65,8 +67,10 @@ def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:
     for values in balances:
         together.update(values)
     shown = [name for name, _ in together.most_common(MOST_LABELS)]
-    rows = [[f"label {short(name)}", *(_count(values, [name]) for values in balances)] for name in shown]
-    rarer = together.keys() - {*shown}
+    rows = []
+    for name in shown:
+        rows.append([f"label {short(name)}", *(_count(values, [name]) for values in balances)])
+    rarer = together.keys() - set(shown)
     if rarer:
         rows.append([f"{len(rarer):,} other labels", *(_count(values, rarer) for values in balances)])
     return rows
@@ -84,7 +88,9 @@ def _count(values: Mapping[str, float], names: Collection[str]) -> str:
 
 def short(name: str) -> str:
     """The name of a label, cut to the width of a column."""
-    return name if len(name) <= 20 else f"{name[:19]}…"
+    if len(name) <= 20:
+        return name
+    return f"{name[:19]}…"
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:

@@ -17,7 +17,6 @@ from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
-from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, warn
 
@@ -42,15 +41,22 @@ class Evaluation:
     """
 
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
-        self.config, self.tasks = config, list(tasks)
+        self.config = config
+        self.tasks = list(tasks)
         self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> mistakes.errors_of the last evaluation
         self._splits: dict[str, dict[str, Split]] = {task.name: {} for task in tasks}  # those that were read
         self._tables: dict[str, FeatureTable] = {}  # "<task> <split>" -> its features, of those that were predicted
         self._scored: dict[str, list[str]] = {}  # by task: splits that are scored or predicted at the end
 
     def prepare(self) -> FeatureTable | None:
-        """Reads and shows everything that the run will need. Returns the training features of all tasks, None if
-        nothing is trained. Raises UserError: what is missing or wrong in the files."""
+        """Reads and shows everything that the run will need.
+
+        Returns:
+          The training features of all tasks; None if nothing is trained.
+
+        Raises:
+          UserError: what is missing or wrong in the files; tasks that cannot be learned together.
+        """
         config = self.config
         parts = []
         for task in self.tasks:
@@ -109,7 +115,8 @@ class Evaluation:
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """A model's predictions on a split of the task of this number."""
         task = self.tasks[number]
-        split, key = self.load(task, name), f"{task.name} {name}"
+        split = self.load(task, name)
+        key = f"{task.name} {name}"
         if key not in self._tables:
             self._tables[key] = prediction_table(task, split)
         table = self._tables[key]
@@ -135,38 +142,48 @@ class Evaluation:
           folder: of the trial, for its predictions; None writes nothing.
         """
         scores: Scores = {}
-        self.errors, rows = {}, 0
-        files = self.files(trial, folder) if folder is not None else {}
+        self.errors = {}
+        num_inputs = 0
         for number, task in enumerate(self.tasks):
             for name in self._scored[task.name]:
                 predicted = self.predicted(model, number, name)
-                rows += len(predicted.predictions)
+                num_inputs += len(predicted.predictions)
                 if predicted.split.labelled:
-                    of_split = _scores(task, name, predicted, model.num_train_steps)
-                    scores.setdefault(task.name, {})[name] = of_split
-                    has_classes = len(balance(predicted.split)) > 1
-                    if has_classes and is_baseline(of_split, task.majority(predicted.split)):
-                        advice = remedy(model.num_train_steps)
-                        warn(f"{task.name} {name}: no better than always the commonest label; {advice}")
-                    errors = errors_of(task, predicted.split, predicted.answers)
-                    self.errors |= {f"{task.name} {name}": errors} if errors else {}
+                    scores.setdefault(task.name, {})[name] = self._score(task, name, predicted, model.num_train_steps)
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "--write-test-outputs" in files:
+                    if name in task.test_splits and "write_test_outputs" in self.files(trial, folder):
                         self._submit(task, name, predicted, trial)
-            if "--write-distill-outputs" in files and folder is not None:
+            if folder is not None and self.config.write_distill_outputs:
                 self._write(task, "train", self.predicted(model, number, "train"), folder)
-        return scores, rows
+        return scores, num_inputs
+
+    def _score(self, task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
+        """Scores of a labelled split; keeps what is wrong in it for the report, and warns of a model that is no good.
+
+        Args:
+          steps: that the model was trained for.
+        """
+        scores = _scores(task, name, predicted, steps)
+        has_classes = len(balance(predicted.split)) > 1
+        if has_classes and is_baseline(scores, task.majority(predicted.split)):
+            warn(f"{task.name} {name}: no better than always the commonest label; {remedy(steps)}")
+        errors = errors_of(task, predicted.split, predicted.answers)
+        if errors:
+            self.errors[f"{task.name} {name}"] = errors
+        return scores
 
     def _write(self, task: Task, name: str, predicted: Predicted, folder: Path) -> None:
+        """Writes a split's predictions into a trial's folder, and of development data what official scripts read."""
         if predicted.split.labelled:
             write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
         if name in task.evaluation_splits:
             kind = "qa" if self.config.kind_of(task.name) == "qa" else "outputs"  # names of the original
-            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{kind}"
+            outputs = Path(self.config.results_dir) / f"{self.config.run_name}_{kind}"
             task.write_submission(name, predicted.split, predicted.answers, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
+        """Writes the predictions of a test split, and those that a benchmark's server wants, in an archive."""
         path = self._test_file(task, name, trial)
         write_json_lines(path, _answers(task, predicted))
         folder = path.parent / f"submission_{trial}"
@@ -180,23 +197,28 @@ class Evaluation:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
     def files(self, trial: int, folder: Path) -> dict[str, list[Path]]:
-        """The files that a trial is to write beside its scores, by the flag that asks for them."""
-        config, files = self.config, {}
+        """The files that a trial is to write beside its scores, by the hparam that asks for them."""
+        config = self.config
+        files: dict[str, list[Path]] = {}
         if config.write_test_outputs and trial <= config.n_writes_test:
-            tests = ((task, name) for task in self.tasks for name in task.test_splits)
-            files["--write-test-outputs"] = [self._test_file(task, name, trial) for task, name in tests]
+            files["write_test_outputs"] = []
+            for task in self.tasks:
+                files["write_test_outputs"] += [self._test_file(task, name, trial) for name in task.test_splits]
         if config.write_distill_outputs:
-            files["--write-distill-outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
+            files["write_distill_outputs"] = [predictions_file(folder, task.name, "train") for task in self.tasks]
         return files
 
     def majority(self) -> Scores:
         """Scores of always predicting the commonest label of a split."""
-        found: Scores = {}
+        majority: Scores = {}
         for task in self.tasks:
             for name, split in self._splits[task.name].items():
-                if name != "train" and split.labelled and (scores := task.majority(split)):
-                    found.setdefault(task.name, {})[name] = scores
-        return found
+                if name == "train" or not split.labelled:
+                    continue
+                scores = task.majority(split)
+                if scores:
+                    majority.setdefault(task.name, {})[name] = scores
+        return majority
 
 
 def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
@@ -218,6 +240,7 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 
 
 def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
+    """Scores and loss of a labelled split; warns of answers that are all the same."""
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
         warn(f"{task.name} {name}: {problem}")
@@ -229,5 +252,6 @@ def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str
 
 
 def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:
+    """What was asked and what was answered, an object for each example."""
     for row, answer in zip(task.inputs(predicted.split), predicted.answers, strict=True):
         yield row | answer

@@ -51,7 +51,7 @@ def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
 def remedy(steps: int) -> str:
     """Advice for a model that has not learned its task in so many steps; 0: unknown."""
     if 0 < steps < _FEW_STEPS:
-        return f"{steps} steps are few: raise --num-train-epochs, to some {_FEW_STEPS} steps or more"
+        return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"
     return "try another seed or a lower learning_rate"
 
 

@@ -13,6 +13,7 @@ A trial is done, goes on or shares a median with others only where all that it i
 
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.config.hparams import checked, free_on_resume, layered, places, shapes_model
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_json
+from electra_tf2.finetune.starts import configuration, pretrained_dir, run_name
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.own import best_or_newest
 from electra_tf2.formats.readers import find_model
-from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.settings.own import without_files
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.precision import fitted_to_machine
@@ -36,17 +37,22 @@ from electra_tf2.util.errors import UserError, reason
 if TYPE_CHECKING:
     from electra_tf2.finetune.tasks.task import Task
 
-TASKS, SCORES, MADE_OF = "tasks.json", "scores.json", "made_of.json"
-_OF_SCORING = (  # settings of the evaluation
-    *("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
-)
+TASKS = "tasks.json"
+SCORES = "scores.json"
+MADE_OF = "made_of.json"
+# Hparams on which scores depend, and weights do not.
+_SCORING_HPARAMS = ("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold")
 
 
 def find_trained(given: Mapping[str, Any], trial: int) -> Path:
-    """The folder that --model-dir names, or that of a trial under that name or the default one. Raises UserError: no
-    fine-tuned model there."""
-    default = os.path.join(pretrained_dir(given), "finetuning_models", f"{run_name(given)}_model")
-    model_dir = given.get("model_dir") or default
+    """The folder that model_dir names, or that of a trial under that name or the default one.
+
+    Raises:
+      UserError: neither holds a fine-tuned model.
+    """
+    model_dir = given.get("model_dir")
+    if not model_dir:
+        model_dir = os.path.join(pretrained_dir(given), "finetuning_models", f"{run_name(given)}_model")
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):
         if (folder / TASKS).is_file():
             return folder
@@ -67,24 +73,25 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
       UserError: a configuration that is none; hparams that do not fit the model.
     """
     saved = read_json(folder / "config.json", "configuration of a fine-tuned model")
-    fields = {field.name for field in dataclasses.fields(FinetuningConfig)}
+    known = {field.name for field in dataclasses.fields(FinetuningConfig)}
     dropped = free_on_resume(FinetuningConfig)
     if elsewhere:
+        # Devices and paths are another machine's; other hparams that may change, as of scoring, stay as they were.
         dropped &= {field.name for field in dataclasses.fields(DeviceHparams)}
         dropped |= places(FinetuningConfig)
-    base = checked(FinetuningConfig, {name: saved[name] for name in fields & saved.keys() - dropped})
+    kept = {name: value for name, value in saved.items() if name in known - dropped}
+    base = checked(FinetuningConfig, kept)
     merged = layered(FinetuningConfig, base, hparams, by_entry=True)
-    changed = [
-        f"{name} was {base[name]!r}, is {merged[name]!r}"
-        for name in sorted(shapes_model(FinetuningConfig) & base.keys())
-        if compared(name, merged[name]) != compared(name, base[name])
-    ]
+    changed = []
+    for name in sorted(shapes_model(FinetuningConfig) & base.keys()):
+        if compared(name, merged[name]) != compared(name, base[name]):
+            changed.append(f"{name} was {base[name]!r}, is {merged[name]!r}")
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
     merged |= {"do_train": False, "overwrite": False, "vocab_file": find_model(folder).vocab_file}
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
-    config = FinetuningConfig.from_dict(merged)
+    config = configuration(merged)
     if elsewhere:
         # Whoever labels texts need not know in which precision the model was trained, perhaps on another machine.
         config, _ = fitted_to_machine(config, hparams, began={})
@@ -98,16 +105,16 @@ def compared(name: str, value: Any) -> Any:
 
 def digest(paths: Iterable[Path]) -> str:
     """SHA-256 of the contents of some files, in their order. Raises UserError."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path in paths:
         try:
             with open(path, "rb") as file:
                 while block := file.read(1 << 20):
-                    found.update(block)
-                found.update(file.tell().to_bytes(8, "little"))  # where one ends and the next begins
+                    sha256.update(block)
+                sha256.update(file.tell().to_bytes(8, "little"))  # where one ends and the next begins
         except OSError as error:
             raise UserError(f"{path} cannot be read: {reason(error)}") from None
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
 def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
@@ -118,45 +125,58 @@ def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool 
     """
     digests: dict[str, Any] = {}
     for task in tasks:
-        for split in _scored_splits(config, task) if scores else _training_splits(config, task):
+        splits = _scored_splits(config, task) if scores else _training_splits(config, task)
+        for split in splits:
             files: list[Path] = []
             with contextlib.suppress(UserError):  # which loading says, if the files are needed
                 files = [path for path in task.files_of(split) if path.is_file()]
             if files:
                 digests[f"{task.name} {split}"] = digest(files)
     if scores:
-        return digests | {name: getattr(config, name) for name in _OF_SCORING}
+        return digests | {name: getattr(config, name) for name in _SCORING_HPARAMS}
     return {"weights to start from": _digest_of_start(config)} | digests
 
 
 def _training_splits(config: FinetuningConfig, task: "Task") -> list[str]:
-    selecting = selection_splits(config, task.evaluation_splits) if config.keep_best else ()
-    return ["train", *selecting]
+    if not config.keep_best:
+        return ["train"]
+    return ["train", *selection_splits(config, task.evaluation_splits)]
 
 
 def _scored_splits(config: FinetuningConfig, task: "Task") -> list[str]:
-    tests = [name for name in task.test_splits if config.write_test_outputs or task.files.may_have_labels(name)]
-    return [*task.evaluation_splits, *tests]
+    splits = list(task.evaluation_splits)
+    for name in task.test_splits:
+        if config.write_test_outputs or task.files.may_have_labels(name):
+            splits.append(name)
+    return splits
 
 
 def _digest_of_start(config: FinetuningConfig) -> str | None:
     """Fingerprint of the weights that training starts from: "random", or None where there is nothing."""
-    start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
+    if not config.init_checkpoint:
+        return "random"
+    start = best_or_newest(config.init_checkpoint)
     if not start:
         return "random"
     files = _weight_files(start)
-    return digest(files) if files else None
+    if not files:
+        return None
+    return digest(files)
 
 
 def _weight_files(checkpoint: str) -> list[Path]:
     """The files of the weights at a path; [] where there is nothing."""
-    prefix, path = find_prefix(checkpoint), Path(checkpoint)
+    path = Path(checkpoint)
+    prefix = find_prefix(checkpoint)
     if prefix is not None:
-        beside = [file for file in Path(prefix).parent.iterdir() if file.name.startswith(f"{Path(prefix).name}.")]
-        return sorted(file for file in beside if file.suffix == ".index" or ".data-" in file.name)
+        name = Path(prefix).name
+        parts = list(Path(prefix).parent.glob(f"{glob.escape(name)}.data-*"))
+        return sorted([*parts, Path(f"{prefix}.index")])
     if path.is_dir():
         return sorted(path.glob("*.safetensors"))
-    return [path] if path.is_file() else []
+    if path.is_file():
+        return [path]
+    return []
 
 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
@@ -169,15 +189,22 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
     """
     if not holds_work(folder):
         return
-    path, before = folder / SCORES, read_made_of(folder)
-    scored = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
-    for what, then, now in (
-        (f"{folder} was trained", before, fingerprint_of(False)),
-        (f"{path} was made", scored, fingerprint_of(True)),
-    ):
-        if changed := [name for name, value in now.items() if then.get(name, value) != value]:
-            remedy = "" if then is before else ": --no-do-train scores the model anew"
-            raise UserError(f"{what} with other {', '.join(changed)}{remedy}. {advice}")
+    changed = _changed(read_made_of(folder), fingerprint_of(False))
+    if changed:
+        raise UserError(f"{folder} was trained with other {', '.join(changed)}. {advice}")
+    path = folder / SCORES
+    if not path.exists():
+        return
+    changed = _changed(read_json(path, "scores").get("made_of", {}), fingerprint_of(True))
+    if changed:
+        raise UserError(
+            f"{path} was made with other {', '.join(changed)}: with do_train false the model is scored anew. {advice}"
+        )
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names of what is now another than it was; what was not there before is not compared."""
+    return [name for name, value in now.items() if before.get(name, value) != value]
 
 
 def read_made_of(folder: Path) -> dict[str, Any]:

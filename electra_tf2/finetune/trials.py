@@ -44,7 +44,7 @@ from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
-ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite to train anew."
+ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
 
 
 class Trials:
@@ -71,11 +71,12 @@ class Trials:
         if self.chief and config.do_eval:
             for path in (config.results_txt, config.results_json):
                 check_writable(path)
-        if not config.do_train:
-            folders = enumerate(self._trained_folders(), start=1)
-            return 0, [self._evaluate_trained(trial, folder) for trial, folder in folders]
-        self._check()
         finished: list[dict[str, Any]] = []
+        if not config.do_train:
+            for trial, folder in enumerate(self._trained_folders(), start=1):
+                finished.append(self._evaluate_trained(trial, folder))
+            return 0, finished
+        self._check()
         for trial, folder in enumerate(self.folders, start=1):
             with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
                 if (folder / SCORES).exists() and not held.overwrite:
@@ -105,9 +106,9 @@ class Trials:
         say(f"trial {trial}/{self.config.num_trials}: done before, see {folder / SCORES}")
         result = read_json(folder / SCORES, "scores")
         files = self.evaluation.files(trial, folder)
-        for flag, paths in files.items():
-            if flag not in result.get("wrote", files) or not all(path.is_file() for path in paths):
-                warn(f"it was done without {flag}: with --no-do-train {flag} its model predicts them")
+        for name, paths in files.items():
+            if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
+                warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
         return result
 
     # Training.
@@ -166,8 +167,8 @@ class Trials:
         """Number of training steps. Raises UserError: less than one."""
         config = self.config
         steps = number_of_steps(config, table.examples)
-        inputs = f"{table.examples:,} {'inputs' if table.choices == 1 else 'questions'}"
-        batches = f"{inputs} in batches of {config.train_batch_size}"
+        what = "inputs" if table.choices == 1 else "questions"
+        batches = f"{table.examples:,} {what} in batches of {config.train_batch_size}"
         if steps < 1:
             raise UserError(
                 f"{config.num_train_epochs:g} epochs of {batches} are less than one step: raise num_train_epochs"
@@ -176,8 +177,9 @@ class Trials:
         why = ""
         if steps == config.min_train_steps:
             epochs = steps * config.train_batch_size / table.examples
-            why = ", the least that a table of this size is trained for: --num-train-epochs sets another number"
-        say(f"{steps:,} steps: {epochs:.3g} {'epoch' if epochs == 1 else 'epochs'} of {batches}{why}")
+            why = ", the least that a table of this size is trained for: num_train_epochs sets another number"
+        unit = "epoch" if epochs == 1 else "epochs"
+        say(f"{steps:,} steps: {epochs:.3g} {unit} of {batches}{why}")
         return steps
 
     def _trainer(self, task: FinetuningTask, folder: Path, steps: int, steps_of_epoch: int) -> Trainer:
@@ -232,7 +234,8 @@ class Trials:
         for folder in folders:
             if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
                 raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
-            here, first = read_made_of(folder), read_made_of(folders[0])
+            here = read_made_of(folder)
+            first = read_made_of(folders[0])
             if here and first and here != first:
                 raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
         return folders
@@ -244,8 +247,9 @@ class Trials:
         self._prepared()
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
         say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
-        before = read_json(folder / SCORES, "scores") if (folder / SCORES).exists() else {}
-        training = before.get("training", {})
+        training: dict[str, Any] = {}  # how it went, of a trial that was scored before
+        if (folder / SCORES).exists():
+            training = read_json(folder / SCORES, "scores").get("training", {})
         newest = max([step, *checkpoint_files.steps(folder)])
         steps = read_made_of(folder).get("steps", 0)
         steps = min(steps, training.get("steps", steps))  # of a training that ended early

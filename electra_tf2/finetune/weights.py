@@ -16,7 +16,7 @@ from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.formats.weights import LoadReport, generator_names, warm_start
+from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
@@ -49,16 +49,27 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
       Names in the checkpoint by a variable's name, of heads that have the same shape there: not of those that read more
       than one state.
     """
-    found: dict[str, list[str]] = {}
-    scopes = [scope for scope in ("discriminator_predictions", stored.language_model) if scope]
+    scopes = ["discriminator_predictions"]
+    if stored.language_model:
+        scopes.append(stored.language_model)
+    stored_names: dict[str, list[str]] = {}
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
-        head = re.fullmatch(r"task_specific/[^/]+/head/(.+)", name)
-        for place in [f"{scope}/{head[1]}" for scope in scopes] if head else []:
-            value = stored.weights.get(place)
+        of_head = re.fullmatch(r"task_specific/[^/]+/head/(.+)", name)
+        if not of_head:
+            continue
+        for scope in scopes:
+            stored_name = f"{scope}/{of_head[1]}"
+            value = stored.weights.get(stored_name)
             if value is not None and value.shape == variable.shape:
-                found.setdefault(name, []).append(place)
-    return {name: places for name, places in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
+                stored_names.setdefault(name, []).append(stored_name)
+    # A head whose dense layer has another shape, since it reads more than one state, takes nothing.
+    whole = {}
+    for name, names in stored_names.items():
+        head = name.split("/head/")[0]
+        if f"{head}/head/dense/kernel" in stored_names:
+            whole[name] = names
+    return whole
 
 
 def _missing_encoder(report: LoadReport) -> list[str]:
@@ -73,7 +84,8 @@ def _summary(report: LoadReport) -> list[str]:
     new = len(report.missing) - len(missing)
     lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
     if unused:
-        lines.append("unused: " + ", ".join(f"{count} of {scope}" for scope, count in sorted(unused.items())))
+        counts = [f"{count} of {scope}" for scope, count in sorted(unused.items())]
+        lines.append(f"unused: {', '.join(counts)}")
     return lines
 
 

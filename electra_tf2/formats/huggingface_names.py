@@ -89,7 +89,9 @@ class Pair(NamedTuple):
             return replaced - original
         if self.column is not None:
             return pieces[0][..., self.column : self.column + 1]
-        return np.concatenate(pieces, axis=-1) if len(pieces) > 1 else pieces[0]
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces, axis=-1)
 
 
 def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
@@ -208,18 +210,20 @@ def head(class_name: str, a: Architecture, scope: str = "") -> list[Pair]:
     """
     family, _, kind = class_name.partition("For")
     modern = family == "ModernBert"
-    scope = scope or (MASKED_LM if kind == "MaskedLM" else DETECTOR)
+    if not scope:
+        scope = MASKED_LM if kind == "MaskedLM" else DETECTOR
     if kind == "PreTraining":
-        return [*_dense(f"{scope}/dense", f"{scope}.dense"), *_dense(f"{scope}/dense_1", f"{scope}.dense_prediction")]
+        return _dense(f"{scope}/dense", f"{scope}.dense") + _dense(f"{scope}/dense_1", f"{scope}.dense_prediction")
     if kind == "MaskedLM" and not modern:
         return _language_model(family, a, scope)
     if class_name in _TWO_LAYERS:
         inner, outer = _TWO_LAYERS[class_name]
-        return [*_dense(f"{scope}/inner", inner), *_dense(_last_layer(scope), outer)]
+        return _dense(f"{scope}/inner", inner) + _dense(_last_layer(scope), outer)
     pairs: list[Pair] = []
     if modern:  # has a dense layer and a norm before every last layer
         first = f"{scope}/head" if _is_of_task(scope) else scope
-        pairs = [*_dense(f"{first}/dense", "head.dense"), *_norm(a, f"{first}/LayerNorm", "head.norm")]
+        pairs += _dense(f"{first}/dense", "head.dense")
+        pairs += _norm(a, f"{first}/LayerNorm", "head.norm")
     if kind == "MaskedLM":
         pairs.append(Pair(f"{scope}/output_bias", ("decoder.bias",)))
         if not a.tie_word_embeddings:
@@ -227,15 +231,11 @@ def head(class_name: str, a: Architecture, scope: str = "") -> list[Pair]:
         return pairs
     if kind == "QuestionAnswering":
         layer = "classifier" if modern else "qa_outputs"
-        start = _dense(f"{scope}/start", layer)
-        end = _dense(f"{scope}/end", layer)
-        return [
-            *pairs,
-            *(pair._replace(column=0) for pair in start),
-            *(pair._replace(column=1) for pair in end),
-        ]
-    last = _dense(_last_layer(scope), "classifier")
-    return [*pairs, *(pair._replace(two_labels=scope == DETECTOR) for pair in last)]
+        pairs += [pair._replace(column=0) for pair in _dense(f"{scope}/start", layer)]
+        pairs += [pair._replace(column=1) for pair in _dense(f"{scope}/end", layer)]
+        return pairs
+    last_layer = _dense(_last_layer(scope), "classifier")
+    return pairs + [pair._replace(two_labels=scope == DETECTOR) for pair in last_layer]
 
 
 def _language_model(family: str, a: Architecture, scope: str) -> list[Pair]:
@@ -245,11 +245,10 @@ def _language_model(family: str, a: Architecture, scope: str) -> list[Pair]:
     if family == "Electra":
         transform = scope
         bias = "generator_lm_head.bias"
-    return [
-        *_dense(f"{scope}/dense", f"{transform}.dense"),
-        *_norm(a, f"{scope}/LayerNorm", f"{transform}.LayerNorm"),
-        Pair(f"{scope}/output_bias", (bias,)),
-    ]
+    pairs = _dense(f"{scope}/dense", f"{transform}.dense")
+    pairs += _norm(a, f"{scope}/LayerNorm", f"{transform}.LayerNorm")
+    pairs.append(Pair(f"{scope}/output_bias", (bias,)))
+    return pairs
 
 
 def _is_of_task(scope: str) -> bool:
@@ -272,11 +271,14 @@ def linear_as_two_layers(kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.n
     spare = hidden - 2 * classes
     if spare < 0:
         return None
-    first = np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)])
-    second = np.pad(np.concatenate([np.eye(classes), -np.eye(classes)]), [(0, spare), (0, 0)]).astype(np.float32)
+    both_signs = np.concatenate([kernel, -kernel], 1)
+    first = np.pad(both_signs, [(0, 0), (0, spare)])
+    first_bias = np.pad(np.concatenate([bias, -bias]), [(0, spare)])
+    difference = np.concatenate([np.eye(classes), -np.eye(classes)])
+    second = np.pad(difference, [(0, spare), (0, 0)]).astype(np.float32)
     return {
         "classifier.dense.weight": first.T,
-        "classifier.dense.bias": np.pad(np.concatenate([bias, -bias]), [(0, spare)]),
+        "classifier.dense.bias": first_bias,
         "classifier.out_proj.weight": second.T,
         "classifier.out_proj.bias": np.zeros([classes], np.float32),
     }
@@ -298,9 +300,11 @@ def no_segments(a: Architecture) -> np.ndarray:
 
 def task_of(class_name: str, labels: list[str]) -> str | None:
     """Name of the task of ours that a fine-tuned class does; None for others and for the detector."""
-    known = re.fullmatch(r"(Electra|Bert|ModernBert)For(\w+)", class_name)
+    match = re.fullmatch(r"(Electra|Bert|ModernBert)For(\w+)", class_name)
     is_detector = class_name == "ModernBertForTokenClassification" and labels == DETECTION_LABELS
-    return _TASKS.get(known[2]) if known and not is_detector else None
+    if match is None or is_detector:
+        return None
+    return _TASKS.get(match[2])
 
 
 def heads_in(config: Mapping[str, Any], a: Architecture) -> Iterator[tuple[str | None, list[Pair]]]:
@@ -309,11 +313,12 @@ def heads_in(config: Mapping[str, Any], a: Architecture) -> Iterator[tuple[str |
     modern = config["model_type"] == "modernbert"
     task = task_of(class_name, labels_of(config) if modern else [])
     if not modern:
-        for known in _PRETRAINING_CLASSES:
-            yield None, head(known, a)
+        for pretraining_class in _PRETRAINING_CLASSES:
+            yield None, head(pretraining_class, a)
     elif task is None and class_name.endswith(("MaskedLM", "TokenClassification")):
         yield None, head(class_name, a)
-    if task is not None and config.get("problem_type") != "multi_label_classification":  # ours choose one of the labels
+    chooses_several = config.get("problem_type") == "multi_label_classification"  # ours choose one of the labels
+    if task is not None and not chooses_several:
         yield task, head(class_name, a, f"task_specific/{task}")
 
 
@@ -436,9 +441,11 @@ def load_tensors(folder: Path) -> dict[str, np.ndarray]:
     paths = _listed_in(index) if is_file(index) else [folder / FILE_NAME]
     for path in paths:
         if not is_file(path):
-            known = what_lies_at(folder)
             message = f"{folder} has no {path.name}"
-            raise UserError(f"{message}; {known}" if known else message)
+            hint = what_lies_at(folder)
+            if hint:
+                message += f"; {hint}"
+            raise UserError(message)
     tensors: dict[str, np.ndarray] = {}
     for path in paths:
         for name, value in read_tensors(path, _BUFFERS).items():

@@ -5,6 +5,7 @@ import dataclasses
 from electra_tf2.config.hparams import places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.sentence_modules import pooling_in
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import Network
@@ -23,7 +24,7 @@ def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
         hparams = _without_paths(model, FinetuningConfig)
         hparams["pretrained_model_dir"] = model.path  # its own network, not that of a shipped model with the run's name
         hparams["tasks"] = without_files(hparams.get("tasks", {}))
-        return FinetuningConfig.from_dict(hparams)
+        return configuration(hparams)
     # With a paper's hparams. Files that the paper reads, such as a teacher, may be gone by now, so it is not asked.
     extended = PretrainingConfig.extended(model.hparams)
     return PretrainingConfig.from_dict(_without_paths(model, extended))

@@ -95,9 +95,10 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     files = record_files(pattern)
     if not files:
         raise UserError(f"--pretrain-tfrecords: no file matches {pattern!r}: build some, electra build-data")
-    metadata = read_metadata(os.path.dirname(files[0]) or ".")
+    folder = os.path.dirname(files[0])
+    metadata = read_metadata(folder or ".")
     if metadata is None:
-        raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
+        raise UserError(f"{folder} has no metadata.json, which says how long its records are")
     if metadata.vocab_sha256 != vocab_sha256(vocab_file):
         raise UserError(f"--vocab-file {vocab_file} is not the vocabulary that {pattern} were built with")
     record_format = RecordFormat(metadata.max_seq_length, metadata.vocab_size)
@@ -111,8 +112,9 @@ def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     counts = counts[order]
-    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
-    return keys[first], np.add.reduceat(counts, first)
+    # Where a key differs from the one before. The first differs from what is put before it.
+    first_of_each = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return keys[first_of_each], np.add.reduceat(counts, first_of_each)
 
 
 @contextlib.contextmanager
@@ -138,24 +140,16 @@ def counted(
     if not records:
         raise UserError(f"the {len(inputs.files)} files of records are empty; build the records again")
     processes = min(inputs.num_processes or this_processor().cores, len(inputs.files))
+    batch_records = max(1, min(_BATCH_RECORDS, BATCH_KEYS // keys_of_record))
     with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as name:
         folder = Path(name)
-        batch = max(1, min(_BATCH_RECORDS, BATCH_KEYS // keys_of_record))
-        work = partial(_count_file, inputs.record_format, count_in, group, batch, folder)
+        count_file = partial(_count_file, inputs.record_format, count_in, group, batch_records, folder)
+        numbered_files = list(enumerate(inputs.files))
         with Progress("counting record", records) as progress:
             advice = "run again with a smaller --num-processes"
-            totals = run_on_processes(work, list(enumerate(inputs.files)), processes, progress, advice)
-
-        def parts_of(at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for part in range(PARTS):
-                pieces = [np.empty(0, _KEY_AND_COUNT)]
-                for file in sorted(folder.glob(f"{part}.*")):
-                    pieces.append(np.fromfile(file, _KEY_AND_COUNT))
-                together = np.concatenate(pieces)
-                keys, counts = summed(together["key"], together["count"])
-                yield keys[counts >= at_least], counts[counts >= at_least]
-
-        yield np.sum([total for total in totals if total is not None], axis=0), parts_of
+            totals_of_files = run_on_processes(count_file, numbered_files, processes, progress, advice)
+        totals = [totals for totals in totals_of_files if totals is not None]
+        yield np.sum(totals, axis=0), partial(_merged_parts, folder)
 
 
 def _count_file(
@@ -164,39 +158,55 @@ def _count_file(
     group: int,
     batch_records: int,
     folder: Path,
-    numbered: tuple[int, str],
+    numbered_file: tuple[int, str],
     *,
     advance: Advance,
 ) -> np.ndarray | None:
     """Counts a file's keys into a file for each part of them. Returns the totals, None without records."""
-    number, file = numbered
+    number, file = numbered_file
     held: list[Counted] = []
+    held_keys = 0
     totals: np.ndarray | None = None
-
-    def write() -> None:
-        keys, counts = summed(
-            np.concatenate([counted.keys for counted in held]), np.concatenate([counted.counts for counted in held])
-        )
-        parts = (keys // group) % PARTS
-        for part in range(PARTS):
-            chosen = parts == part
-            written = np.empty(int(chosen.sum()), _KEY_AND_COUNT)
-            written["key"] = keys[chosen]
-            written["count"] = counts[chosen]
-            with writing(folder), open(folder / f"{part}.{number}", "ab") as stream:
-                written.tofile(stream)
-        held.clear()
-
     for batch in read_batches(file, record_format, size=batch_records):
-        counted = count_in(batch["input_ids"])
-        held.append(counted)
-        totals = counted.totals if totals is None else totals + counted.totals
-        if sum(len(counted.keys) for counted in held) >= HELD_KEYS:
-            write()
+        counts = count_in(batch["input_ids"])
+        held.append(counts)
+        held_keys += len(counts.keys)
+        totals = counts.totals if totals is None else totals + counts.totals
+        if held_keys >= HELD_KEYS:
+            _append_to_parts(held, group, folder, number)
+            held = []
+            held_keys = 0
         advance(len(batch["input_ids"]))
     if held:
-        write()
+        _append_to_parts(held, group, folder, number)
     return totals
+
+
+def _append_to_parts(held: list[Counted], group: int, folder: Path, number: int) -> None:
+    """Appends counts to the files of their parts, PART.NUMBER, as pairs of key and count."""
+    all_keys = np.concatenate([counts.keys for counts in held])
+    all_counts = np.concatenate([counts.counts for counts in held])
+    keys, counts = summed(all_keys, all_counts)
+    parts = (keys // group) % PARTS
+    for part in range(PARTS):
+        is_of_part = parts == part
+        pairs = np.empty(int(is_of_part.sum()), _KEY_AND_COUNT)
+        pairs["key"] = keys[is_of_part]
+        pairs["count"] = counts[is_of_part]
+        with writing(folder), open(folder / f"{part}.{number}", "ab") as stream:
+            pairs.tofile(stream)
+
+
+def _merged_parts(folder: Path, at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each part the distinct keys that all files together have `at_least` times, and their counts."""
+    for part in range(PARTS):
+        pieces = [np.empty(0, _KEY_AND_COUNT)]
+        for file in sorted(folder.glob(f"{part}.*")):
+            pieces.append(np.fromfile(file, _KEY_AND_COUNT))
+        pairs = np.concatenate(pieces)
+        keys, counts = summed(pairs["key"], pairs["count"])
+        is_frequent = counts >= at_least
+        yield keys[is_frequent], counts[is_frequent]
 
 
 def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:

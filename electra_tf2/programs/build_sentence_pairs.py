@@ -98,11 +98,11 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
     """The pairs of tasks' training data whose texts belong together."""
     if not tasks:
         return []
-    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.finetune.tasks import make_task
     from electra_tf2.finetune.tasks.text import TextTask
 
-    config = FinetuningConfig.from_dict({"data_dir": data_dir, "task_names": tasks})
+    config = configuration({"data_dir": data_dir, "task_names": tasks})
     pairs = []
     for name in tasks:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised

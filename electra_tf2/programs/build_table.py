@@ -11,6 +11,7 @@ Memory is bounded by what a process may hold and by the largest 64th of what is 
 import itertools
 import sys
 import textwrap
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -19,25 +20,31 @@ from electra_tf2.config.flags import HELP, run
 from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_new
-from electra_tf2.papers.counts import TableKind, record_inputs
+from electra_tf2.papers.counts import Option, TableKind, record_inputs
 from electra_tf2.util.errors import UserError, closest
 
 
-def tables(paper: str | None = None) -> dict[str, TableKind]:
+def kinds_of_tables(paper: str | None = None) -> dict[str, TableKind]:
     """Kind of table -> how it is counted: those of the papers that come with the package, and of one more."""
-    found: dict[str, TableKind] = {}
-    for name in [*paper_names(), *([paper] if paper else [])]:
-        found |= getattr(load_paper(name, "tables"), "TABLES", {})
-    return found
+    papers = paper_names()
+    if paper:
+        papers.append(paper)
+    kinds: dict[str, TableKind] = {}
+    for name in papers:
+        kinds |= getattr(load_paper(name, "tables"), "TABLES", {})
+    return kinds
 
 
 def main() -> None:
-    values, kinds = flags.FLAGS, tables(flags.FLAGS.paper)
+    values = flags.FLAGS
+    kinds = kinds_of_tables(values.paper)
     if values.kind not in kinds:
-        given = f", not {values.kind!r}{closest(values.kind, kinds)}" if values.kind else ""
-        raise UserError(f"the first argument is the kind of table: {', '.join(kinds)}{given}; see --help")
-    table = kinds[values.kind]
-    options = {name: values[name].value for name in table.options}
+        hint = ""
+        if values.kind:
+            hint = f", not {values.kind!r}{closest(values.kind, kinds)}"
+        raise UserError(f"the first argument is the kind of table: {', '.join(kinds)}{hint}; see --help")
+    kind = kinds[values.kind]
+    options = {name: values[name].value for name in kind.options}
     output = values.output_file or str(Path(values.data_dir, f"{values.kind}.npz"))
     check_new("--output-file", output, values.overwrite)
     vocab_file = values.vocab_file or str(Path(values.data_dir, "vocab.txt"))
@@ -45,20 +52,44 @@ def main() -> None:
     pattern = values.pretrain_tfrecords or str(Path(values.data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*"))
     inputs = record_inputs(pattern, vocab_file)
     inputs = inputs._replace(num_processes=values.num_processes, work_dir=values.work_dir)
-    print(f"wrote {output}: {table.build(inputs, output, **options)}")
+    print(f"wrote {output}: {kind.build(inputs, output, **options)}")
 
 
 def command() -> None:
     words = sys.argv[1:]
     if words and not words[0].startswith("-"):
-        sys.argv[1] = words[0] = f"--kind={words[0]}"
-    # Which flags there are depends on two of them.
-    pairs = [(*word.partition("=")[::2], after) for word, after in itertools.pairwise([*words, ""])]
-    given = {name: value or after for name, value, after in pairs if name in ("--kind", "--paper")}
+        words[0] = f"--kind={words[0]}"
+        sys.argv[1] = words[0]
+    kind, paper = kind_and_paper(words)
     try:
-        kinds = tables(given.get("--paper"))
+        kinds = kinds_of_tables(paper)
     except UserError:  # `main` says it
-        kinds = tables()
+        kinds = kinds_of_tables()
+    define_flags(kinds)
+    if kind in kinds:
+        define_options([kinds[kind]])
+    elif not HELP & {*words}:
+        # Flags of all kinds are known, so that `main` can say that there is no such kind.
+        define_options(list(kinds.values()))
+    described = []
+    for name, table_kind in kinds.items():
+        described.append(textwrap.fill(f"  {name:19} {table_kind.description}", 80, subsequent_indent=" " * 22))
+    lines = "\n".join(described)
+    run(main, f"{__doc__}\nKinds of table, each with flags of its own (KIND --help):\n\n{lines}\n", goes_on=True)
+
+
+def kind_and_paper(words: list[str]) -> tuple[str, str | None]:
+    """Values of --kind and --paper, found before flags are defined: which flags there are depends on these two."""
+    values = {}
+    for word, next_word in itertools.pairwise([*words, ""]):
+        name, _, value = word.partition("=")
+        if name in ("--kind", "--paper"):
+            values[name] = value or next_word
+    return values.get("--kind", ""), values.get("--paper")
+
+
+def define_flags(kinds: Collection[str]) -> None:
+    """Defines the flags of all kinds."""
     flags.DEFINE_string("kind", None, f"Kind of table ({', '.join(kinds)}); may stand first, without the flag's name.")
     flags.DEFINE_string("paper", None, "Module of a paper of your own, by its dotted name, that has more kinds.")
     flags.DEFINE_string("data_dir", "data", "Folder of the vocabulary and the records.")
@@ -68,18 +99,18 @@ def command() -> None:
     flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
     flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
     flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
-    # Of a kind that is not there all kinds' flags are known, so that `main` can say so.
-    asked = [kinds[given["--kind"]]] if given.get("--kind") in kinds else [] if HELP & {*words} else kinds.values()
-    for name, option in {name: option for table in asked for name, option in table.options.items()}.items():
+
+
+def define_options(kinds: Sequence[TableKind]) -> None:
+    """Defines the flags of some kinds, of which several may have the same."""
+    options: dict[str, Option] = {}
+    for kind in kinds:
+        options |= kind.options
+    for name, option in options.items():
         if option.choices:
             flags.DEFINE_enum(name, str(option.default), option.choices, option.help)
         else:
             flags.DEFINE_integer(name, int(option.default), option.help, option.at_least, option.at_most)
-    lines = "\n".join(
-        textwrap.fill(f"  {kind:19} {table.description}", 80, subsequent_indent=" " * 22)
-        for kind, table in kinds.items()
-    )
-    run(main, f"{__doc__}\nKinds of table, each with flags of its own (KIND --help):\n\n{lines}\n", goes_on=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ reads <data-dir>/finetuning_data/cola/{train,dev}.tsv and starts from <data-dir>
 import contextlib
 import io
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_bytes
 from electra_tf2.files.table_files import SPLITS
 from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically
+from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
-from electra_tf2.inference.finetuning import check_vocabulary, prepare, train_and_score
-from electra_tf2.settings.defaults import with_named
+from electra_tf2.inference.finetuning_run import check_vocabulary, prepare, train_and_score
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
@@ -54,13 +55,22 @@ def main() -> int:
         raise UserError("do_train and do_eval are both false: nothing to do")
     if given.get("do_train", True):
         check_files(given)
-        config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
-        config = prepare(config, given)
+        config = configuration(given)
+        config = prepare(config, given, advice_on_folder(config))
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
         check_vocabulary(config)
     code, _ = train_and_score(config)
     return code
+
+
+def advice_on_folder(config: FinetuningConfig) -> str:
+    """What to do about a folder that holds a run with other hparams, with a name whose trials have not begun."""
+    number = 2
+    while Path(f"{config.model_dir}-{number}_1").exists():
+        number += 1
+    beside = shlex.quote(f"{config.model_dir}-{number}")
+    return f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir {beside}"
 
 
 def label(given: dict[str, Any], source: str) -> int:

@@ -106,7 +106,8 @@ _ONCE_MORE = {"num_train_epochs": 10.0}  # for small data
 # Table 1), which COCO-LM's few-shot experiments use (COCO-LM, section 4.2 and Table 4).
 
 _BINARY = ("0", "1")
-_PAIR, _EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
+_PAIR = "{0:trim} ? [MASK] , {1:lower}"
+_EQUAL = "{0} [MASK] , {1:lower}"
 _SAME = {"0": "No", "1": "Yes"}
 _ENTAILED = {"entailment": "Yes", "not_entailment": "No"}
 _NLI = ("contradiction", "entailment", "neutral")
@@ -121,7 +122,8 @@ _PROMPTS = {
     "rte": Prompt(_PAIR, _ENTAILED),
     "sts": Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
 }
-_ACCURACY_F1, _CORRELATIONS = ("accuracy", "f1"), ("spearman", "pearson")
+_ACCURACY_F1 = ("accuracy", "f1")
+_CORRELATIONS = ("spearman", "pearson")
 
 
 def _glue(
@@ -160,8 +162,13 @@ _GLUE = dict(
         _glue("mrpc", "MRPC", (3, 4), 0, metrics=_ACCURACY_F1, double_unordered=True),
         _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1),
         _glue(
-            *("mnli", "MNLI", (8, 9), -1, _NLI, {"prompt_evaluation_draws": 4}),
-            {
+            "mnli",
+            "MNLI",
+            texts=(8, 9),
+            label=-1,
+            labels=_NLI,
+            hparams={"prompt_evaluation_draws": 4},
+            options={
                 "folders": ("MNLI", "diagnostic", "AX"),
                 "file_names": {"diagnostic": ("AX",)},
                 "submission": {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
@@ -176,7 +183,12 @@ _GLUE = dict(
         _glue("rte", "RTE", (1, 2), 3, tuple(_ENTAILED), _ONCE_MORE),
         _glue("wnli", "WNLI", (1, 2), 3),
         _glue(
-            *("sts", "STS-B", (7, 8), -1, None, _ONCE_MORE),
+            "sts",
+            "STS-B",
+            texts=(7, 8),
+            label=-1,
+            labels=None,
+            hparams=_ONCE_MORE,
             metrics=_CORRELATIONS,
             value_range=(0.0, 5.0),
             double_unordered=True,
@@ -225,7 +237,10 @@ def _candidates(form: str, files: Mapping[str, Any], hparams: Mapping[str, Any])
 _SUPERGLUE = {
     "boolq": _superglue("BoolQ", ("question", "passage"), _FALSE_OR_TRUE, {"max_seq_length": 256}),
     "cb": _superglue(
-        *("CB", ("premise", "hypothesis"), _NLI, _ONCE_MORE),
+        "CB",
+        texts=("premise", "hypothesis"),
+        labels=_NLI,
+        hparams=_ONCE_MORE,
         numbers=("entailment", "contradiction", "neutral"),  # as `datasets` has CB's
         metrics=("macro_f1", "accuracy", "average"),
     ),
@@ -233,7 +248,10 @@ _SUPERGLUE = {
     "multirc": _candidates("multirc", _files("MultiRC"), {"max_seq_length": 512}),
     "record": _candidates("record", _files("ReCoRD"), {"max_seq_length": 512, "num_train_epochs": 2.0}),
     "superglue_rte": _superglue(
-        *("RTE", (("premise", "sentence1"), ("hypothesis", "sentence2")), tuple(_ENTAILED), _ONCE_MORE),
+        "RTE",
+        texts=(("premise", "sentence1"), ("hypothesis", "sentence2")),
+        labels=tuple(_ENTAILED),
+        hparams=_ONCE_MORE,
         options={
             "folders": ("SuperGLUE/RTE", *_folders("AX-b"), *_folders("AX-g")),
             "submission": {name: f"{name}.jsonl" for name in ("AX-b", "AX-g")} | {"test": "RTE.jsonl"},
@@ -242,7 +260,10 @@ _SUPERGLUE = {
     ),
     "wic": _superglue("WiC", ("sentence1", "sentence2"), _FALSE_OR_TRUE, _ONCE_MORE, spans="wic"),
     "wsc": _superglue(
-        *("WSC", ("text",), _FALSE_OR_TRUE, _ONCE_MORE),
+        "WSC",
+        texts=("text",),
+        labels=_FALSE_OR_TRUE,
+        hparams=_ONCE_MORE,
         spans="wsc",
         submitted_labels={"false": "False", "true": "True"},
     ),

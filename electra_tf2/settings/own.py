@@ -161,10 +161,6 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
         raise UserError(f"{where}: text_columns must be one or two columns, got {texts!r}")
     for column in texts:
         _check_type(f"{where}: a column of text_columns", column, str, int)
-    valid = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
-    metric = options.get("metric", "spearman" if regression else "accuracy")
-    if metric not in valid:
-        raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
     low = float(options.get("min", -math.inf))
     high = float(options.get("max", math.inf))
     if low >= high:
@@ -173,20 +169,34 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
     if len(delimiter) > 1 or delimiter in ('"', "\n", "\r"):
         raise UserError(f"{where}: delimiter is one character between two columns, got {shown(delimiter)}")
     labels = options.get("labels")
-    usual_metric = "pearson" if regression else "accuracy"
     return TextSettings(
         tuple(texts),
         options.get("label_column", columns.LABEL),
         options.get("header", True),
         delimiter,
         options.get("quoted"),
-        metrics=(metric,) if metric == usual_metric else (metric, usual_metric),
+        metrics=_metrics(where, regression, options),
         labels=labels,
         numbers=labels,
         value_range=(low, high) if regression else None,
         range_of_data=regression,
         double_unordered=options.get("double_unordered", False),
     )
+
+
+def _metrics(where: str, regression: bool, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The metric by which the best weights are chosen, and the usual one. Raises UserError: an unknown one."""
+    valid: tuple[str, ...] = CLASSIFICATION_METRICS
+    usual = "accuracy"
+    default = "accuracy"
+    if regression:
+        valid = REGRESSION_METRICS
+        usual = "pearson"
+        default = "spearman"
+    metric = options.get("metric", default)
+    if metric not in valid:
+        raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
+    return tuple(dict.fromkeys([metric, usual]))
 
 
 # --train-file.

@@ -41,28 +41,43 @@ class DeviceLoop:
             number = tf.identity(counter)
             result = run_and_sum(strategy, task.train_step, next(iterator), number)
             watched = result["losses"] | result["watched"]
-            bad = {name: tf.where(tf.math.is_finite(value), tf.int64.max, number) for name, value in watched.items()}
+            bad = {}
+            for name, value in watched.items():
+                bad[name] = tf.where(tf.math.is_finite(value), tf.int64.max, number)
             return result, watched, bad
 
         def next_step(done: tf.Tensor, so_far: Totals) -> tuple[tf.Tensor, Totals]:
+            def value_at_first(first: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+                return tf.where(done == 0, value, first)
+
             result, watched, bad = one_step()
-            return done + 1, Totals(
-                tf.nest.map_structure(tf.add, so_far.sums, result),
-                tf.nest.map_structure(lambda first, value: tf.where(done == 0, value, first), so_far.first, watched),
-                tf.nest.map_structure(tf.minimum, so_far.first_bad, bad),
+            totals = Totals(
+                sums=tf.nest.map_structure(tf.add, so_far.sums, result),
+                first=tf.nest.map_structure(value_at_first, so_far.first, watched),
+                first_bad=tf.nest.map_structure(tf.minimum, so_far.first_bad, bad),
             )
+            return done + 1, totals
 
         @functools.partial(tf.function, autograph=False)
         def loop(done: tf.Tensor, so_far: Totals, end: tf.Tensor) -> Totals:
-            return tf.while_loop(lambda done, _: done < end, next_step, (done, so_far), parallel_iterations=1)[1]
+            def more(done: tf.Tensor, so_far: Totals) -> tf.Tensor:
+                del so_far
+                return done < end
+
+            _, totals = tf.while_loop(more, next_step, (done, so_far), parallel_iterations=1)
+            return totals
 
         self._loop = loop
         # The step is traced once, here; what the totals start from needs its results' types.
         result, watched, bad = one_step.get_concrete_function().structured_outputs
+
+        def zeros_like(value: tf.TensorSpec) -> tf.Tensor:
+            return tf.zeros(value.shape, value.dtype)
+
         self.nothing = Totals(
-            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), result),
-            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), watched),
-            {name: tf.constant(tf.int64.max) for name in bad},
+            sums=tf.nest.map_structure(zeros_like, result),
+            first=tf.nest.map_structure(zeros_like, watched),
+            first_bad={name: tf.constant(tf.int64.max) for name in bad},
         )
 
     def run(self, steps: int, done: int, so_far: Totals) -> Totals:
@@ -74,8 +89,11 @@ def run_and_sum(
     strategy: tf.distribute.Strategy, function: Callable[..., dict[str, Tensors]], batch: Tensors, step: tf.Tensor
 ) -> dict[str, Tensors]:
     """Calls a function of every replica's rows and sums its results over replicas."""
-    result = strategy.run(function, args=(batch, step))
-    return tf.nest.map_structure(lambda value: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None), result)
+
+    def summed(value: Tensors) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+
+    return tf.nest.map_structure(summed, strategy.run(function, args=(batch, step)))
 
 
 class Pace:

@@ -15,8 +15,9 @@ class LossScale(tf.Module):
 
     def update(self, finite: tf.Tensor) -> None:
         """Adjusts the scale after a step whose gradients were all finite, or not."""
-        good = tf.where(finite, self.good_steps + 1, 0)
-        grow = good >= self.growth_steps
+        good_steps = tf.where(finite, self.good_steps + 1, 0)
+        grows = good_steps >= self.growth_steps
+        kept_or_doubled = tf.where(grows, self.scale * 2.0, self.scale)
         halved = tf.maximum(self.scale / 2.0, 1.0)
-        self.scale.assign(tf.where(finite, tf.where(grow, self.scale * 2.0, self.scale), halved))
-        self.good_steps.assign(tf.where(grow, 0, good))
+        self.scale.assign(tf.where(finite, kept_or_doubled, halved))
+        self.good_steps.assign(tf.where(grows, 0, good_steps))

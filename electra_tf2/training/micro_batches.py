@@ -32,12 +32,20 @@ class WholeBatch(NamedTuple):
 def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Tensors:
     """Sums `function(rows, number of the micro-batch)` over `count` micro-batches; the first axis is that of rows."""
     compute = _traced(function, batch, count)
-    zeros = tf.nest.map_structure(lambda value: unfolded_zeros(value.shape, value.dtype), compute.structured_outputs)
+
+    def zeros_like(value: tf.TensorSpec) -> tf.Tensor:
+        return unfolded_zeros(value.shape, value.dtype)
+
+    def more(number: tf.Tensor, total: Tensors) -> tf.Tensor:
+        del total
+        return number < count
 
     def add(number: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
         return number + 1, tf.nest.map_structure(tf.add, total, compute(number))
 
-    return tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[1]
+    nothing = tf.nest.map_structure(zeros_like, compute.structured_outputs)
+    _, total = tf.while_loop(more, add, (tf.constant(0), nothing))
+    return total
 
 
 def mapped(
@@ -63,6 +71,7 @@ def _traced(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, c
     micro_batches = tf.nest.map_structure(split, batch)
 
     def compute(number: tf.Tensor) -> Tensors:
-        return function(tf.nest.map_structure(lambda field: field[number], micro_batches), number)
+        rows = tf.nest.map_structure(lambda field: field[number], micro_batches)
+        return function(rows, number)
 
     return tf.function(compute, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))

@@ -34,7 +34,11 @@ def matrices_in(variable: tf.Variable) -> int:
     name = variable.name.split(":")[0]
     if not _KERNEL_OF_LAYER.search(name) or len(variable.shape) != 2:
         return 0
-    return 3 if "/self/qkv/" in name else 2 if "/intermediate/gated/" in name else 1
+    if "/self/qkv/" in name:
+        return 3
+    if "/intermediate/gated/" in name:
+        return 2
+    return 1
 
 
 def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tensor:
@@ -79,14 +83,22 @@ class Muon(tf.Module):
 
     def __init__(self, variables: Sequence[tf.Variable], hparams: OptimizerHparams) -> None:
         super().__init__(name="muon")
-        self.momentum, self.steps = hparams.muon_momentum, hparams.muon_ns_steps
-        self.rate_factor, self._dtype = hparams.muon_learning_rate_factor, tf.as_dtype(hparams.muon_precision)
-        self.places = [index for index, variable in enumerate(variables) if matrices_in(variable)]
-        self._parts = {index: matrices_in(variables[index]) for index in self.places}
-        self.momenta = [
-            tf.Variable(tf.zeros_like(variable), trainable=False, name=f"{variable.name.split(':')[0]}/muon_m")
-            for variable in (variables[index] for index in self.places)
-        ]
+        self.momentum = hparams.muon_momentum
+        self.steps = hparams.muon_ns_steps
+        self.rate_factor = hparams.muon_learning_rate_factor
+        self._dtype = tf.as_dtype(hparams.muon_precision)
+        self.places: list[int] = []
+        self._matrices: list[int] = []  # of each of these variables
+        momenta = []
+        for index, variable in enumerate(variables):
+            matrices = matrices_in(variable)
+            if not matrices:
+                continue
+            self.places.append(index)
+            self._matrices.append(matrices)
+            name = f"{variable.name.split(':')[0]}/muon_m"
+            momenta.append(tf.Variable(tf.zeros_like(variable), trainable=False, name=name))
+        self.momenta = momenta
 
     def updates(self, gradients: Sequence[tf.Tensor], factor: tf.Tensor | float) -> list[Update]:
         """Updates of the variables of `places`, for `AdamW.apply`; in replica context, every replica computes alike.
@@ -97,32 +109,47 @@ class Muon(tf.Module):
           gradients: float32, of all variables, summed over replicas.
           factor: of the gradients, which clips them.
         """
-        momenta, stacks = {}, defaultdict[tuple[int, int], list[tuple[int, tf.Tensor]]](list)
-        for index, slot in zip(self.places, self.momenta, strict=True):
+        momenta = []
+        # (rows, columns) -> the matrices of that shape, each with the place of its variable in `places`.
+        stacks = defaultdict[tuple[int, int], list[tuple[int, tf.Tensor]]](list)
+        for number, index in enumerate(self.places):
             gradient = gradients[index] * factor
-            momenta[index] = self.momentum * slot + (1.0 - self.momentum) * gradient
-            ahead = self.momentum * momenta[index] + (1.0 - self.momentum) * gradient
-            for part in tf.split(ahead, self._parts[index], axis=1):
-                stands = part.shape[0] > part.shape[1]
-                lying = tf.transpose(part) if stands else part
-                stacks[tuple(lying.shape)].append((index, lying))
-        parts = defaultdict[int, list[tf.Tensor]](list)
-        for (_, longer), members in stacks.items():
-            stack = orthogonalised(tf.stack([matrix for _, matrix in members]), self.steps, self._dtype)
-            stack *= _RMS_OF_ADAMW * float(longer) ** 0.5
-            for (index, _), direction in zip(members, tf.unstack(stack), strict=True):
-                parts[index].append(direction)
-        return [Update(momenta[index], self._joined(parts[index], momenta[index])) for index in self.places]
+            momentum = self.momentum * self.momenta[number] + (1.0 - self.momentum) * gradient
+            momenta.append(momentum)
+            ahead = self.momentum * momentum + (1.0 - self.momentum) * gradient
+            for matrix in tf.split(ahead, self._matrices[number], axis=1):
+                lying = _lying(matrix)
+                stacks[tuple(lying.shape)].append((number, lying))
 
-    @staticmethod
-    def _joined(parts: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
-        """Lying matrices as the columns of a variable."""
-        rows, columns = like.shape
-        stands = rows > columns // len(parts)
-        return tf.concat([tf.transpose(part) if stands else part for part in parts], axis=1)
+        directions: list[list[tf.Tensor]] = [[] for _ in self.places]
+        for (_, columns), members in stacks.items():
+            stack = tf.stack([matrix for _, matrix in members])
+            stack = orthogonalised(stack, self.steps, self._dtype)
+            stack *= _RMS_OF_ADAMW * float(columns) ** 0.5
+            for (number, _), direction in zip(members, tf.unstack(stack), strict=True):
+                directions[number].append(direction)
+        return [
+            Update(momentum, _side_by_side(matrices, momentum))
+            for momentum, matrices in zip(momenta, directions, strict=True)
+        ]
 
     @staticmethod
     def step(variable: tf.Variable, momentum: tf.Variable, update: Update, rates: dict[str, tf.Tensor]) -> None:
         """Weight decay and Muon's direction of one variable."""
         momentum.assign(update.momentum)
         variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
+
+
+def _lying(matrix: tf.Tensor) -> tf.Tensor:
+    """A matrix with at least as many columns as rows: itself, or transposed."""
+    if matrix.shape[0] > matrix.shape[1]:
+        return tf.transpose(matrix)
+    return matrix
+
+
+def _side_by_side(matrices: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+    """Lying matrices, stood up where they did, as the columns of a variable."""
+    rows, columns = like.shape
+    if rows > columns // len(matrices):
+        matrices = [tf.transpose(matrix) for matrix in matrices]
+    return tf.concat(matrices, axis=1)

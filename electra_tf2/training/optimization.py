@@ -89,6 +89,7 @@ class AdamW(tf.Module):
         self.average = WeightAverage(variables, hparams.ema_decay) if hparams.ema_decay else None
         self._variables = list(variables)
         self._norm_of_slices = norm_of_slices
+        # Of each variable.
         self._decay = [hparams.weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -117,10 +118,11 @@ class AdamW(tf.Module):
         Returns:
           float32 scalar: the global norm before clipping.
         """
-        dense = [
-            tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
-            for variable, gradient in zip(self._variables, gradients, strict=True)
-        ]
+        dense = []
+        for variable, gradient in zip(self._variables, gradients, strict=True):
+            if gradient is None:
+                gradient = tf.zeros(variable.shape)
+            dense.append(tf.convert_to_tensor(gradient))
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync > 1:
             dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
@@ -147,53 +149,45 @@ class AdamW(tf.Module):
         return self.average.swapped()
 
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
-        # What variables share is computed once: the graph is smaller and faster to trace.
-        kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
-
-        def rates_of(rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0) -> list[dict[str, Any]]:
-            """By kind of variable: the rate of its direction, and the factor by which decay shrinks it, if any."""
-            rates = []
-            for multiplier, decay in kinds:
-                of_kind = {"lr": correction * multiplier * rate * root / whole}
-                if decay:
-                    of_kind["kept"] = 1.0 - decay * multiplier * rate
-                rates.append(of_kind)
-            return rates
-
-        def bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
-            """1 - beta^t after t updates, exact also where beta^t is near 1."""
-            if not beta:
-                return tf.constant(1.0)
-            return -tf.math.expm1(updates * math.log(beta))
-
-        hparams = self.hparams
+        """Updates all variables, unless `keep` is false. factor: of the gradients, which clips them."""
         muon = self.muon
         # Of the bias correction: 1 - beta1^t and sqrt(1 - beta2^t).
         whole: Any = 1.0
         root: Any = 1.0
-        if hparams.adam_bias_correction:
+        if self.hparams.adam_bias_correction:
             updates = tf.cast(self.step + 1, tf.float32)
-            whole = bias_correction(hparams.adam_beta1, updates)
-            root = tf.sqrt(bias_correction(hparams.adam_beta2, updates))
+            whole = _bias_correction(self.hparams.adam_beta1, updates)
+            root = tf.sqrt(_bias_correction(self.hparams.adam_beta2, updates))
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam: dict[str, Any] = {
             "beta1_power": tf.constant(0.0),
             "beta2_power": tf.constant(0.0),
-            "beta1": tf.constant(hparams.adam_beta1),
-            "beta2": tf.constant(hparams.adam_beta2),
+            "beta1": tf.constant(self.hparams.adam_beta1),
+            "beta2": tf.constant(self.hparams.adam_beta2),
         }
-        epsilon = tf.constant(self._correction * hparams.adam_epsilon) * root
-        directions = [] if muon is None else muon.updates(gradients, factor)
-        muon_rates = [] if muon is None else rates_of(muon.rate_factor * rate)
-        scalars = (rates_of(rate, self._correction, root, whole), muon_rates, epsilon, factor)
+        epsilon = tf.constant(self._correction * self.hparams.adam_epsilon) * root
+
+        # What variables share is computed once: the graph is smaller and faster to trace. Variables of a kind have the
+        # same factor of the learning rate and the same weight decay.
+        settings = list(zip(self._multiplier, self._decay, strict=True))
+        kinds = sorted(set(settings))
+        kind_of = [kinds.index(setting) for setting in settings]
+        directions: list[Any] = []
+        muon_rates: list[dict[str, Any]] = []
+        if muon is not None:
+            directions = muon.updates(gradients, factor)
+            muon_rates = _rates_of(kinds, muon.rate_factor * rate)
+        adam_rates = _rates_of(kinds, rate, self._correction, root, whole)
+        scalars = (adam_rates, muon_rates, epsilon, factor)
         read = in_one_array([tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(scalars)])
-        share = None if self.average is None else self.average.share(self.step)
+        share = None
+        if self.average is not None:
+            share = self.average.share(self.step)
 
         def update_all(strategy: Any, scalars: Any, gradients: Any, directions: Any, share: Any, keep: Any) -> None:
-            rates, muon_rates, adam["epsilon"], factor = scalars
-            kind_of = [kinds.index(kind) for kind in zip(self._multiplier, self._decay, strict=True)]
+            adam_rates, muon_rates, adam["epsilon"], factor = scalars
             for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
-                arguments = (mean, variance, gradients[index], rates[kind_of[index]], adam, factor)
+                arguments = (mean, variance, gradients[index], adam_rates[kind_of[index]], adam, factor)
                 _for_every_copy(strategy, keep, self._variables[index], _update, *arguments)
             if muon is not None:
                 for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
@@ -210,6 +204,33 @@ class AdamW(tf.Module):
         else:
             # Once for all replicas, whose copies of a variable are updated together.
             context.merge_call(update_all, args=arguments)
+
+
+def _rates_of(
+    kinds: Sequence[tuple[float, float]], rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0
+) -> list[dict[str, Any]]:
+    """By kind of variable: the rate of its direction, "lr", and what decay leaves of its weights, "kept", if any.
+
+    Args:
+      kinds: (factor of the learning rate, weight decay).
+      rate: the schedule's.
+      correction: a factor for TensorFlow's kernel.
+      root, whole: of the bias correction.
+    """
+    rates = []
+    for multiplier, decay in kinds:
+        of_kind = {"lr": correction * multiplier * rate * root / whole}
+        if decay:
+            of_kind["kept"] = 1.0 - decay * multiplier * rate
+        rates.append(of_kind)
+    return rates
+
+
+def _bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
+    """1 - beta^t after t updates, exact also where beta^t is near 1."""
+    if not beta:
+        return tf.constant(1.0)
+    return -tf.math.expm1(updates * math.log(beta))
 
 
 def _for_every_copy(strategy: Any, keep: Any, variable: tf.Variable, function: Any, *arguments: Any) -> None:

@@ -173,9 +173,18 @@ def test_a_collapsed_run_is_called_so(tmp_path):
         assert METRICS["pearson"](np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
 
 
-@pytest.mark.parametrize(
-    ("steps", "advice"), [(12, "12 steps are few: raise --num-train-epochs"), (500, "another seed")]
-)
+def test_a_split_of_one_label_may_be_answered_with_it_alone(tmp_path):
+    task = support.task(tmp_path, "cola")
+    rows = [f"x\t{label}\t\tthe file" for label in (1, 1, 1)]
+    write_lines(tmp_path / "cola" / "dev.tsv", *rows)
+    split = task.load("dev")
+    assert complaint(split, task.answers(split, classes(task, 1, 1, 1))) is None
+    write_lines(tmp_path / "cola" / "dev.tsv", *rows[1:], "x\t0\t\tthe file")
+    split = support.task(tmp_path, "cola").load("dev")
+    assert "collapsed" in str(complaint(split, task.answers(split, classes(task, 1, 1, 1))))
+
+
+@pytest.mark.parametrize(("steps", "advice"), [(12, "12 steps are few: raise num_train_epochs"), (500, "another seed")])
 def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
     task = support.task(tmp_path, "cola")
     split = parse(task, [], "")

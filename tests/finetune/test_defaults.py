@@ -12,6 +12,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, layer_of, number_of_steps
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.prompt import LabelWordHead
 from electra_tf2.finetune.tasks.task import Features
@@ -37,7 +38,7 @@ def pretrained(tmp_path):
 
 
 def resolved(data_dir, **hparams):
-    c = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m", "task_names": ["cola"]} | hparams)
+    c = configuration({"data_dir": data_dir, "model_name": "m", "task_names": ["cola"]} | hparams)
     return c.learning_rate, c.num_train_epochs, c.weight_decay_rate, c.clip_norm, c.model_size
 
 
@@ -51,6 +52,12 @@ def test_a_model_is_fine_tuned_as_its_recipe_says(pretrained):
     own = {"task_names": ["q"], "tasks": {"q": {"type": "qa"}}}
     assert resolved(data_dir, **own)[1] == 3  # as its recipe has it for squad
     assert resolved(data_dir, recipe="electra_base") == (1e-4, 3, 0, 1, "small")
+
+
+def test_the_configuration_itself_reads_no_files(pretrained):
+    given = {"data_dir": pretrained("electra_large"), "model_name": "m", "task_names": ["cola"]}
+    assert configuration(given).model_size == "large"
+    assert FinetuningConfig.from_dict(given).model_size == "small"
 
 
 def test_a_checkpoint_is_fine_tuned_as_the_recipe_of_its_run_says(pretrained):
@@ -67,7 +74,7 @@ def test_a_small_table_is_trained_for_enough_steps(pretrained):
     table = {"task_names": ["q"], "tasks": {"q": {"type": "classification"}}}
 
     def steps(examples, **hparams):
-        config = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m"} | hparams)
+        config = configuration({"data_dir": data_dir, "model_name": "m"} | hparams)
         return number_of_steps(config, examples)
 
     assert steps(300, **table) == 100  # 10.7 epochs of batches of 32
@@ -87,7 +94,7 @@ def test_prompts_and_the_originals_settings_come_before_the_models_recipe(pretra
 
 def test_a_folder_says_how_it_was_trained_without_the_recipe(tmp_path):
     recipe = write_lines(tmp_path / "mine.json", '{"finetuning": {"learning_rate": 0.125}}')
-    config = FinetuningConfig.from_dict({"recipe": str(recipe), "task_names": ["cola"], "data_dir": str(tmp_path)})
+    config = configuration({"recipe": str(recipe), "task_names": ["cola"], "data_dir": str(tmp_path)})
     folder = write_lines(tmp_path / "moved" / "config.json", config.to_json()).parent
     for name in ("tasks.json", "vocab.txt"):
         write_lines(folder / name, "{}")
@@ -107,14 +114,12 @@ def test_a_size_has_the_papers_rate_where_no_recipe_says_more(pretrained):
 def test_a_dropout_rate_of_ones_own_leaves_the_sizes_of_the_model(pretrained, dropout):
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_dropout_prob": 0.0}
     data_dir = pretrained("", model_hparam_overrides=sizes)
-    c = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m"} | dropout)
+    c = configuration({"data_dir": data_dir, "model_name": "m"} | dropout)
     assert c.model_hparam_overrides == sizes | {"hidden_dropout_prob": 0.2}
 
 
 def test_debug_leaves_explicit_flags_alone(pretrained):
-    c = FinetuningConfig.from_dict(
-        {"data_dir": pretrained(""), "model_name": "m", "debug": True, "train_batch_size": 4}
-    )
+    c = configuration({"data_dir": pretrained(""), "model_name": "m", "debug": True, "train_batch_size": 4})
     assert (c.train_batch_size, c.num_trials, c.debug_examples) == (4, 1, 64)
 
 
@@ -137,7 +142,7 @@ def test_the_pretrained_models_values_have_types_too(pretrained):
 
 @pytest.mark.parametrize("norm_style", ["post", "pre"])
 def test_every_layer_has_its_rate_and_a_prompts_head_that_of_a_head(norm_style):
-    architecture = FinetuningConfig.from_dict(
+    architecture = configuration(
         {"model_hparam_overrides": {"hidden_size": 8, "num_hidden_layers": 2, "norm_style": norm_style}}
         | {"vocab_size": 20, "model_name": "none"}
     ).architecture
@@ -187,7 +192,7 @@ ORIGINAL = {
 
 
 def test_what_nobody_gives_is_what_the_original_has(tmp_path):
-    config = FinetuningConfig.from_dict({"data_dir": str(tmp_path), "task_names": ["cola"], "compat": "original"})
+    config = configuration({"data_dir": str(tmp_path), "task_names": ["cola"], "compat": "original"})
     assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL
 
 

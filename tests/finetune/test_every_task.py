@@ -1,18 +1,21 @@
-"""Every kind of task goes every way: bad rows, empty and long texts, trials that are killed, prediction, exports."""
+"""Every kind of task goes every way: bad rows, empty and long texts, trials that are killed, prediction, exports.
 
+A training is traced for seconds, so kinds that can be learned together are: each of RUNS is a run of some kinds.
+"""
+
+import functools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import check_inputs
+from electra_tf2.exports.exportable import Runtime, check_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.configured import embeds
 from electra_tf2.inference.predictor import Predictor, parse
 from electra_tf2.settings.built_in import KINDS
 from electra_tf2.training.checkpoints import Checkpoints
@@ -61,11 +64,11 @@ _SCORED = [{"text1": one, "text2": other, "score": number} for number, (one, oth
 
 TASKS = {
     "classification": Kind(
-        "mine", "jsonl", _TEXTS, ('{"text": 3, "label": "no"}', "text must be text, got 3"),
+        "classification", "jsonl", _TEXTS, ('{"text": 3, "label": "no"}', "text must be text, got 3"),
         {"text": " "}, {"text": LONG}, {"type": "classification"},
     ),
     "regression": Kind(
-        "mine", "jsonl", _NUMBERS, ('{"text": "a", "label": "x"}', "the label must be a number, got 'x'"),
+        "regression", "jsonl", _NUMBERS, ('{"text": "a", "label": "x"}', "the label must be a number, got 'x'"),
         {"text": " "}, {"text": LONG}, {"type": "regression"},
     ),
     "spans": Kind(
@@ -75,7 +78,7 @@ TASKS = {
     ),
     "tagging": Kind("chunk", "txt", _TAGS, ("alone", "a word and a tag are needed"), {"text": " "}, {"text": LONG}),
     "qa": Kind(
-        "mine", "jsonl", lines(*(_QA | {"id": str(number)} for number in range(4))),
+        "qa", "jsonl", lines(*(_QA | {"id": str(number)} for number in range(4))),
         ('{"question": 3, "context": "a"}', "the field 'question' is missing or of the wrong type"),
         {"question": "?", "context": " "}, {"question": "?", "context": LONG}, {"type": "qa"},
     ),
@@ -85,11 +88,11 @@ TASKS = {
         _COPA | {"choice2": " "}, _COPA | {"premise": LONG},
     ),
     "embedding": Kind(
-        "mine", "jsonl", lines(*_PAIRS), ('{"positive": "a"}', "no text"), {"text": " "}, {"text": LONG},
-        {"type": "embedding"}, {"train_batch_size": 4},
+        "embedding", "jsonl", lines(*_PAIRS), ('{"positive": "a"}', "no text"), {"text": " "}, {"text": LONG},
+        {"type": "embedding"},
     ),
     "prompt": Kind(
-        "mine", "jsonl", lines(*({"text": f"the {animal} {verb}", "label": animal} for animal in ("dog", "cat")
+        "prompt", "jsonl", lines(*({"text": f"the {animal} {verb}", "label": animal} for animal in ("dog", "cat")
                                  for verb in ("runs", "barks", "sleeps"))),
         ('{"text": 3, "label": "dog"}', "text must be text, got 3"), {"text": " "}, {"text": LONG},
         {"type": "classification", "labels": ["cat", "dog"]},
@@ -99,8 +102,20 @@ TASKS = {
 }  # fmt: skip
 
 
+# Kinds that are learned together, and the hparams of a run with a few steps.
+RUNS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "an input each": (
+        ("classification", "regression", "spans", "tagging", "qa"),
+        {"train_batch_size": 4, "num_train_epochs": 1.0},
+    ),
+    "two inputs each": (("choice", "embedding"), {"train_batch_size": 4, "num_train_epochs": 3.0}),
+    "prompt": (("prompt",), {"train_batch_size": 2, "num_train_epochs": 1.0}),
+}
+
+
 def test_no_kind_is_left_out() -> None:
     assert TASKS.keys() == KINDS.keys()
+    assert sorted(name for names, _ in RUNS.values() for name in names) == sorted(TASKS)
 
 
 def write_data(kind: Kind, folder: Path, further: tuple[str, ...] = ()) -> Path:
@@ -125,124 +140,163 @@ def _plain(kind: Kind) -> dict[str, Any]:
     return {name: value for name, value in kind.hparams.items() if not name.startswith("prompt")}
 
 
-class Trained(NamedTuple):
-    kind: Kind
-    data: Path
-    out: Path
-    settings: dict[str, Any]
+class Learned:
+    """A run: two trials of some kinds of tasks together, and a copy of the first as it was after two steps.
+
+    data, out: folders of the data and of what was trained. settings: hparams.
+    """
+
+    def __init__(self, run_name: str, folder: Path) -> None:
+        names, hparams = RUNS[run_name]
+        self.kinds = [TASKS[name] for name in names]
+        self.data = folder
+        self.out = folder / "out"
+        described = {kind.task: kind.described for kind in self.kinds if kind.described}
+        self.settings: dict[str, Any] = {"task_names": [kind.task for kind in self.kinds], "tasks": described}
+        self.settings |= {"num_trials": 2, "save_checkpoints_steps": 1, "iterations_per_loop": 1, **hparams}
+        for kind in self.kinds:
+            write_data(kind, folder / "finetuning_data")
+            self.settings |= kind.hparams
+        if run_name == "prompt":
+            write_lines(folder / "vocab.txt", *SPECIAL, *WORDS)
+            sizes = SIZES | {"num_hidden_layers": 1}
+            _, model = coco_lm_in(folder / "model", folder, model_hparam_overrides=sizes)
+            self.settings |= {"init_checkpoint": str(model), "vocab_file": str(folder / "vocab.txt")}
+            self.settings |= {"vocab_size": len(SPECIAL + WORDS), "embedding_size": 16, "model_hparam_overrides": sizes}
 
     @property
-    def folder(self) -> Path:
-        return self.out / "finetuning_models" / f"{self.kind.task}_model_1"
+    def names(self) -> str:
+        return ",".join(kind.task for kind in self.kinds)
 
+    def trial(self, out: Path) -> Path:
+        return out / "finetuning_models" / f"{self.names}_model_1"
+
+    def train(self) -> None:
+        save = Checkpoints.save
+
+        def save_and_copy(checkpoints: Checkpoints, step: int) -> None:
+            save(checkpoints, step)
+            checkpoints.writer.wait()
+            if step == 2 and checkpoints.folder == self.trial(self.out):
+                shutil.copytree(checkpoints.folder, self.trial(self.data / "killed"))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "save", save_and_copy)
+            assert "trial 2/2" in run(self.data, self.out, **self.settings)
+
+    @functools.cached_property
     def predictor(self) -> Predictor:
-        model = read_model(str(self.folder))
+        model = read_model(str(self.trial(self.out)))
         return Predictor(model, model.tokenizer())
 
-
-@pytest.fixture(scope="module", params=TASKS)
-def trained(request, tmp_path_factory) -> Iterator[Trained]:
-    """Two trials of a kind, of a few steps each."""
-    kind, name = TASKS[request.param], request.param
-    data = tmp_path_factory.mktemp(name)
-    write_data(kind, data / "finetuning_data")
-    described = {kind.task: kind.described} if kind.described else {}
-    settings = {"task_names": [kind.task], "tasks": described, "train_batch_size": 2, **kind.hparams}
-    settings |= {"num_train_epochs": 4.0, "num_trials": 2, "save_checkpoints_steps": 1, "iterations_per_loop": 1}
-    if name == "prompt":
-        write_lines(data / "vocab.txt", *SPECIAL, *WORDS)
-        _, model = coco_lm_in(data / "model", data)
-        settings |= {"init_checkpoint": str(model), "vocab_file": str(data / "vocab.txt")}
-        settings |= {"vocab_size": len(SPECIAL + WORDS), "embedding_size": 16, "model_hparam_overrides": SIZES}
-    out = data / "out"
-    assert "trial 2/2" in run(data, out, **settings)
-    yield Trained(kind, data, out, settings)
-    shutil.rmtree(data)
+    def number(self, kind: Kind) -> int:
+        """The number of a kind's task among those of the run."""
+        return self.kinds.index(kind)
 
 
-def test_trials_differ_and_are_not_done_again(trained: Trained) -> None:
-    before = results(trained.out, trained.kind.task)
+@pytest.fixture(scope="module")
+def learned_run(tmp_path_factory) -> Iterator[Callable[[str], Learned]]:
+    """A function from a name in RUNS to the run, which is trained when it is first asked for."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    @functools.cache
+    def run_of(name: str) -> Learned:
+        learned = Learned(name, folder / name.replace(" ", "_"))
+        learned.train()
+        return learned
+
+    yield run_of
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=RUNS)
+def learned(request, learned_run: Callable[[str], Learned]) -> Learned:
+    """Each run."""
+    return learned_run(request.param)
+
+
+@pytest.fixture(params=TASKS)
+def learned_kind(request, learned_run: Callable[[str], Learned]) -> tuple[Learned, Kind]:
+    """Each kind, and its run."""
+    (run_name,) = [name for name, (kinds, _) in RUNS.items() if request.param in kinds]
+    return learned_run(run_name), TASKS[request.param]
+
+
+def test_trials_differ_and_are_not_done_again(learned: Learned) -> None:
+    before = results(learned.out, learned.names)
     assert len(before["trials"]) == 2 and before["trials"][0]["seed"] != before["trials"][1]["seed"]
-    assert run(trained.data, trained.out, **trained.settings).count("done before") == 2
-    assert results(trained.out, trained.kind.task) == before
+    assert before["trials"][0]["scores"] != before["trials"][1]["scores"]
+    assert run(learned.data, learned.out, **learned.settings).count("done before") == 2
+    assert results(learned.out, learned.names) == before
 
 
-def test_a_killed_trial_ends_as_one_that_was_not(trained: Trained, tmp_path: Path, monkeypatch) -> None:
-    settings = trained.settings | {"num_trials": 1}
-    save = Checkpoints.save
-
-    def save_and_die(self: Checkpoints, step: int) -> None:
-        save(self, step)
-        self.writer.wait()
-        if step == 2:
-            raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-        patch.setattr(Checkpoints, "save", save_and_die)
-        run(trained.data, tmp_path, **settings)
-    assert "resuming at step 2 of" in run(trained.data, tmp_path, **settings)
-    whole, killed = (results(out, trained.kind.task)["trials"][0]["scores"] for out in (trained.out, tmp_path))
-    assert whole == killed
+def test_a_killed_trial_ends_as_one_that_was_not(learned: Learned) -> None:
+    """What lay on the disk after two steps is gone on with."""
+    out = learned.data / "killed"
+    assert "resuming at step 2 of" in run(learned.data, out, **learned.settings | {"num_trials": 1})
+    whole, killed = (results(folder, learned.names)["trials"][0] for folder in (learned.out, out))
+    assert whole["training"]["steps"] > 2 and whole["scores"].keys() == {kind.task for kind in learned.kinds}
+    assert whole["scores"] == killed["scores"]
 
 
-def test_changed_data_are_noticed(trained: Trained) -> None:
-    (path,) = (trained.data / "finetuning_data" / trained.kind.task).glob("train.*")
+def test_changed_data_are_noticed(learned_kind: tuple[Learned, Kind]) -> None:
+    learned, kind = learned_kind
+    (path,) = (learned.data / "finetuning_data" / kind.task).glob("train.*")
     before = path.read_text()
     try:
         path.write_text(before + before)
-        output = run(trained.data, trained.out, expect=2, **trained.settings)
+        output = run(learned.data, learned.out, expect=2, **learned.settings)
     finally:
         path.write_text(before)
-    assert f"was trained with other {trained.kind.task} train" in line_of(output)
+    assert f"was trained with other {kind.task} train" in line_of(output)
 
 
-def test_prediction_says_what_evaluation_said(trained: Trained) -> None:
-    kind, predictor = trained.kind, trained.predictor()
+def test_prediction_says_what_evaluation_said(learned_kind: tuple[Learned, Kind]) -> None:
+    learned, kind = learned_kind
+    predictor = learned.predictor
     if kind.described == {"type": "embedding"}:
         rows = [{name: row[name] for name in ("text1", "text2")} for row in _SCORED]
     elif kind.file == "txt":
         rows = [{"words": ["the", "file", "is"]}, {"words": ["no", "error"]}]
     else:
         rows = [json.loads(line) for line in kind.rows]
-    written = trained.folder / "predictions" / f"{kind.task}_dev.jsonl"
+    written = learned.trial(learned.out) / "predictions" / f"{kind.task}_dev.jsonl"
     evaluated = [json.loads(line) for line in written.read_text().splitlines()]
-    if trained.settings.get("prompt"):  # demonstrations of new text are drawn anew
+    if learned.settings.get("prompt"):  # demonstrations of new text are drawn anew
         assert [answer.keys() for answer in predictor(rows)] == [{"label", "probabilities"}] * len(evaluated)
         return
-    answers = json.loads(json.dumps(predictor(rows)))
+    answers = json.loads(json.dumps(predictor(rows, kind.task)))
     theirs = [{name: row[name] for name in answer} for row, answer in zip(evaluated, answers, strict=True)]
     assert exports.largest_difference(answers, theirs) < 1e-4
-    alone = json.loads(json.dumps(predictor(rows[:1])))
+    alone = json.loads(json.dumps(predictor(rows[:1], kind.task)))
     assert exports.largest_difference(alone, answers[:1]) < 1e-4
 
 
-def test_empty_and_long_texts(trained: Trained) -> None:
-    predictor = trained.predictor()
-    (task,) = predictor.tasks
+def test_empty_and_long_texts(learned_kind: tuple[Learned, Kind]) -> None:
+    learned, kind = learned_kind
+    number = learned.number(kind)
+    task = learned.predictor.tasks[number]
     with pytest.raises(EmptyText, match="here, line 1"):
-        parse(task, [trained.kind.empty], "here")
-    split = parse(task, [trained.kind.long], "here")
+        parse(task, [kind.empty], "here")
+    split = parse(task, [kind.long], "here")
     assert any(split.cut) or len(split.features) > split.choices
     assert max(len(feature.input_ids) for feature in split.features) <= task.config.max_seq_length
-    assert len(task.answers(split, predictor.predictions(0, split))) == 1
+    assert len(task.answers(split, learned.predictor.predictions(number, split))) == 1
 
 
-def test_each_export_gives_the_tasks_answers(trained: Trained, tmp_path: Path) -> None:
-    model = read_model(str(trained.folder))
-    predictor = trained.predictor()
-    if trained.settings.get("prompt"):
+@pytest.mark.parametrize("runtime", [onnx.RUNTIME, litert.RUNTIME, saved_model.RUNTIME], ids=lambda one: one.name)
+def test_each_export_gives_the_tasks_answers(learned: Learned, runtime: Runtime, tmp_path: Path) -> None:
+    model = read_model(str(learned.trial(learned.out)))
+    if learned.settings.get("prompt"):
         with pytest.raises(UserError, match="which only --format electra keeps"):
             exportable.exportable(model, "main")
         return
-    if embeds(model):
-        made = exportable.exportable(model, "main")
-    else:
-        made = exportable.fine_tuned(predictor, check_inputs(model))
-    for runtime in (onnx.RUNTIME, litert.RUNTIME, saved_model.RUNTIME):
-        written = exportable.write_network(tmp_path, model, made, runtime)
-        assert written.difference < 1e-5, runtime.name
-        if not embeds(model):
-            ours = exports.answers_of(predictor, 0, [trained.kind.long], made)
-            run_file, _ = runtime.load(tmp_path / runtime.file)
-            theirs = exports.answers_of(predictor, 0, [trained.kind.long], made, run_file)
-            assert exports.largest_difference(ours, theirs) < 1e-4, runtime.name
+    made = exportable.fine_tuned(learned.predictor, check_inputs(model))
+    written = exportable.write_network(tmp_path, model, made, runtime)
+    assert written.difference < 1e-5
+    run_file, _ = runtime.load(tmp_path / runtime.file)
+    for number, kind in enumerate(learned.kinds):
+        rows = [kind.long, kind.long]  # a batch holds pairs of inputs where one of the tasks compares them
+        ours = exports.answers_of(learned.predictor, number, rows, made)
+        theirs = exports.answers_of(learned.predictor, number, rows, made, run_file)
+        assert exports.largest_difference(ours, theirs) < 1e-4, kind.task

@@ -162,6 +162,16 @@ def test_a_host_gets_its_rows_of_every_batch():
     assert [first + second for first, second in zip(*parts, strict=True)] == whole
 
 
+def test_hosts_pad_a_batch_to_one_length():
+    """Else each would compile a program of its own, and wait for the other's."""
+    examples = table(range(1, 65))
+    lengths = []
+    for part in (slice(0, 3), slice(3, 6)):
+        batches = itertools.islice(examples.training_batches(6, 0, rows=part), 10)
+        lengths.append([batch["input_ids"].shape[1] for batch in batches])
+    assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
+
+
 @pytest.mark.parametrize("choices", [1, 2])
 def test_plain_batches_hold_what_those_of_a_dataset_do(choices):
     lengths = [3, 60, 9, 17, 5, 22, 8, 40]

@@ -56,7 +56,7 @@ def stopped_and_turned_over(data, out):
     turn_over(data, "train")
 
 
-SCORED = "scores.json was made with other {}: --no-do-train scores the model anew"
+SCORED = "scores.json was made with other {}: with do_train false the model is scored anew"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_overwriting_fewer_trials_leaves_the_others_and_what_the_old_one_wrote_i
     assert run(data, out, **without).count("done before") == 2
     assert seconds(out, 1) != before[0] and seconds(out, 2) == before[1]
     output = run(data, out, "--write-test-outputs", **without | {"num_trials": 1})
-    assert "it was done without --write-test-outputs" in line_of(output)
+    assert "it was done without write_test_outputs" in line_of(output)
 
 
 def test_a_missing_data_folder_is_not_made(tmp_path):

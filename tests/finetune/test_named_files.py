@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.data_report import data_table
 from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging import TaggingHead
@@ -132,7 +132,7 @@ def test_early_stopping_keeps_the_best_and_is_done(tmp_path):
 
 
 def config(tmp_path, **given):
-    return FinetuningConfig.from_dict({"data_dir": str(tmp_path)} | given)
+    return configuration({"data_dir": str(tmp_path)} | given)
 
 
 def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
     described = {"type": "classification", "text_columns": ["x", "y"], "label_column": "label", "files": files}
     assert (made.model_name, made.task_names, made.tasks) == ("electra_mini", ["a_b"], {"a_b": described})
     assert made.init_checkpoint.endswith("pretrained/electra_mini")
-    assert FinetuningConfig.from_dict(vars(made)) == made
+    assert configuration(vars(made)) == made
     made = config(tmp_path, train_file="tags.txt", task_type="tagging", dev_file="more.txt", model_name="electra_mini")
     assert made.kind_of("tags") == "tagging"
     for wrong, message in (
@@ -163,12 +163,12 @@ def test_a_file_that_is_not_there_is_named_by_its_flag():
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
-        ("a.txt", "Peter B-PER\nlives O\n\nBerlin B-LOC\n", "tagged words: --task-type tagging"),
-        ("a.tsv", "Peter\tB-PER\nlives\tO\n", "tagged words: --task-type tagging"),
+        ("a.txt", "Peter B-PER\nlives O\n\nBerlin B-LOC\n", "tagged words: task_type tagging"),
+        ("a.tsv", "Peter\tB-PER\nlives\tO\n", "tagged words: task_type tagging"),
         (
             "a.json",
             json.dumps({"version": "1", "data": [{"paragraphs": [{"context": "a b", "qas": []}]}]}),
-            "questions about documents: --task-type qa",
+            "questions about documents: task_type qa",
         ),
     ],
 )

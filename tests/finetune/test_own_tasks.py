@@ -8,13 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.tables import Table, TableRow
+from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.inference.predictor import read_rows
-from electra_tf2.settings.defaults import with_named
 from electra_tf2.util.errors import UserError
 from tests.finetune.test_run_finetuning import run
 from tests.support import finetuning as support
@@ -41,7 +40,7 @@ def make(tmp_path, described, **overrides):
 def test_a_task_is_fine_tuned_as_the_one_that_it_is_like(tmp_path, task, described, rate, epochs, length):
     recipe = write_lines(tmp_path / "mine.json", json.dumps({"finetuning": RECIPE}))
     given = {"recipe": str(recipe), "data_dir": str(tmp_path), "task_names": [task], "tasks": {task: described}}
-    config = FinetuningConfig.from_dict(given)
+    config = configuration(given)
     assert (config.learning_rate, config.num_train_epochs, config.max_seq_length) == (rate, epochs, length)
 
 

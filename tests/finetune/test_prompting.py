@@ -8,9 +8,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, language_model_head
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 
 def make(folder, name="mnli", **overrides) -> PromptTask:
     settings = {"vocab_file": str(folder / "vocab.txt"), "vocab_size": len(SPECIAL + WORDS), "max_seq_length": 128}
-    config = FinetuningConfig.from_dict(
+    config = configuration(
         settings | {"task_names": [name], "raw_data_dir": str(folder), "prompt": True, "prompt_draws": 2} | overrides
     )
     task = make_tasks(config, WordpieceTokenizer(config.vocab_file))[0]

@@ -18,6 +18,7 @@ from electra_tf2.files import table_files, tables
 from electra_tf2.files.cells import cell
 from electra_tf2.finetune.data_report import trained_on, unknown_of
 from electra_tf2.finetune.mistakes import complaint
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
@@ -255,6 +256,21 @@ def test_scores_of_what_is_trained_on_are_told(tmp_path):
     assert trained_on(task, {"train": splits["train"], "test": splits["test"]}) == ""
 
 
+@pytest.mark.parametrize(("repeated", "warned"), [(6, True), (5, False)])
+def test_more_than_half_of_a_split_must_be_training_data_to_be_told(tmp_path, repeated, warned):
+    rows = [{"text": f"the file {number}", "label": "ab"[number % 2]} for number in range(10)]
+    others = [{"text": f"a line {number}", "label": "ab"[number % 2]} for number in range(10)]
+    task = make(described={"type": "classification", "files": split_files(tmp_path, rows, rows[:repeated], others)})
+    assert trained_on(task, {"train": task.load("train"), "dev": task.load("dev")}).startswith("60 % of dev") is warned
+
+
+def split_files(folder, train, repeated, others):
+    """Files of splits: training rows, and development rows of which some are among them."""
+    (folder / "train.csv").write_bytes(content_of(train, ".csv"))
+    (folder / "dev.csv").write_bytes(content_of([*repeated, *others[len(repeated) :]], ".csv"))
+    return {split: str(folder / f"{split}.csv") for split in ("train", "dev")}
+
+
 def test_unknown_tokens_are_told_with_their_characters(tmp_path):
     rows = [{"text": f"the file \u5929\u6c14 {number}", "label": "ab"[number % 2]} for number in range(4)]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
@@ -314,14 +330,12 @@ def test_of_a_saved_folder_what_its_state_lists_is_read(tmp_path, reader, left_o
 def test_splits_in_one_folder_are_told_apart(tmp_path):
     folder = hub_folder(tmp_path / "set" / "data")
     for given in (folder, folder.parent):
-        config = support.FinetuningConfig.from_dict({"train_file": str(given), "model": "electra_mini"})
+        config = configuration({"train_file": str(given), "model": "electra_mini"})
         task = make_tasks(config, support.tokenizer())[0]
         assert [len(task.load(split).examples) for split in ("train", "dev", "test")] == [40, 10, 6]
         assert task.load("dev").examples[0].texts == ("validation film 0",)
     one_file = str(folder / "validation-00000-of-00001.parquet")
-    config = support.FinetuningConfig.from_dict(
-        {"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"}
-    )
+    config = configuration({"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"})
     assert len(make_tasks(config, support.tokenizer())[0].load("train").examples) == 40
     with pytest.raises(UserError, match="holds tables of several splits"):
         table_files.files_of(folder)
@@ -546,12 +560,12 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
 
 def test_a_name_that_no_file_can_have(tmp_path):
     with pytest.raises(UserError, match=r"model 'x{50,}.* is no name and no path: the name is too long"):
-        support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})
+        configuration({"model": "x" * 300, "data_dir": str(tmp_path)})
 
 
 def test_what_follows_from_a_home_folder_is_expanded(tmp_path, monkeypatch):
     """Else the results of a model in "~" lay in a folder of that name."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    config = support.FinetuningConfig.from_dict({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
+    config = configuration({"model": "electra_mini", "data_dir": "~", "results_dir": "~"})
     paths = (config.data_dir, config.results_dir, config.results_txt, config.raw_data_dir, config.model_dir)
     assert all(path.startswith(str(tmp_path)) for path in paths), paths

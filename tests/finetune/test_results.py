@@ -79,6 +79,20 @@ def test_precision_and_recall_of_each_label_stand_beside_the_confusion() -> None
     assert ["a", "100.0", "33.3", "3"] in cells
 
 
+def test_of_many_labels_those_that_are_confused_most_often_are_listed_first() -> None:
+    labels = [f"kind {number}" for number in range(9)]
+    probabilities = dict.fromkeys(labels, 1 / 9)
+    gold: list[Any] = ["kind 0", "kind 3", "kind 3", "kind 3", "kind 5", "kind 5"]
+    answers = [{"label": "kind 8", "probabilities": probabilities} for _ in gold]
+    lines = shown_errors("own dev", errors_in(gold, answers)).splitlines()
+    first = lines.index("own dev: most often") + 1
+    assert lines[first : first + 3] == [
+        "  kind 3 taken for kind 8: 3",
+        "  kind 5 taken for kind 8: 2",
+        "  kind 0 taken for kind 8: 1",
+    ]
+
+
 def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None:
     words = ["Ann", "saw", "New", "York"]
     gold = [["B-PER", "O", "B-LOC", "I-LOC"]]

@@ -98,7 +98,7 @@ def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, dat
     before = results(out)
     output = run(data_dir, out, "--test-predictions", str(out / "other"), **settings)
     assert "done before" in output and results(out) == before
-    assert "done without --write-test-outputs: with --no-do-train" in output and "distill-outputs:" not in output
+    assert "done without write_test_outputs: with do_train false" in output and "distill_outputs:" not in output
     output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
     assert "learning_rate was 0.002, is 0.0005" in output
 

@@ -104,6 +104,15 @@ def test_a_forgotten_header(tmp_path, capsys):
     assert len(make(tmp_path, described=numbered | {"header": False}).load("train").examples) == 3
 
 
+@pytest.mark.parametrize(("labels", "warned"), [(30, True), (16, True), (15, False), (2, False)])
+def test_labels_that_stand_in_one_row_each_look_like_another_column(tmp_path, capsys, labels, warned):
+    rows = [f"text {number},label {number % labels}" for number in range(30)]
+    write_lines(tmp_path / "mine" / "train.csv", "text,label", *rows)
+    assert len(make(tmp_path, described=OWN | {"held_out": 0}).load("train").examples) == 30
+    error = " ".join(capsys.readouterr().err.split())
+    assert (f"{labels} different labels in 30 rows" in error) is warned
+
+
 def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_column(tmp_path):
     described = OWN | {"text_columns": [1], "label_column": 0, "header": False, "labels": ["0", "1"]}
     table = open_rows(str(write_lines(tmp_path / "a.tsv", "1\tgood film")), make(tmp_path, described=described))

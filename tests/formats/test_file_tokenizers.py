@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE, Unigram
 
 import electra_tf2 as electra
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.exports import saved_model
 from electra_tf2.exports.exportable import Options
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
@@ -186,7 +186,7 @@ def _task(name: str, folder: Path, **hparams: Any) -> Task:
     _write_tasks(folder)
     file = _folder(folder / "bpe", "BPE") / "tokenizer.json"
     given = {"task_names": [name], "vocab_file": str(file), "raw_data_dir": str(folder), "max_seq_length": 64}
-    [task] = make_tasks(FinetuningConfig.from_dict(given | hparams), FileTokenizer(file))
+    [task] = make_tasks(configuration(given | hparams), FileTokenizer(file))
     return task
 
 
@@ -227,7 +227,7 @@ def test_what_needs_wordpiece_says_so(tmp_path: Path) -> None:
     file = _folder(tmp_path / "bpe", "BPE") / "tokenizer.json"
     with pytest.raises(UserError, match=r"tokenizer.json is of a BPE tokenizer: .* needs WordPiece"):
         load_vocab(file)  # what builds and reads records calls
-    config = FinetuningConfig.from_dict({"task_names": ["sst"], "vocab_file": str(file), "prompt": True})
+    config = configuration({"task_names": ["sst"], "vocab_file": str(file), "prompt": True})
     with pytest.raises(UserError, match="sst: a prompt's words are looked up in a WordPiece vocabulary"):
         make_tasks(config, FileTokenizer(file))
     words = ["--from", str(file.parent), "--to", f"{tmp_path}/x", "--format", "tf1"]

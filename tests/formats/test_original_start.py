@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.config.hparams import layered
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.readers import find_model
 from electra_tf2.pretrain import starts
@@ -40,15 +40,15 @@ def test_sizes_of_both_networks_vocabulary_and_casing_follow_from_the_checkpoint
     assert config.generator_architecture == expected.generator_architecture
     assert config.vocab_file == str(golden.CHECKPOINT / "vocab.txt") and config.do_lower_case
     start = {"init_checkpoint": CHECKPOINT, "task_names": ["cola"], "max_seq_length": 32}
-    tuned = FinetuningConfig.from_dict(start | NO_DROPOUT)
+    tuned = configuration(start | NO_DROPOUT)
     assert tuned.architecture == expected.architecture and tuned.vocab_size == 600
     given = start | {"model_hparam_overrides": {"num_attention_heads": 4}}  # wins over the shapes
-    assert FinetuningConfig.from_dict(given).architecture.num_attention_heads == 4
+    assert configuration(given).architecture.num_attention_heads == 4
 
 
 def test_a_folder_of_the_originals_is_found_by_the_models_name(tmp_path: Path) -> None:
     shutil.copytree(CHECKPOINT, tmp_path / "models" / "released")
-    config = FinetuningConfig.from_dict(
+    config = configuration(
         {"data_dir": str(tmp_path), "model_name": "released", "task_names": ["cola"], "max_seq_length": 32}
     )
     assert config.architecture.hidden_size == 128

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exports import conversions, exportable
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats import original, tf_models
 from electra_tf2.formats.original import hparams_of
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Given
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.inference.configured import described, generator_architecture
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -115,7 +115,7 @@ def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path
     assert again.architecture == model.architecture
     assert all("pooler" in name for name in again.left_out) and again.left_out
     start = {"init_checkpoint": str(tmp_path), "task_names": ["cola"], "max_seq_length": 32}
-    assert FinetuningConfig.from_dict(start).architecture == model.architecture
+    assert configuration(start).architecture == model.architecture
     report = warm_start(PretrainingModel(golden.config()), open_model(tmp_path))
     assert {name for name in model.weights if name.startswith("electra/")} == {*report.loaded} and not report.unused
     a = model.architecture

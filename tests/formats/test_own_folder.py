@@ -12,17 +12,18 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exports.conversions import read_back_difference
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.exports.exportable import TOLERANCE, Options
 from electra_tf2.files.writing import write_json
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.joining import without_generator
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
-from electra_tf2.formats.weights import TensorFlowCheckpoint, warm_start
+from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.weights import TensorFlowCheckpoint
 from electra_tf2.model import kernels
 from electra_tf2.pretrain import starts
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -106,7 +107,7 @@ def test_one_checkpoint_of_a_run_is_what_the_runs_configuration_says(run: Path, 
 def test_a_fine_tuned_model_with_the_name_of_a_shipped_one_keeps_its_own_network(run: Path, tmp_path: Path) -> None:
     _write(run, tmp_path / "tuned")
     given = {"pretrained_model_dir": str(tmp_path / "tuned"), "task_names": ["cola"]}
-    own = FinetuningConfig.from_dict(given)
+    own = configuration(given)
     saved = json.loads(own.to_json()) | {"model_name": "electra_mini"}
     write_json(tmp_path / "tuned" / "config.json", saved)
     assert read_model(str(tmp_path / "tuned")).architecture == own.architecture
@@ -132,7 +133,7 @@ def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path
     for place in (folder, tmp_path / "theirs", tmp_path / "ours"):
         assert read_model(str(place)).casing == Casing(True, False)
         given = {"init_checkpoint": str(place), "data_dir": "nowhere", "task_names": ["cola"]}
-        assert FinetuningConfig.from_dict(given).do_strip_accents is False
+        assert configuration(given).do_strip_accents is False
         assert starts.hparams_of({"init_checkpoint": str(place)})["do_strip_accents"] is False
 
 

@@ -8,6 +8,7 @@ import pytest
 from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.tensor_file import read_tensors
 
@@ -15,7 +16,7 @@ NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())
 
 
 def config(tmp_path: Path, **hparams: object) -> FinetuningConfig:
-    return FinetuningConfig.from_dict({"data_dir": str(tmp_path), "model_name": NAMES[0]} | hparams)
+    return configuration({"data_dir": str(tmp_path), "model_name": NAMES[0]} | hparams)
 
 
 @pytest.mark.parametrize("name", NAMES)

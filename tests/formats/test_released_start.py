@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -103,7 +103,7 @@ def test_two_vocabularies_do_not_go_together(same_size: bool, pair: Path, tmp_pa
 
 
 def test_fine_tuning_starts_from_a_directory(pair: Path) -> None:
-    config = FinetuningConfig.from_dict({"init_checkpoint": str(pair / "discriminator"), "task_names": ["cola"]})
+    config = configuration({"init_checkpoint": str(pair / "discriminator"), "task_names": ["cola"]})
     assert config.architecture.hidden_size == 128 and config.vocab_file == str(pair / "discriminator" / "vocab.txt")
     model = FinetuningModel(config, [], 0)
     report = warm_start(model, open_model(str(pair / "discriminator")))

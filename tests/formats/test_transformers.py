@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.finetune.model import FinetuningModel
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
@@ -54,7 +54,7 @@ def tuned(task: str, state: dict[str, Any], **hparams: Any) -> StoredModel:
     """A fine-tuned model of ours in this architecture, with its own variables."""
     given = {"task_names": [task], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "vocab_size": 600}
     given |= {"embedding_size": 24, "model_hparam_overrides": SWITCHES, "max_seq_length": 64, "do_train": False}
-    config, random = FinetuningConfig.from_dict(given | hparams), np.random.RandomState(3)
+    config, random = configuration(given | hparams), np.random.RandomState(3)
     tasks = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))
     adopt_states(tasks, {task: state}, "a test")
     with kernels.off():

@@ -206,7 +206,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
 def test_lengths_do_not_tell_the_order():
     batch = batch_of(400)
     draws = tf.constant(np.random.RandomState(1).rand(400, 3), tf.float32)
-    _, (_, first), (_, second) = segments_of(tensors(batch))
+    _, first, second = segments_of(tensors(batch))
     two = batch["segment_ids"].any(-1)
     shown = []
     for swapped in (False, True):

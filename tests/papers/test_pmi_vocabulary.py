@@ -160,7 +160,7 @@ def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
     monkeypatch.setattr(pmi_tables, "read_batches", read)
     inputs = tables.TableInputs(["of the records"], FORMAT, VOCAB, TOKENS)
     found = pmi_tables.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
-    assert len(batches) == 20 and all(len(of_length) for of_length in found)
+    assert len(batches) == 20 and all(len(ngrams) for ngrams in found.values())
 
 
 def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from electra_tf2.config.recipes import RECIPES, read_recipe, recipe_names
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.util.errors import UserError
 
 _ELECTRA_ABLATIONS = ("15", "replace_mlm", "all_tokens_mlm", "adversarial", "two_stage")
@@ -98,7 +98,7 @@ def test_an_unknown_recipe_is_answered_with_the_closest() -> None:
 def test_fine_tuning_as_in_the_paper(name: str, task: str, expected: tuple[Any, ...]) -> None:
     section = read_recipe(name, "finetuning")
     per_task = section.pop("per_task")
-    c = FinetuningConfig.from_dict(section | per_task.get(task, {}) | {"model_name": name, "task_names": [task]})
+    c = configuration(section | per_task.get(task, {}) | {"model_name": name, "task_names": [task]})
     shown = (c.learning_rate, c.layerwise_lr_decay, c.num_train_epochs, c.weight_decay_rate, c.max_seq_length)
     assert shown == expected
     assert (c.train_batch_size, c.warmup_proportion) == (32, 0.1)

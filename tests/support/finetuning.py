@@ -6,6 +6,7 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from tests.support import golden
 
@@ -26,7 +27,7 @@ def config(*tasks: str, dropout: float = 0.0, **overrides: Any) -> FinetuningCon
         "max_seq_length": hparams.get("max_seq_length", 32),
         "classifier_dropout": dropout,
     }
-    return FinetuningConfig.from_dict(sizes | defaults | overrides)
+    return configuration(sizes | defaults | overrides)
 
 
 def tokenizer() -> WordpieceTokenizer:

@@ -23,8 +23,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTHING_CHOSEN = pytest.ExitCode.NO_TESTS_COLLECTED
-# Fixtures of tests/finetune/conftest.py that train, and that several files share.
-SHARED_FIXTURES = re.compile(r"\b(trained|data_dir)\b")
+# A test that asks for a fixture of tests/finetune/conftest.py which trains, and that several files share.
+SHARED_FIXTURES = re.compile(r"def test_\w+\([^)]*\b(trained|data_dir|copied)\b")
 
 
 class Durations:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exports.cards import huggingface_card
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats import huggingface, own
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.readers import read_model
@@ -88,7 +88,7 @@ def fine_tuned_together(learned: dict[str, tuple[dict[str, list[int]], dict[str,
         "max_seq_length": 64,
         "model_hparam_overrides": tiny().hparams["model_hparam_overrides"] | {"num_hidden_layers": 1},
     }
-    config = FinetuningConfig.from_dict(defaults | hparams)
+    config = configuration(defaults | hparams)
     weights = {}
     for name, value in tiny().weights.items():
         if name.startswith("electra/") and "/layer_1/" not in name:

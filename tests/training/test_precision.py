@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.inference.finetuning import in_fitting_precision
+from electra_tf2.finetune.starts import configuration
+from electra_tf2.inference.finetuning_run import in_fitting_precision
 from electra_tf2.model.kernels import compilation
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.training.precision import fitted_to_machine
@@ -76,7 +76,7 @@ def test_units_of_the_processor_do_not_count_where_something_else_computes(monke
 @pytest.mark.parametrize(("name", "precision"), [("AVX2", "float32"), ("AMX", "bfloat16")])
 def test_fine_tuning_says_in_which_precision_it_computes(monkeypatch, tmp_path, capsys, name, precision):
     processor = pretend(monkeypatch, name)
-    config = FinetuningConfig.from_dict(finetuning_hparams(tmp_path))
+    config = configuration(finetuning_hparams(tmp_path))
     assert in_fitting_precision(config, given={}).precision == precision
     notes = capsys.readouterr().err
     assert (processor.name in notes) == (precision == "float32")
@@ -86,14 +86,14 @@ def test_fine_tuning_says_in_which_precision_it_computes(monkeypatch, tmp_path, 
 def test_fine_tuning_goes_on_as_its_first_trial_began(monkeypatch, tmp_path, capsys):
     pretend(monkeypatch, "AVX2")
     hparams = finetuning_hparams(tmp_path)
-    config = FinetuningConfig.from_dict(hparams)
+    config = configuration(hparams)
     first_trial = Path(f"{config.model_dir}_1")
     first_trial.mkdir(parents=True)
     (first_trial / "config.json").write_text(json.dumps({"precision": "bfloat16"}))
     assert in_fitting_precision(config, given={}).precision == "float32"  # nothing was trained there
     (first_trial / "scores.json").write_text("{}")
     assert in_fitting_precision(config, given={}).precision == "bfloat16"
-    overwriting = FinetuningConfig.from_dict(hparams | {"overwrite": True})
+    overwriting = configuration(hparams | {"overwrite": True})
     assert in_fitting_precision(overwriting, given={}).precision == "float32"
 
 

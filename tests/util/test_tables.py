@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.columnar import read_columnar
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -65,7 +65,7 @@ def test_a_folder_of_datasets_is_a_task(tmp_path):
     for split, rows in (("train", ROWS[:60]), ("validation", ROWS[60:70]), ("test", ROWS[70:75])):
         save_folder(tmp_path / "reviews" / split, rows)
     write_lines(tmp_path / "reviews" / "dataset_dict.json", "{}")
-    config = FinetuningConfig.from_dict({"train_file": str(tmp_path / "reviews"), "model": "electra_mini"})
+    config = configuration({"train_file": str(tmp_path / "reviews"), "model": "electra_mini"})
     task = make_tasks(config, support.tokenizer())[0]
     assert [len(task.load(split).examples) for split in ("train", "dev", "test")] == [60, 10, 5]
     assert task.state() == {"labels": ["bad", "good"]} and task.load("dev").examples[0].texts == ("the file 60",)

@@ -211,7 +211,7 @@ class ChoiceTask(Task):
         for passage, answer in zip(split.examples, answers, strict=True):
             answers_of_items = [answer]
             if len(passage.items) > 1:
-                answers_of_items = answer["answers"]
+                answers_of_items = answer["answers"]  # as `answers` makes them
             lines += self.form.submitted(passage.id, answers_of_items)
         write_json_lines(path, map(dict, lines))
         return [path]

@@ -127,7 +127,7 @@ class EmbeddingTask(Task):
                     raise UserError(
                         f"{self.files.path('train')}: {shown(text)} has no other text beside it. Two passes over the "
                         "same text differ by dropout alone, and this model has none: give "
-                        "--hidden-dropout-prob 0.1, or pairs"
+                        "hidden_dropout_prob 0.1, or pairs"
                     )
         num_texts = 2
         if any(negative for _, _, negative in rows):

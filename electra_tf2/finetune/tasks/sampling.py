@@ -33,8 +33,10 @@ def used(examples: Sequence[Any], split: str, files: TaskFiles, config: Finetuni
         if not hasattr(target, "group"):
             raise UserError(f"few_shot: {files.name} has no labels of which K examples each could be taken")
         groups = np.array([target.group(example.label) for example in chosen], np.int64)
-        train, dev = few_shot_split(groups, config.few_shot, config.few_shot_seed)
-        chosen = [chosen[i] for i in (train if split == "train" else dev)]
+        numbers, numbers_of_dev = few_shot_split(groups, config.few_shot, config.few_shot_seed)
+        if split == FEW_SHOT_DEV:
+            numbers = numbers_of_dev
+        chosen = [chosen[number] for number in numbers]
     if config.debug_examples:
         chosen = chosen[: config.debug_examples]
     return chosen
@@ -42,14 +44,16 @@ def used(examples: Sequence[Any], split: str, files: TaskFiles, config: Finetuni
 
 def selection_splits(config: FinetuningConfig, evaluation_splits: tuple[str, ...]) -> tuple[str, ...]:
     """The splits of the development data that choose the best checkpoint."""
-    return (FEW_SHOT_DEV,) if config.few_shot else evaluation_splits
+    if config.few_shot:
+        return (FEW_SHOT_DEV,)
+    return evaluation_splits
 
 
 def share_of(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
     """A random share of the examples; a larger one holds those of a smaller one."""
     kept = max(1, round(len(examples) * share))
     order = np.random.default_rng([seed, 2]).permutation(len(examples))
-    return [examples[i] for i in sorted(order[:kept].tolist())]
+    return [examples[number] for number in sorted(order[:kept].tolist())]
 
 
 def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, development: bool) -> list[Any]:
@@ -57,12 +61,19 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
 
     Each class has its share on either side. Raises UserError: nothing is left.
     """
-    groups = [same_text(*example.texts) for example in examples]
-    labels = [getattr(example, "label", None) for example in examples]
-    classes = [label if isinstance(label, str) else None for label in labels]
+    groups = []
+    classes = []
+    for example in examples:
+        groups.append(same_text(*example.texts))
+        label = getattr(example, "label", None)
+        classes.append(label if isinstance(label, str) else None)
     random = np.random.default_rng([seed, 3])
     held_out = draw_held_out(groups, classes, files.held_out, random)
-    kept = [example for number, example in enumerate(examples) if (number in held_out) == development]
+    kept = []
+    for number, example in enumerate(examples):
+        is_held_out = number in held_out
+        if is_held_out == development:
+            kept.append(example)
     if not kept:
         share = f"{files.held_out:g}"
         raise UserError(f"{files.path('train')} holds too few examples to hold out {share} of them")
@@ -75,18 +86,27 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
 def draw_held_out(
     groups: Sequence[Hashable], classes: Sequence[Hashable], share: float, random: np.random.Generator
 ) -> set[int]:
-    """Draws the numbers of the examples that are held out: whole groups, of each class its share."""
+    """Draws the numbers of the examples that are held out: whole groups, of each class its share.
+
+    Args:
+      groups, classes: of each example.
+    """
     members: dict[Hashable, list[int]] = {}  # group -> its examples
     for number, group in enumerate(groups):
         members.setdefault(group, []).append(number)
     groups_of_class: dict[Hashable, list[list[int]]] = {}  # a group counts for the class of its first example
     for numbers in members.values():
         groups_of_class.setdefault(classes[numbers[0]], []).append(numbers)
-    wanted = {name: share * sum(map(len, grouped)) for name, grouped in groups_of_class.items()}
-    room = {name: int(size) for name, size in wanted.items()}
-    left = max(1, round(share * len(groups))) - sum(room.values())
-    by_remainder = sorted(room, key=lambda name: room[name] - wanted[name])
-    for name in by_remainder[:left]:  # the largest remainders
+    # How many examples of each class are held out: shares are cut to whole numbers, and what is missing in the sum goes
+    # to the classes that lost most by that.
+    room: dict[Hashable, int] = {}
+    lost: dict[Hashable, float] = {}
+    for name, grouped in groups_of_class.items():
+        wanted = share * sum(map(len, grouped))
+        room[name] = int(wanted)
+        lost[name] = wanted - room[name]
+    missing = max(1, round(share * len(groups))) - sum(room.values())
+    for name in sorted(room, key=lambda name: -lost[name])[:missing]:
         room[name] += 1
     chosen: set[int] = set()
     for name, grouped in groups_of_class.items():
@@ -114,7 +134,7 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
     train: list[int] = []
     dev: list[int] = []
     for group in np.unique(groups):
-        members = [int(i) for i in order if groups[i] == group]
+        members = [int(number) for number in order if groups[number] == group]
         if len(members) < 2 * size:
             raise UserError(
                 f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "

@@ -28,6 +28,7 @@ from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
+_ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def label_text(value: Any) -> str | None:
@@ -302,7 +303,12 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     if are_numbers and any("." in name for name in names):
         warn(
             f"{task}: each of {len(names)} numbers is a class of its own: "
-            "where their size counts, give --task-type regression"
+            "where their size counts, give task_type regression"
+        )
+    elif len(rows) >= _ENOUGH_ROWS and len(names) > len(rows) / 2:
+        warn(
+            f"{task}: {len(names):,} different labels in {len(rows):,} rows: most stand in one row alone, so nothing "
+            "can be learned of them. Is that the column of the labels? --label-column names another"
         )
     return checked_classes(Classes(sorted(names)), task, metrics)
 

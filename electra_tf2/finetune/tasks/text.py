@@ -78,7 +78,9 @@ class TextTask(Task):
 
     def read(self, split: str) -> TaskData:
         settings = self.settings
-        tolerated = 1 if self.config.compat == "original" else TOLERATED  # it passes over what it cannot read
+        tolerated: float = TOLERATED
+        if self.config.compat == "original":
+            tolerated = 1  # it passes over what it cannot read
         if split in self.files.submission:
             # The server counts lines: none may be passed over, and labels are its own.
             settings = dataclasses.replace(settings, label=None)
@@ -116,23 +118,26 @@ class TextTask(Task):
 
     @property
     def labels(self) -> dict[str, Label]:
-        labels = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
+        labels = {Classes.key: Classes.label}
+        if self.is_regression:
+            labels = {Scale.key: Scale.label}
         if self.settings.spans:
-            mark = Label("int32", per_token=True, is_input=True)
-            labels |= {span_label(number): mark for number in range(NUM_SPANS)}
+            for number in range(NUM_SPANS):
+                labels[span_label(number)] = Label("int32", per_token=True, is_input=True)
         return labels
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
         """One input an example; for training both orders of the texts where the order means nothing."""
         if split == "train" and self.settings.double_unordered and self.config.double_unordered:
-            examples = [*examples, *(example._replace(texts=example.texts[::-1]) for example in examples)]
+            turned = [example._replace(texts=example.texts[::-1]) for example in examples]
+            examples = [*examples, *turned]
         labelled = all(example.label is not None for example in examples)
         features = self._marked(examples) if self.settings.spans else self._packed(examples)
         return Split(examples, features, labelled=labelled, golds=golds_of(examples, labelled))
 
     def _packed(self, examples: Sequence[TextExample]) -> list[Features]:
         """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
-        pieces = iter(self.pieces([text for example in examples for text in example.texts]))
+        pieces = iter(self.pieces(_texts(examples)))
         features = []
         for example in examples:
             texts = [next(pieces) for _ in example.texts]
@@ -144,7 +149,7 @@ class TextTask(Task):
         """The same with marks of the parts; a piece is of a part if it holds one of its characters."""
         special = self.tokenizer.special
         length = self.config.max_seq_length
-        located = iter(self.tokenizer.located([undivided(text) for example in examples for text in example.texts]))
+        located = iter(self.tokenizer.located([undivided(text) for text in _texts(examples)]))
         features = []
         for example in examples:
             texts = [next(located) for _ in example.texts]
@@ -177,7 +182,9 @@ class TextTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         assert self.target is not None
-        value = self.target.value if isinstance(self.target, Scale) else tf.identity
+        value: Callable[[tf.Tensor], tf.Tensor] = tf.identity
+        if isinstance(self.target, Scale):
+            value = self.target.value
         return ClassificationHead(
             self.scope,
             encoder.architecture.hidden_size,
@@ -194,17 +201,19 @@ class TextTask(Task):
 
         "balanced" weighs a class by examples / (classes * examples of it), so that the mean over the examples is 1.
         """
-        given = self.config.class_weights
-        if given == "none" or not self.config.do_train:
+        class_weights = self.config.class_weights
+        if class_weights == "none" or not self.config.do_train:
             return None
         names = self.label_names
-        if given == "balanced":
+        if class_weights == "balanced":
             numbers = [names.index(example.label) for example in self.training]
             counts = np.bincount(numbers, minlength=len(names))
             return [float(counts.sum() / (len(counts) * max(count, 1))) for count in counts]
-        weights = parse_json(given, "class_weights") if given.lstrip().startswith("{") else None
-        if weights is None:
-            raise UserError(f"class_weights must be none, balanced or a JSON object of labels, got {shown(given)}")
+        if not class_weights.lstrip().startswith("{"):
+            raise UserError(
+                f"class_weights must be none, balanced or a JSON object of labels, got {shown(class_weights)}"
+            )
+        weights = parse_json(class_weights, "class_weights")
         assert self.target is not None
         for label, weight in weights.items():
             self.target.checked(label, "class_weights")
@@ -253,8 +262,11 @@ class TextTask(Task):
             labels.append(self.settings.submitted_labels.get(label, label))
         path = folder / self.files.submission[name]
         if path.suffix == ".jsonl":
-            ids = [number if example.id is None else example.id for number, example in enumerate(split.examples)]
-            write_json_lines(path, ({"idx": i, "label": label} for i, label in zip(ids, labels, strict=True)))
+            lines = []
+            for number, (example, label) in enumerate(zip(split.examples, labels, strict=True)):
+                identity = number if example.id is None else example.id
+                lines.append({"idx": identity, "label": label})
+            write_json_lines(path, lines)
         else:
             rows = "".join(f"{number}\t{label}\n" for number, label in enumerate(labels))
             write_atomically(path, f"index\tprediction\n{rows}")
@@ -262,8 +274,9 @@ class TextTask(Task):
 
     def state(self) -> dict[str, Any]:
         assert self.target is not None
-        # A scale that the task's settings say need not be saved.
-        return self.target.state() if isinstance(self.target, Classes) or self.settings.range_of_data else {}
+        if self.is_regression and not self.settings.range_of_data:
+            return {}  # the task's settings say the scale
+        return self.target.state()
 
     def check_state(self, saved: dict[str, Any]) -> None:
         saved_target = targets.saved_target(saved, self.name, self.settings)
@@ -272,6 +285,14 @@ class TextTask(Task):
         if self.target is None:
             self.target = saved_target
         targets.check_same(self.target, saved_target, self.name)
+
+
+def _texts(examples: Sequence[TextExample]) -> list[str]:
+    """The texts of all examples, one after the other."""
+    texts: list[str] = []
+    for example in examples:
+        texts += example.texts
+    return texts
 
 
 def golds_of(examples: Sequence[TextExample], labelled: bool) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.files import table_files, tables
-from electra_tf2.files.tables import Table, alternatives, names_of
+from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
@@ -40,17 +40,25 @@ class TextExample(NamedTuple):
     where: str = ""
 
 
-def open_texts(path: Path, settings: TextSettings, content: str | None = None, what: str = "task", **own: Any) -> Table:
+def open_texts(
+    path: Path, settings: TextSettings, content: str | None = None, what: str = "task", **options: Any
+) -> Table:
     """Opens a table of texts. Its first line is a header where it names one of the texts, or as the settings say."""
-    names = {name for column in settings.texts for name in alternatives(column) if isinstance(name, str)}
+    names: set[Any] = set()
+    for column in settings.texts:
+        names.update(alternatives(column))
+
+    def is_header(cells: Sequence[str]) -> bool:
+        return settings.header or bool(names.intersection(cells))
+
     return tables.open_table(
         path,
         what,
         content=content,
-        header=lambda cells: settings.header or bool(names & {*cells}),
+        header=is_header,
         delimiter=settings.delimiter,
         quoted=settings.quoted,
-        **own,
+        **options,
     )
 
 
@@ -105,9 +113,7 @@ def read_texts(
         if not kind:
             raise
         what = {"tagging": "tagged words", "qa": "questions about documents"}[kind]
-        raise UserError(
-            f"{path} looks like a file of {what}: --task-type {kind}. As a table of texts: {error}"
-        ) from None
+        raise UserError(f"{path} looks like a file of {what}: task_type {kind}. As a table of texts: {error}") from None
 
 
 def _read_table(
@@ -118,70 +124,89 @@ def _read_table(
     completed: Callable[[TextExample, dict[str, Any]], TextExample],
 ) -> list[TextExample]:
     table = open_texts(path, settings)
-    label = () if settings.label is None else (settings.label,)
-    needed, optional = (settings.texts, label) if label_optional else ((*settings.texts, *label), ())
-    places = tables.place(table, needed, optional)
+    label: list[Column] = [] if settings.label is None else [settings.label]
+    if label_optional:
+        names = tables.place(table, settings.texts, label)
+    else:
+        names = tables.place(table, [*settings.texts, *label])
+    examples: list[TextExample] = []
     problems: list[str] = []
-    rows: list[TextExample] = []
-    without_text: list[str] = []
-    lines = 0
+    without_text: list[str] = []  # where they stand
+    num_lines = 0
     for line, values, problem in table.rows:
-        lines += 1
+        num_lines += 1
         where = table.where(line)
         try:
             if problem:
                 raise UserError(problem)
-            found = completed(example_of(values, settings, where, places, label_optional), values)
+            example = example_of(values, settings, where, names, label_optional)
+            example = completed(example, values)
         except UserError as error:
             problems.append(str(error))
             continue
-        has_text = all(text.strip() for text in found.texts)
+        has_text = all(text.strip() for text in example.texts)
         if 0 < tolerated < 1 and not has_text:
             without_text.append(where)
         else:
-            rows.append(found)
-    if without_text and not rows and not problems:
-        raise UserError(f"{without_text[0]}: an empty text, as in all {lines} rows")
+            examples.append(example)
+    if not examples and not problems:
+        if without_text:
+            raise UserError(f"{without_text[0]}: an empty text, as in all {num_lines} rows")
+        raise UserError(f"{path} holds no examples")
     if without_text:
         warn(
-            f"{len(without_text):,} of {lines:,} rows are left out, which have an empty text; the first: "
+            f"{len(without_text):,} of {num_lines:,} rows are left out, which have an empty text; the first: "
             f"{without_text[0]}"
         )
-    if not rows and not problems:
-        raise UserError(f"{path} holds no examples")
     if problems:
-        if not rows or len(problems) > tolerated * lines:
+        if not examples or len(problems) > tolerated * num_lines:
             more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}")
-        warn(f"{len(problems)} of {lines} lines are unusual; the first: {problems[0]}")
-    if places and label and table.header and any(row.label == places[-1] for row in rows):
+        warn(f"{len(problems)} of {num_lines} lines are unusual; the first: {problems[0]}")
+    if names and label and table.header and any(example.label == names[-1] for example in examples):
         warn(
-            f'{path}: the first line was taken for a header, but its label {places[-1]!r} is one: "header": '
+            f'{path}: the first line was taken for a header, but its label {names[-1]!r} is one: "header": '
             "false in the task's description keeps that line"
         )
-    return rows
+    return examples
 
 
 def example_of(
     row: dict[str, Any],
     settings: TextSettings,
     where: str,
-    places: Sequence[str] | None = None,
+    names_in_table: Sequence[str] | None = None,
     label_optional: bool = False,
 ) -> TextExample:
-    """The example of a row; `places` are the names of its columns where a table has the same for all. Raises
-    UserError."""
-    columns = [*settings.texts, *(() if settings.label is None else (settings.label,))]
+    """The example of a row.
+
+    Args:
+      names_in_table: of the columns of texts and label, where they are the same for all rows; None: each row has its
+        own, one of those in the settings.
+
+    Raises:
+      UserError: a missing column, or a text that is none.
+    """
+    columns = list(settings.texts)
+    if settings.label is not None:
+        columns.append(settings.label)
     values: list[Any] = []
     for number, column in enumerate(columns):
-        names = names_of(column) if places is None else tuple(filter(None, places[number : number + 1]))
-        there = [name for name in names if name in row]
         is_text = number < len(settings.texts)
-        if not there and (is_text or not label_optional):
+        names = names_of(column)
+        if names_in_table is not None:
+            names = tuple(filter(None, names_in_table[number : number + 1]))  # none of a label that the table lacks
+        names_in_row = [name for name in names if name in row]
+        value = None
+        if names_in_row:
+            value = row[names_in_row[0]]
+        elif is_text or not label_optional:
             raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")
-        value = row[there[0]] if there else None
         if is_text and not isinstance(value, str):
             raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(value)}")
         values.append(value)
-    texts, label = values[: len(settings.texts)], None if settings.label is None else values[-1]
-    return TextExample(tuple(texts), label, row.get(settings.id), where=where)
+    texts = tuple(values[: len(settings.texts)])
+    label = None
+    if settings.label is not None:
+        label = values[-1]
+    return TextExample(texts, label, row.get(settings.id), where=where)

@@ -39,8 +39,9 @@ class Config(PretrainingConfig):
             return
         exits = self.generator_exits
         layers = self.generator_architecture.num_hidden_layers
-        rising = all(type(layer) is int for layer in exits) and exits == sorted(set(exits))
-        if len(exits) < 2 or not rising or exits[0] < 1 or exits[-1] != layers:
+        are_integers = all(type(layer) is int for layer in exits)
+        is_rising = are_integers and exits == sorted(set(exits))
+        if len(exits) < 2 or not is_rising or exits[0] < 1 or exits[-1] != layers:
             yield (
                 f"generator_exits must be two layers or more of the generator, from 1, rising to its uppermost, "
                 f"{layers} (generator_layers), got {exits}"
@@ -56,10 +57,12 @@ class Config(PretrainingConfig):
 
     def further_parts(self) -> list[Part]:
         """The exits but for the uppermost, the shares, and the products with the word table that train the shares."""
-        generator, masked = self.generator_architecture, self.max_predictions_per_seq
-        others = masked * (len(self.generator_exits) - 1)
-        head = language_model_head("other exits", generator.hidden_size, generator, others)
-        width = self.architecture.embedding_size
-        back = 2 * 2 * masked * width * self.architecture.vocab_size
-        gradient = Part("mixture's gradient", 0, back, backward=False)
-        return [head._replace(parameters=generator.hidden_size), gradient]
+        generator = self.generator_architecture
+        masked = self.max_predictions_per_seq
+        other_exits = len(self.generator_exits) - 1
+        head = language_model_head("other exits", generator.hidden_size, generator, masked * other_exits)
+        # All exits have one head; only the shares have parameters of their own.
+        head = head._replace(parameters=generator.hidden_size)
+        product = 2 * masked * self.architecture.embedding_size * self.architecture.vocab_size
+        gradient = Part("mixture's gradient", 0, 2 * product, backward=False)
+        return [head, gradient]

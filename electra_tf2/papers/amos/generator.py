@@ -69,11 +69,16 @@ class MixtureOfGenerators(MaskedLanguageModel):
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> MixtureOutput:
         output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
-        layers = [output.layers[number - 1] for number in self.encoder.exit_layers]
-        states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
-        softmax = self.head.softmax(exact(states, seeds))
+        states_of_exits = []
+        for number in self.encoder.exit_layers:
+            layer = output.layers[number - 1]
+            states_of_exits.append(tf.gather(layer, masked.positions, batch_dims=1))
+        states = tf.stack(states_of_exits, 2)  # [B, N, K, Hg]
+        exits = self.head.softmax(exact(states, seeds))
+        # To the mixture, states and logits are constants.
         scores = matrix_product(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel)
         shares = tf.nn.softmax(tf.squeeze(scores, -1))
-        mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
-        last = states[:, :, -1]
-        return MixtureOutput(VocabularySoftmax(mixed), states=last, encoded=output, exits=softmax, shares=shares)
+        mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(exits.logits))
+        return MixtureOutput(
+            softmax=VocabularySoftmax(mixed), states=states[:, :, -1], encoded=output, exits=exits, shares=shares
+        )

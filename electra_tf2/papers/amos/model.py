@@ -40,15 +40,17 @@ class MixtureLM(Objective):
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
+        weights = masked.masked_lm_weights
         generator = forward.generator
         assert isinstance(generator, MixtureOutput)
         exits = self.config.generator_exits
         token_ids = tf.repeat(masked.masked_lm_ids[..., tf.newaxis], len(exits), -1)
         losses = -generator.exits.log_probs(token_ids)  # [B, N, K]
-        metrics = masked_lm_metrics(forward, -generator.softmax.log_probs(masked.masked_lm_ids), training)
+        losses_of_mixture = -generator.softmax.log_probs(masked.masked_lm_ids)
+        metrics = masked_lm_metrics(forward, losses_of_mixture, training)
         for number, layer in enumerate(exits):
-            metrics[f"exit_{layer}_loss"] = weighted_mean(losses[..., number], masked.masked_lm_weights)
-            metrics[f"exit_{layer}_share"] = weighted_mean(generator.shares[..., number], masked.masked_lm_weights)
+            metrics[f"exit_{layer}_loss"] = weighted_mean(losses[..., number], weights)
+            metrics[f"exit_{layer}_share"] = weighted_mean(generator.shares[..., number], weights)
         return self.output(forward, tf.reduce_sum(losses, -1), metrics)
 
 
@@ -79,6 +81,7 @@ class Model(PretrainingModel):
         generated = self.generator(masked, seeds)
         softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
         logits = softmax.logits / self.config.temperature
+        # As in the core, but for the offsets that are added to the embeddings of the samples.
         embeddings = self.encoder.embeddings
         words = tf.cast(embeddings.word_embeddings, self.encoder.activation_dtype)
         sampled_ids, offsets = sample(self.config, masked, logits, words)
@@ -106,6 +109,9 @@ def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Ten
     noisy = logits - tf.math.log(-tf.math.log(noise))
     soft_samples = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
     soft_words = tf.cast(matrix_product(soft_samples, tf.stop_gradient(words)), tf.float32)  # [B, N, E]
+    # From the masked positions to those of the sequence.
     one_hot = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
-    scaled = config.mixture_gradient * matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
-    return tf.argmax(noisy, -1, tf.int32), scaled - tf.stop_gradient(scaled)
+    placed = matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
+    scaled = config.mixture_gradient * placed
+    offsets = scaled - tf.stop_gradient(scaled)  # 0, with the gradient of `scaled`
+    return tf.argmax(noisy, -1, tf.int32), offsets

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, check_shared_vocabulary
-from electra_tf2.formats.weights import LoadReport, warm_start
+from electra_tf2.formats.warm_start import LoadReport, warm_start
 from electra_tf2.inference.network import main_network
 from electra_tf2.model.layers import Layer
 from electra_tf2.model.softmax import soft_losses
@@ -170,8 +170,9 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
     """`soft_losses` of two classes, of which one has the logit and the other 0."""
-    theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
-    return soft_losses(theirs, ours, temperature)
+    of_teacher = tf.stack([teacher, tf.zeros_like(teacher)], -1)
+    of_student = tf.stack([student, tf.zeros_like(student)], -1)
+    return soft_losses(of_teacher, of_student, temperature)
 
 
 class Distillation(Objective):
@@ -235,6 +236,11 @@ class StateCosine(Distillation):
     initial_loss = 1.0
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        pair = (self.taught(forward).states, forward.states)
-        theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
+        theirs = unit_vectors(self.taught(forward).states)
+        ours = unit_vectors(forward.states)
         return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})
+
+
+def unit_vectors(states: tf.Tensor) -> tf.Tensor:
+    """float32 vectors of length 1."""
+    return tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12)

@@ -46,7 +46,8 @@ class Model(PretrainingModel):
         if warmup_steps is None:
             warmup_steps = self.config.num_warmup_steps
         if self.config.mpa_objective and values.step is not None and warmup_steps:
-            weights[AttentionRegulariser.loss_name] *= tf.minimum(tf.cast(values.step, tf.float32) / warmup_steps, 1.0)
+            share = tf.cast(values.step, tf.float32) / warmup_steps
+            weights[AttentionRegulariser.loss_name] *= tf.minimum(share, 1.0)
         return weights
 
 
@@ -90,7 +91,8 @@ class AttentionRegulariser(Objective):
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
         neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
-        scores = tf.cast(tf.gather(tf.constant(self._table.scores), predicted), tf.float32)
+        scores = tf.gather(tf.constant(self._table.scores), predicted)
+        scores = tf.cast(scores, tf.float32)
         places = tf.range(tokens.shape[1])
         is_other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]

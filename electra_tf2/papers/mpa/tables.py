@@ -57,13 +57,15 @@ def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
     usable = ~special[ids]
     ids = ids.astype(np.int64)
     pairs = []
-    for distance in range(1, min(window, ids.shape[1] - 1) + 1):
+    farthest = min(window, ids.shape[1] - 1)
+    for distance in range(1, farthest + 1):
         left = ids[:, :-distance]
         right = ids[:, distance:]
-        together = usable[:, :-distance] & usable[:, distance:] & (left != right)
-        pairs.append(left[together] * vocab_size + right[together])
+        are_pair = usable[:, :-distance] & usable[:, distance:] & (left != right)
+        pairs.append(left[are_pair] * vocab_size + right[are_pair])
     one_way = np.concatenate(pairs)
     keys, counts = summed(one_way, np.ones_like(one_way))
+    # Each pair the other way round, too.
     turned_keys = keys % vocab_size * vocab_size + keys // vocab_size
     keys, counts = summed(np.concatenate([keys, turned_keys]), np.concatenate([counts, counts]))
     totals = np.bincount(keys // vocab_size, weights=counts, minlength=vocab_size)
@@ -91,14 +93,18 @@ def table_of(
 ) -> CooccurrenceTable:
     """The highest scores of every token, from (sorted keys, counts) that hold all pairs of each token together."""
     vocab_size = len(totals)
-    table = CooccurrenceTable(np.full([vocab_size, top_k], NOBODY, np.int32), np.zeros([vocab_size, top_k], np.float16))
-    dropped = np.zeros(vocab_size, bool)
-    dropped[np.argsort(-totals, kind="stable")[:drop_frequent]] = True
+    table = CooccurrenceTable(
+        neighbours=np.full([vocab_size, top_k], NOBODY, np.int32), scores=np.zeros([vocab_size, top_k], np.float16)
+    )
+    is_dropped = np.zeros(vocab_size, bool)
+    most_frequent = np.argsort(-totals, kind="stable")[:drop_frequent]
+    is_dropped[most_frequent] = True
     for keys, counts in parts:
         scores = scores_of(keys, counts, totals)
         rows = keys // vocab_size
         columns = keys % vocab_size
-        kept = np.flatnonzero((scores > 0) & ~dropped[rows] & ~dropped[columns])
+        kept = np.flatnonzero((scores > 0) & ~is_dropped[rows] & ~is_dropped[columns])
+        # By token, then from the highest score on, then by neighbour.
         order = kept[np.lexsort((columns[kept], -scores[kept], rows[kept]))]
         place = np.arange(len(order)) - np.searchsorted(rows[order], rows[order])  # in the row of its token
         order = order[place < top_k]

@@ -23,15 +23,17 @@ def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
     """
     length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
     tokens = tf.maximum(length - 2, 0)
-    first = tokens // 2
-    second = tokens - first
-    place = tf.range(config.half_length)[tf.newaxis]
-    last_separator = length - 1
+    first_tokens = tokens // 2
+    second_tokens = tokens - first_tokens
     # Where in the sequence each token of a half stands: both begin with [CLS] at 0 and end with the last [SEP], which
     # follows the second half by itself.
-    first_source = tf.where(place == first + 1, last_separator, place)
-    second_source = tf.where(place == 0, 0, place + first)
-    return _view(masked, first_source, first, length), _view(masked, second_source, second, length)
+    place = tf.range(config.half_length)[tf.newaxis]
+    last_separator = length - 1
+    first_source = tf.where(place == first_tokens + 1, last_separator, place)
+    second_source = tf.where(place == 0, 0, place + first_tokens)
+    first = _view(masked, first_source, first_tokens, length)
+    second = _view(masked, second_source, second_tokens, length)
+    return first, second
 
 
 def _view(masked: MaskedBatch, source: tf.Tensor, tokens: tf.Tensor, length: tf.Tensor) -> View:
@@ -50,7 +52,8 @@ class QuickThoughts(Auxiliary, Contrast):
     temperature, and the halves are told from those of other records in one direction only.
     """
 
-    task, loss_name = "qt", "qt_loss"
+    task = "qt"
+    loss_name = "qt_loss"
     shown = ("qt_retrieval_at_1",)
 
     def __init__(self, config: Config, networks: Networks) -> None:
@@ -62,7 +65,8 @@ class QuickThoughts(Auxiliary, Contrast):
         return halves(self.config, masked)
 
     def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.vectors(*(encoded.sequence for encoded in forward.views[self.loss_name]))
+        first, second = forward.views[self.loss_name]
+        return self.vectors(first.sequence, second.sequence)
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """Cross-entropy of the cosines of each first half with all second halves."""
@@ -85,7 +89,8 @@ class FastSent(Auxiliary):
     of another record, says whether they do.
     """
 
-    task, loss_name = "fs", "fs_loss"
+    task = "fs"
+    loss_name = "fs_loss"
     initial_loss = 1.0  # of vectors at right angles; states of a young network are closer
     shown = ("fs_positive_cosine", "fs_negative_cosine")
 
@@ -99,14 +104,18 @@ class FastSent(Auxiliary):
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 [B, 2, C], of the words of the second and of the first half; 0 in rows that lack one of the two."""
-        first, second = (_words(half) for half in self.views(masked))
-        has_both = tf.reduce_any(first > 0, -1) & tf.reduce_any(second > 0, -1)
-        words_of_other_half = tf.cast(tf.stack([second, first], 1), tf.float32)
+        first, second = halves(self.config, masked)
+        words_of_first = _words(first)
+        words_of_second = _words(second)
+        has_both = tf.reduce_any(words_of_first > 0, -1) & tf.reduce_any(words_of_second > 0, -1)
+        words_of_other_half = tf.cast(tf.stack([words_of_second, words_of_first], 1), tf.float32)
         return words_of_other_half * tf.cast(has_both, tf.float32)[:, tf.newaxis, tf.newaxis]
 
     def vectors(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         """float32 unit vectors: [B, 2, H] of both halves, [B, 2, C, H] of the words of the second and of the first."""
-        first, second = (encoded.sequence for encoded in forward.views[self.loss_name])
+        first_output, second_output = forward.views[self.loss_name]
+        first = first_output.sequence
+        second = second_output.sequence
         sentences = self.sentence_head(tf.stack([first[:, 0], second[:, 0]], 1))
         words = self.word_head(tf.stack([second, first], 1))
         return normalised(sentences), normalised(words)

@@ -51,16 +51,21 @@ class Model(PretrainingModel):
         self.rearrangements = tuple(task for task in self.tasks if isinstance(task, Rearrangement))
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        tasks = [_TASK_CLASSES[task](self.config, networks) for task in TASKS if task in self.config.aux_tasks]
-        return [*super().make_objectives(networks), *tasks]
+        objectives = super().make_objectives(networks)
+        for task in TASKS:
+            if task in self.config.aux_tasks:
+                objectives.append(_TASK_CLASSES[task](self.config, networks))
+        return objectives
 
     def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
         weights = super().loss_weights(values)
         active = active_tasks(self.config, values.step)
         if active is None:
             return weights
-        tasks = {task.loss_name: task.task for task in self.tasks}
-        return {name: weight * active[tasks.get(name, MAIN)] for name, weight in weights.items()}
+        names = {task.loss_name: task.task for task in self.tasks}
+        for loss_name in weights:
+            weights[loss_name] *= active[names.get(loss_name, MAIN)]
+        return weights
 
     def rearrange(
         self,
@@ -78,13 +83,14 @@ class Model(PretrainingModel):
         """
         rows = batch["input_ids"].shape[0]
         for task in self.rearrangements:
-            is_active = tf.convert_to_tensor(1.0 if active is None else active.get(task.task, 0.0)) > 0
+            share = 1.0 if active is None else active.get(task.task, 0.0)
+            is_active = tf.convert_to_tensor(share) > 0
             # A key of its own, so that a task's draws do not depend on which others a run has.
             key = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
             draw = masking.row_draws(key, rows, row_offset, global_batch_size or rows)
             rearranged, labels = task.rearrange(batch, draw)
-            texts = {name: tf.where(is_active, rearranged[name], batch[name]) for name in FIELDS}
-            batch = batch | texts | {_label_field(task): tf.where(is_active, labels, -1)}
+            batch = batch | {name: tf.where(is_active, rearranged[name], batch[name]) for name in FIELDS}
+            batch[_label_field(task)] = tf.where(is_active, labels, -1)
         return batch
 
     def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
@@ -101,7 +107,9 @@ class Model(PretrainingModel):
         for task in self.tasks:
             views = task.views(masked)
             if views:
-                outputs[task.loss_name] = [self.encoder(*view, seeds) for view in views]
+                outputs[task.loss_name] = [
+                    self.encoder(view.input_ids, view.input_mask, view.segment_ids, seeds) for view in views
+                ]
         return outputs
 
 
@@ -151,7 +159,8 @@ def check_records(config: Config, records: Records) -> None:
     tasks = [task for task in config.aux_tasks if issubclass(_TASK_CLASSES[task], Rearrangement)]
     if not tasks:
         return
-    file = next(file for file, count in zip(records.files, records.counts, strict=True) if count)
+    counted_files = zip(records.files, records.counts, strict=True)
+    file = next(file for file, count in counted_files if count)
     batch = next(read_batches(file, records.format))
     if not (batch["segment_ids"] > 0).any():
         raise UserError(

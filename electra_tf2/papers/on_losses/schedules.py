@@ -37,8 +37,8 @@ def active_tasks(config: Config, step: tf.Tensor | None) -> ActiveTasks | None:
         stage = step * len(tasks) // max(1, config.aux_steps)
         reached = tf.range(len(tasks), dtype=tf.int64) <= stage
         return {MAIN: tf.ones([])} | _by_name(tasks, tf.cast(reached, tf.float32))
-    main_always = how in ("alt+", "cmtl+")
-    turns = tasks if main_always else [MAIN, *tasks]
+    trains_main_always = how in ("alt+", "cmtl+")
+    turns = tasks if trains_main_always else [MAIN, *tasks]
     number = tf.cast(step, tf.int32)
     if how in ("alt", "alt+"):
         turn = number % len(turns)
@@ -46,7 +46,7 @@ def active_tasks(config: Config, step: tf.Tensor | None) -> ActiveTasks | None:
         order = staged_tasks(len(turns), config.aux_steps, config.seed)
         turn = tf.gather(tf.constant(order), tf.minimum(number, len(order) - 1))
     active = _by_name(turns, tf.one_hot(tf.cast(turn, tf.int32), len(turns)))
-    if main_always:
+    if trains_main_always:
         active[MAIN] = tf.ones([])
     return active
 
@@ -62,8 +62,10 @@ def stage_steps(tasks: int, steps: int) -> np.ndarray:
     ones. Of T steps and n tasks, with u = T / (n (n + 1)), stage i = 0, 1, ... gives (i + 2) u to its task and u to
     each earlier one, so every task gets T / n.
     """
-    shares = np.tril(np.ones([tasks, tasks])) + np.diag(np.arange(tasks) + 1.0)
-    ends = np.rint(np.cumsum(shares.reshape(-1) / shares.sum()) * steps).astype(np.int64)
+    # In units of u: row i has i + 2 on the diagonal, 1 before it.
+    units = np.tril(np.ones([tasks, tasks])) + np.diag(np.arange(tasks) + 1.0)
+    shares = units.reshape(-1) / units.sum()
+    ends = np.rint(np.cumsum(shares) * steps).astype(np.int64)
     return np.diff(ends, prepend=0).reshape(tasks, tasks)
 
 

@@ -3,11 +3,10 @@
 Both rearrange the text before it is masked, so everything else sees the new text. What is asked of two segments must
 not be told by their form. The builder's first segments begin and end with a line and are the longer ones, its second
 ones begin with a line and are cut within one; `parted` therefore parts their text anew.
-A `Span` is (start, length) of a part of a text, int32 [B, 1] each.
 """
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,8 +16,14 @@ from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, weighted_mean
 
-Span: TypeAlias = tuple[tf.Tensor, tf.Tensor]
 _MOST_LEFT_OUT = 8  # tokens at a place, and at most a quarter of the text
+
+
+class Part(NamedTuple):
+    """A part of the text of each row, int32 [B, 1]: where it starts, and how many tokens it has."""
+
+    start: tf.Tensor
+    tokens: tf.Tensor
 
 
 class Rearranged(NamedTuple):
@@ -72,10 +77,13 @@ class SentenceOrder(Rearrangement):
     of both is parted anew, so that their form does not tell the order.
     """
 
-    task, loss_name, classes, head_name = "so", "so_loss", 2, "sentence_order"
+    task = "so"
+    loss_name = "so_loss"
+    classes = 2
+    head_name = "sentence_order"
 
     def rearrange(self, batch: Batch, draw: Draw) -> Rearranged:
-        text, (_, first), (_, second) = segments_of(batch)
+        text, first, second = segments_of(batch)
         has_two = second[:, 0] >= 0
         is_swapped = tf.cast(draw(0, []) < 0.5, tf.int32)
         labels = tf.where(has_two, is_swapped, -1)
@@ -93,55 +101,60 @@ class AdjacentSentences(Rearrangement):
     partner is empty, has no label.
     """
 
-    task, loss_name, classes, head_name = "asp", "asp_loss", 3, "asp"
+    task = "asp"
+    loss_name = "asp_loss"
+    classes = 3
+    head_name = "asp"
 
     def rearrange(self, batch: Batch, draw: Draw) -> Rearranged:
-        text, (_, first), (_, second) = segments_of(batch)
+        text, first, second = segments_of(batch)
         rows, length = text.shape
         tokens = tf.maximum(first + tf.maximum(second, 0), 0)
         other_text = tf.roll(text, rows // 2, 0)
         other_tokens = tf.roll(tokens, rows // 2, 0)
-        possible = (second[:, 0] >= 0) & (other_tokens[:, 0] > 0)
+        is_possible = (second[:, 0] >= 0) & (other_tokens[:, 0] > 0)
         if rows == 1:
             # The row is its own partner.
-            possible = tf.zeros_like(possible)
+            is_possible = tf.zeros_like(is_possible)
         label = integers(draw(0, []), self.classes)
 
         left_out = _left_out(draw(2, [1]), other_tokens)
         other_tokens -= left_out
         # Whatever the label, the second segment is no longer than the other text is.
-        shown_first, (start, size) = parted(draw(1, [3]), first + second, label == 1, longest=other_tokens)
-        is_other = label[:, tf.newaxis] == 2
+        shown_first, shown_second = parted(draw(1, [3]), first + second, label == 1, longest=other_tokens)
         # The other text stands behind the row's own, which is `length` long.
         both_texts = tf.concat([text, other_text], 1)
-        shown_second = (
-            tf.where(is_other, length + left_out, start),
-            tf.where(is_other, tf.minimum(other_tokens, size), size),
+        is_other = label[:, tf.newaxis] == 2
+        size = tf.minimum(other_tokens, shown_second.tokens)
+        shown_second = Part(
+            start=tf.where(is_other, length + left_out, shown_second.start),
+            tokens=tf.where(is_other, size, shown_second.tokens),
         )
-        rearranged = put_together(batch, both_texts, shown_first, shown_second, possible)
-        return Rearranged(rearranged, tf.where(possible, label, -1))
+        rearranged = put_together(batch, both_texts, shown_first, shown_second, is_possible)
+        return Rearranged(rearranged, tf.where(is_possible, label, -1))
 
 
 # Two segments as parts of a text.
 
 
-def segments_of(batch: Batch) -> tuple[tf.Tensor, Span, Span]:
-    """The text of both segments without special tokens, int32 [B, L], and where they are in it.
+def segments_of(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The text of both segments without special tokens, int32 [B, L], and the tokens of each, int32 [B, 1].
 
-    The second one's length is -1 in a record of one segment.
+    The second one's number is -1 in a record of one segment.
     """
-    ids, mask = batch["input_ids"], batch["input_mask"]
+    ids = batch["input_ids"]
+    mask = batch["input_mask"]
     second = tf.reduce_sum(batch["segment_ids"] * mask, -1, keepdims=True) - 1  # without its [SEP]
     first = tf.reduce_sum(mask, -1, keepdims=True) - second - 3
     places = tf.range(ids.shape[1])[tf.newaxis]
     source = 1 + places + tf.cast(places >= first, tf.int32)  # the [SEP] between them is left out
     text = tf.gather(ids, tf.minimum(source, ids.shape[1] - 1), batch_dims=1)
-    return text, (tf.zeros_like(first), first), (first, second)
+    return text, first, second
 
 
 def parted(
     draws: tf.Tensor, tokens: tf.Tensor, swapped: tf.Tensor, longest: tf.Tensor | None = None
-) -> tuple[Span, Span]:
+) -> tuple[Part, Part]:
     """Two parts of a text of so many tokens, int32 [B, 1], shown in order or, where bool [B] says so, swapped.
 
     The first 1 to 8 tokens are left out, so that neither part begins with a line, and as many at the border, so that no
@@ -155,36 +168,41 @@ def parted(
     before, gap = tf.split(_left_out(draws[:, :2], tokens), 2, 1)
     kept = tokens - before - gap
     least = tf.maximum(kept // 4, 1)
-    shortest_first = least
+    shortest = least
     if longest is not None:
-        shortest_first = tf.maximum(least, kept - longest)
-    size = shortest_first + integers(draws[:, 2:], tf.maximum(kept - least - shortest_first, 0) + 1)
-    rest = kept - size
-    swapped = swapped[:, tf.newaxis]
+        shortest = tf.maximum(least, kept - longest)
+    choices = tf.maximum(kept - least - shortest, 0) + 1
+    first_size = shortest + integers(draws[:, 2:], choices)
+    second_size = kept - first_size
     # In order the text is: left out, first, left out, second. Swapped: left out, second, left out, first.
-    start_of_first = tf.where(swapped, before + rest + gap, before)
-    start_of_second = tf.where(swapped, before, before + size + gap)
-    return (start_of_first, size), (start_of_second, rest)
+    swapped = swapped[:, tf.newaxis]
+    first_start = tf.where(swapped, before + second_size + gap, before)
+    second_start = tf.where(swapped, before, before + first_size + gap)
+    return Part(first_start, first_size), Part(second_start, second_size)
 
 
-def put_together(batch: Batch, text: tf.Tensor, first: Span, second: Span, chosen: tf.Tensor) -> Batch:
+def put_together(batch: Batch, text: tf.Tensor, first: Part, second: Part, chosen: tf.Tensor) -> Batch:
     """[CLS] first [SEP] second [SEP] of a text, int32 [B, T], in the rows of `chosen`, bool [B]; others stay."""
-    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    ids = batch["input_ids"]
+    mask = batch["input_mask"]
     number = tf.range(ids.shape[1])[tf.newaxis] - 1  # of a token behind [CLS]
-    separator = first[1]
-    end = first[1] + 1 + second[1]
-    source = number + tf.where(number < separator, first[0], second[0] - separator - 1)
-    new_ids = tf.gather(text, tf.clip_by_value(source, 0, text.shape[1] - 1), batch_dims=1)
-    last = tf.maximum(tf.reduce_sum(mask, -1, keepdims=True) - 1, 0)  # where the record's own [SEP] is
-    new_ids = tf.where((number == separator) | (number == end), tf.gather(ids, last, batch_dims=1), new_ids)
+    separator = first.tokens
+    end = first.tokens + 1 + second.tokens
+    # Where in the text the token of each number stands.
+    source = number + tf.where(number < separator, first.start, second.start - separator - 1)
+    source = tf.clip_by_value(source, 0, text.shape[1] - 1)
+    new_ids = tf.gather(text, source, batch_dims=1)
+    last = tf.maximum(tf.reduce_sum(mask, -1, keepdims=True) - 1, 0)
+    sep_id = tf.gather(ids, last, batch_dims=1)  # the record's own [SEP]
+    new_ids = tf.where((number == separator) | (number == end), sep_id, new_ids)
     new_mask = tf.cast(number <= end, tf.int32)
-    new_ids = tf.where(number < 0, ids, new_ids * new_mask)
+    new_ids = tf.where(number < 0, ids, new_ids * new_mask)  # [CLS] stays
     new_segments = tf.cast(number > separator, tf.int32) * new_mask
     chosen = chosen[:, tf.newaxis]
     return batch | {
         "input_ids": tf.where(chosen, new_ids, ids),
         "input_mask": tf.where(chosen, new_mask, mask),
-        "segment_ids": tf.where(chosen, new_segments, segments),
+        "segment_ids": tf.where(chosen, new_segments, batch["segment_ids"]),
     }
 
 
@@ -194,6 +212,6 @@ def integers(draws: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 
 
 def _left_out(draws: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """int32: how many of so many tokens are left out at a place, of draws in [0, 1)."""
+    """int32: how many of so many tokens are left out at a place, by draws in [0, 1)."""
     most = tf.clip_by_value(tokens // 4, 0, _MOST_LEFT_OUT)
-    return tf.minimum(1 + integers(draws, most), most)
+    return tf.minimum(1 + integers(draws, most), most)  # none of a text of three tokens or fewer

@@ -12,9 +12,11 @@ DOCUMENT_FREQUENCY = "document_frequency"
 def count_documents(ids: np.ndarray, vocab_size: int) -> Counted:
     """totals: int64 [V + 1], records of ids [R, L] that hold each token, and R."""
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
-    distinct = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64)) % vocab_size
-    totals = np.append(np.bincount(distinct, minlength=vocab_size), len(ids)).astype(np.int64)
-    return Counted(np.empty(0, np.int64), np.empty(0, np.int64), totals)
+    tokens_of_rows = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64))  # each once a record
+    holding = np.bincount(tokens_of_rows % vocab_size, minlength=vocab_size)
+    totals = np.append(holding, len(ids)).astype(np.int64)
+    nothing = np.empty(0, np.int64)
+    return Counted(nothing, nothing, totals)
 
 
 def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:

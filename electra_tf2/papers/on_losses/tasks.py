@@ -73,7 +73,8 @@ class TaskHead(Layer):
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         if self.layer_norm is None:
-            return tf.cast(self.outputs(self.dense(states[:, 0])), tf.float32)
+            pooled = self.dense(states[:, 0])
+            return tf.cast(self.outputs(pooled), tf.float32)
         inner = self.layer_norm(self.dense(states))
         return tf.cast(self.outputs(inner), tf.float32)
 
@@ -87,7 +88,8 @@ class TermFrequency(Auxiliary):
     padding.
     """
 
-    task, loss_name = "tf", "tf_loss"
+    task = "tf"
+    loss_name = "tf_loss"
     initial_loss = 10.0  # a guess: between 0 and 100, as the text has it
 
     def __init__(self, config: Config, networks: Networks) -> None:
@@ -115,7 +117,8 @@ class TermFrequencyInverse(TermFrequency):
     The factor is log(documents / documents that hold the token), of `electra build-table document_frequency`.
     """
 
-    task, loss_name = "tf_idf", "tf_idf_loss"
+    task = "tf_idf"
+    loss_name = "tf_idf_loss"
 
     def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)

@@ -45,37 +45,65 @@ def longest_matches(begins: tf.Tensor, input_ids: tf.Tensor, ordered: np.ndarray
     # The hash of tokens i..j is the difference of running sums at j + 1 and i, divided by the base to the power i.
     terms = tf.gather(tf.constant(codes(vocab_size)), input_ids) * tf.constant(powers(length + 1)[:-1])
     sums = tf.pad(tf.cumsum(terms, axis=-1), [[0, 0], [1, 0]])
-    words = numbered(begins)
-    flat = tf.where(begins, words + tf.range(rows)[:, tf.newaxis] * length, rows * length)
+    inverse_powers = powers(length + 1, inverse=True)[:-1]
+
     places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-    starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(flat, [-1]), rows * length + 1)
-    # Words behind the last one begin where the sequence ends.
-    starts = tf.minimum(tf.reshape(starts[:-1], [-1, length]), length)
-    starts = tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
+    words = numbered(begins)
+    starts = _starts_of_words(begins, words, places)
     sizes = tf.zeros_like(input_ids)
-    for count in range(2, LONGEST + 1):
+    for count in range(2, LONGEST + 1):  # so that the longest is the last to be written
         ends = tf.gather(starts, words + count, batch_dims=1)
-        hashes = (tf.gather(sums, ends, batch_dims=1) - sums[:, :-1]) * powers(length + 1, inverse=True)[:-1]
-        sizes = tf.where(begins & is_among(ordered, hashes), ends - places, sizes)
+        hashes = (tf.gather(sums, ends, batch_dims=1) - sums[:, :-1]) * inverse_powers
+        is_ngram = begins & is_among(ordered, hashes)
+        sizes = tf.where(is_ngram, ends - places, sizes)
     return sizes
+
+
+def _starts_of_words(begins: tf.Tensor, words: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """int32 [B, L + LONGEST]: the place where each word begins; words behind the last begin where the sequence ends.
+
+    Args:
+      begins: bool [B, L], tokens that begin a word.
+      words: int32 [B, L], the number of each token's word.
+      places: int32 [B, L], 0, 1, ..., L - 1 in each row.
+    """
+    rows = tf.shape(places)[0]
+    length = places.shape[1]
+    # Words of all rows, numbered through; all other tokens go to one more, which is left out.
+    nowhere = rows * length
+    row_starts = tf.range(rows)[:, tf.newaxis] * length
+    numbers = tf.where(begins, words + row_starts, nowhere)
+    starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(numbers, [-1]), nowhere + 1)
+    starts = tf.reshape(starts[:-1], [-1, length])
+    starts = tf.minimum(starts, length)  # of a word that is not there it is int32.max
+    return tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
 
 
 def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """bool [B, L]: picks matches that do not overlap, by falling noise, from all matches' sizes in tokens."""
     places = tf.range(sizes.shape[1])
     ends = places + sizes
-    meet = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])
-    meet &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
+    # bool [B, L, L]: whether the matches that begin at two places overlap.
+    overlap = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])
+    overlap &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
     # Ranks, because two numbers of the noise may be equal.
     rank = tf.argsort(tf.argsort(noise))
 
     def pick(kept: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rivals = tf.reduce_max(tf.where(meet & left[:, tf.newaxis, :], rank[:, tf.newaxis, :], -1), -1)
-        first = left & (rank > rivals)
-        return kept | first, left & ~first & ~tf.reduce_any(meet & first[:, tf.newaxis, :], -1)
+        """Keeps all matches of those left that no other with a higher rank overlaps, and drops what these overlap."""
+        rivals = overlap & left[:, tf.newaxis, :]
+        highest_rival = tf.reduce_max(tf.where(rivals, rank[:, tf.newaxis, :], -1), -1)
+        picked = left & (rank > highest_rival)
+        is_overlapped = tf.reduce_any(overlap & picked[:, tf.newaxis, :], -1)
+        return kept | picked, left & ~picked & ~is_overlapped
 
-    start = (tf.zeros_like(sizes, tf.bool), sizes > 0)
-    return tf.while_loop(lambda kept, left: tf.reduce_any(left), pick, start)[0]
+    def any_left(kept: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        del kept
+        return tf.reduce_any(left)
+
+    none_kept = tf.zeros_like(sizes, tf.bool)
+    kept, _ = tf.while_loop(any_left, pick, (none_kept, sizes > 0))
+    return kept
 
 
 def pmi(config: Config) -> MaskingUnit:
@@ -93,8 +121,10 @@ def pmi(config: Config) -> MaskingUnit:
         sizes = longest_matches(begins, input_ids, ordered, config.vocab_size)
         sizes = tf.where(without_overlap(sizes, draws), sizes, 0)
         places = tf.range(input_ids.shape[1])
-        within = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < (places + sizes)[:, tf.newaxis, :])
-        return Units(numbered(begins & ~tf.reduce_any(within, -1)))
+        ends = (places + sizes)[:, tf.newaxis, :]
+        # bool [B, L, L]: whether a token goes on with the n-gram that begins at another.
+        goes_on = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < ends)
+        return Units(numbered(begins & ~tf.reduce_any(goes_on, -1)))
 
     return units_of
 

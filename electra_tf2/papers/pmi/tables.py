@@ -67,9 +67,10 @@ def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
 def codes(vocab_size: int) -> np.ndarray:
     """int64 [V]: a hash of every id, by the last steps of the generator SplitMix64."""
     x = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_BASE)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return (x ^ (x >> np.uint64(31))).view(np.int64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x.view(np.int64)
 
 
 @functools.lru_cache(maxsize=16)
@@ -88,8 +89,12 @@ def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndar
     """
     terms = codes(vocab_size)[ids] * powers(len(ids) + 1)[:-1]
     sums = np.concatenate([[0], np.cumsum(terms)])
-    inverse = powers(len(ids) + 1, inverse=True)
-    return lambda starts, ends: (sums[ends] - sums[starts]) * inverse[starts]
+    inverse_powers = powers(len(ids) + 1, inverse=True)
+
+    def hashes(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        return (sums[ends] - sums[starts]) * inverse_powers[starts]
+
+    return hashes
 
 
 def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -100,10 +105,10 @@ def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray,
     continues, special = pieces_of(vocab_file)
     bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))
     # How many special tokens stand before each word: as many at an n-gram's end as at its start if it holds none.
-    barriers = np.concatenate([[0], np.cumsum(special[ids[bounds[:-1]]])])
-    whole = barriers[words:] == barriers[:-words]
-    starts = bounds[:-words][whole]
-    ends = bounds[words:][whole]
+    specials_before = np.concatenate([[0], np.cumsum(special[ids[bounds[:-1]]])])
+    holds_none = specials_before[words:] == specials_before[:-words]
+    starts = bounds[:-words][holds_none]
+    ends = bounds[words:][holds_none]
     return hashes_of(ids, len(special))(starts, ends), starts, ends
 
 
@@ -151,32 +156,36 @@ def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Counted, vocab_size: i
     return factor * log_p(0, words) - best[words]
 
 
-def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
+def collect(inputs: TableInputs, hashes: np.ndarray) -> dict[int, np.ndarray]:
     """Collects the wordpieces of every n-gram with one of these sorted hashes.
 
     Returns:
-      For 2 to LONGEST words: int32, the n-grams one after another.
+      Number of words, from 2 to LONGEST -> int32, the n-grams one after another.
     """
-    seen = np.zeros(len(hashes), bool)
+    is_collected = np.zeros(len(hashes), bool)
     collected: dict[int, list[np.ndarray]] = {words: [np.zeros(0, np.int32)] for words in SHARES}
     for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
         for batch in read_batches(file, inputs.record_format):
             flat = batch["input_ids"].reshape(-1)
             for words in SHARES:
                 batch_hashes, starts, ends = ngrams_in(flat, words, inputs.vocab_file)
-                places = np.minimum(np.searchsorted(hashes, batch_hashes), len(hashes) - 1)
-                is_new = (hashes[places] == batch_hashes) & ~seen[places]
-                new = np.flatnonzero(is_new)
-                places, first = np.unique(places[new], return_index=True)
-                seen[places] = True
-                chosen = new[first]
-                starts = starts[chosen]
-                sizes = ends[chosen] - starts
-                # For each chosen n-gram: start, start + 1, ..., end - 1.
-                within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-                # A copy, because slices would keep all batches in memory.
-                collected[words].append(flat[np.repeat(starts, sizes) + within])
-    return [np.concatenate(ngrams) for ngrams in collected.values()]
+                places = np.searchsorted(hashes, batch_hashes)
+                places = np.minimum(places, len(hashes) - 1)  # of a hash beyond the last
+                new = np.flatnonzero((hashes[places] == batch_hashes) & ~is_collected[places])
+                # One of those that a batch holds several times.
+                new_places, first = np.unique(places[new], return_index=True)
+                is_collected[new_places] = True
+                new = new[first]
+                collected[words].append(_joined(flat, starts[new], ends[new]))
+    return {words: np.concatenate(ngrams) for words, ngrams in collected.items()}
+
+
+def _joined(ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Copies ids[start:end] of all starts and ends [K], one after another: slices would keep all ids in memory."""
+    sizes = ends - starts
+    # For each: 0, 1, ..., size - 1.
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ids[np.repeat(starts, sizes) + within]
 
 
 def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
@@ -185,37 +194,46 @@ def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11,
     Raises:
       UserError: no word occurs `min_count` times.
     """
-    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
-    with counted(inputs, count_in, 1, inputs.record_format.length * LONGEST) as (totals, parts_of):
-        parts = list(parts_of(min_count))
-    hashes = np.concatenate([keys for keys, _ in parts])
-    counts = np.concatenate([part_counts for _, part_counts in parts])
-    order = np.argsort(hashes)
-    frequencies = Counted(hashes[order], counts[order], totals)
-    if not len(order):
-        raise UserError(f"--min-count {min_count}: no word of the records occurs so often; lower it")
+    frequencies = _frequencies(inputs, min_count)
     continues, _ = pieces_of(inputs.vocab_file)
-    ngrams: list[np.ndarray] = []
+    vocab_size = len(continues)
+    ids: list[np.ndarray] = []  # of each n-gram
     lengths: list[int] = []
     scores = []
-    for (words, share), ids in zip(SHARES.items(), collect(inputs, frequencies.keys), strict=True):
-        starts = np.flatnonzero(~continues[ids]).reshape(-1, words)
-        ends = np.append(starts[1:, 0], len(ids))[: len(starts)]
+    for words, joined in collect(inputs, frequencies.keys).items():
+        starts = np.flatnonzero(~continues[joined]).reshape(-1, words)
+        # An n-gram ends where the next one starts.
+        ends = np.append(starts[1:, 0], len(joined))[: len(starts)]
         bounds = np.column_stack([starts, ends])
-        length_scores = pmi(ids, bounds, frequencies, len(continues), squared=score == "pmi_freq")
-        best = np.argsort(-length_scores, kind="stable")[: round(size * share)]
-        ngrams += [ids[bounds[place, 0] : bounds[place, -1]] for place in best]
+        all_scores = pmi(joined, bounds, frequencies, vocab_size, squared=score == "pmi_freq")
+        best = np.argsort(-all_scores, kind="stable")[: round(size * SHARES[words])]
+        for place in best:
+            ids.append(joined[bounds[place, 0] : bounds[place, -1]])
         lengths += [words] * len(best)
-        scores.append(length_scores[best])
+        scores.append(all_scores[best])
     vocabulary = NgramVocabulary(
-        ids=np.concatenate([np.zeros(0, np.int32), *ngrams]),
-        ends=np.cumsum([len(ngram) for ngram in ngrams], dtype=np.int64),
+        ids=np.concatenate([np.zeros(0, np.int32), *ids]),
+        ends=np.cumsum([len(ngram) for ngram in ids], dtype=np.int64),
         words=np.array(lengths, np.int32),
         scores=np.concatenate(scores).astype(np.float32),
         counts=np.zeros(0, np.int64),
     )
-    places = np.searchsorted(frequencies.keys, vocabulary.hashes(len(continues)))
+    places = np.searchsorted(frequencies.keys, vocabulary.hashes(vocab_size))
     return vocabulary._replace(counts=frequencies.counts[places])
+
+
+def _frequencies(inputs: TableInputs, min_count: int) -> Counted:
+    """Counts n-grams of all lengths, keys in order. Raises UserError if none occurs `min_count` times."""
+    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
+    keys_of_record = inputs.record_format.length * LONGEST
+    with counted(inputs, count_in, 1, keys_of_record) as (totals, parts_of):
+        parts = list(parts_of(min_count))
+    hashes = np.concatenate([part_hashes for part_hashes, _ in parts])
+    counts = np.concatenate([part_counts for _, part_counts in parts])
+    if not len(hashes):
+        raise UserError(f"--min-count {min_count}: no word of the records occurs so often; lower it")
+    order = np.argsort(hashes)
+    return Counted(hashes[order], counts[order], totals)
 
 
 def build(inputs: TableInputs, output: str, size: int, min_count: int, score: str) -> str:

@@ -93,11 +93,11 @@ def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray
 
     A run without a vocabulary of its own has that of the data folder.
     """
-    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.starts import configuration
     from electra_tf2.finetune.tasks import make_task
     from electra_tf2.inference.model import load
 
-    config = FinetuningConfig.from_dict({"data_dir": str(request.data_dir), "task_names": ["sts"]})
+    config = configuration({"data_dir": str(request.data_dir), "task_names": ["sts"]})
     task: Any = make_task("sts", config, None)  # type: ignore[arg-type]  # nothing is tokenised
     pairs = []
     for split in ("dev", "train"):

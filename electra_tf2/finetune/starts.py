@@ -1,6 +1,7 @@
-"""Defaults of fine-tuning: settings of the model, its size, its recipe and the task; a task and a model by their files.
+"""Hparams of fine-tuning before a configuration is made: those of the model's folder, its recipe and the task.
 
-`configure_finetuning` takes its defaults from here; --hparams and flags win over all of them. Free of TensorFlow.
+Programs call `configuration`, which hands them to FinetuningConfig, a class that reads no files. What the user gives
+wins over all of them. Free of TensorFlow.
 """
 
 import os
@@ -8,20 +9,43 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from electra_tf2.config.hparams import checked, layered
 from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.folders import read_config, released
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.own import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
 
 
+def configuration(given: Mapping[str, Any]) -> FinetuningConfig:
+    """The configuration of a run with these hparams. Raises UserError: names every problem."""
+    return FinetuningConfig.from_dict(hparams_of(given))
+
+
+def hparams_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams of a run: what is given, and below it what the task, the recipe and the model's folder say.
+
+    Raises:
+      UserError: a wrong hparam, an unknown task, a folder or a recipe that cannot be read.
+    """
+    given = with_named(checked(FinetuningConfig, given))
+    section = read_section(given)
+    # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
+    return layered(FinetuningConfig, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
+
+
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams with those that follow from `model`, `train_file` and what belongs to it; the same if done again.
-    Raises UserError: what belongs to a train_file without one; a model or a task that is also named in another way."""
-    return dict(given) | _model(given) | task_of_file(given)
+    """The hparams with those that follow from `model`, and from `train_file` and what belongs to it. Idempotent.
+
+    Raises:
+      UserError: what belongs to a train_file without one; a model or a task that is also named in another way.
+    """
+    return dict(given) | _named_model(given) | task_of_file(given)
 
 
-def _model(given: Mapping[str, Any]) -> dict[str, Any]:
+def _named_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams that follow from `model`: a name, or the path of a model in any format."""
     model = given.get("model")
     if not model:
         return {}
@@ -30,11 +54,13 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
         is_name = path.name == model and not path.exists() and not Path(f"{model}.index").exists()
     except (OSError, ValueError) as error:
         raise UserError(f"model {shown(model)} is no name and no path: {reason(error)}") from None
-    found = {"model_name": model} if is_name else {"model_name": path.resolve().name, "init_checkpoint": model}
-    for name, value in found.items():
+    implied = {"model_name": model}
+    if not is_name:
+        implied = {"model_name": path.resolve().name, "init_checkpoint": model}
+    for name, value in implied.items():
         if given.get(name, value) != value:
             raise UserError(f"model {model} and {name} {given[name]} are both given: choose one")
-    return found
+    return implied
 
 
 # ELECTRA, Table 7 (the original's code has 1e-4 for small), and the original's layer-wise decay.
@@ -79,8 +105,10 @@ def run_name(given: Mapping[str, Any]) -> str:
 
 
 def start_of(given: Mapping[str, Any]) -> str:
-    """Path of the weights if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
-    of the name that is given, where no run of the user's has it; "" for neither."""
+    """Path of the weights where they are not in the pre-trained model's folder; "" where they are.
+
+    It is init_checkpoint, or a shipped model of the name that is given, unless a run of the user's has that name.
+    """
     if given.get("init_checkpoint") or given.get("pretrained_model_dir") or read_config(pretrained_dir(given)):
         return given.get("init_checkpoint") or ""
     return released(given.get("model_name", ""))
@@ -96,9 +124,13 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
     if given.get("prompt") or given.get("compat") == "original":
         return None
     model = find_model(start_of(given) or pretrained_dir(given))
-    saved = [model.hparams.get(name) for name in ("recipe", "model_name") if model.is_run]
-    names = [str(name) for name in saved if is_recipe(name)]
-    return next((name for name in names if has_section(name, "finetuning")), None)
+    if not model.is_run:
+        return None
+    for hparam in ("recipe", "model_name"):
+        name = model.hparams.get(hparam)
+        if is_recipe(name) and has_section(str(name), "finetuning"):
+            return str(name)
+    return None
 
 
 # The layers of hparams below those that are given, the lowest first: model, recipe, task.
@@ -126,7 +158,9 @@ class Section(NamedTuple):
 def read_section(given: Mapping[str, Any]) -> Section:
     """The section that applies, empty without one. Raises UserError: a recipe that cannot be read."""
     recipe = recipe_of(given)
-    hparams: dict[str, Any] = read_recipe(recipe, "finetuning") if recipe else {}
+    if not recipe:
+        return Section(None, {}, {})
+    hparams = read_recipe(recipe, "finetuning")
     per_task = hparams.pop("per_task", {})
     return Section(recipe, hparams, per_task)
 
@@ -159,16 +193,16 @@ def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
     described = given.get("tasks", {})
     check_names(names, described)
     hparams: dict[str, Any] = {}
-    of_recipe: dict[str, Any] = {}
+    recipes_for_task: dict[str, Any] = {}
     if len(names) == 1:
         settings = settings_of(names[0], described)
         hparams = dict(settings.hparams)
-        of_recipe = section.of_task(names[0], settings.like)
+        recipes_for_task = section.of_task(names[0], settings.like)
         if names[0] in described and _may_train_longer(given):
             hparams["min_train_steps"] = _LEAST_STEPS
     if given.get("prompt"):
         hparams |= _PROMPT | section.hparams
-    hparams |= of_recipe
+    hparams |= recipes_for_task
     if given.get("debug"):
         hparams |= _DEBUG
     return hparams
