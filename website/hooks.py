@@ -18,6 +18,7 @@ NOTEBOOK = "docs/first_steps.ipynb"
 PAGES = {
     "README.md": "index.md",
     NOTEBOOK: "first_steps.md",
+    "benchmarks/README.md": "benchmarks.md",
     "benchmarks/RESULTS.md": "RESULTS.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",

@@ -1,8 +1,11 @@
 """Command lines: flags of absl in our spelling, every hparam a flag, recipes, help, and one-line errors.
 
 `run(main)` is how every script starts. A configuration is resolved in layers, later ones winning: defaults, the recipe
-(--recipe, or the one named like --model-name), --hparams, single flags. absl keeps the flags and checks their types;
-words are read here (`parse`).
+(--recipe, or the one named like --model-name), --hparams, single flags.
+
+absl keeps the flags, reads --flagfile and turns texts into values. Words are read here (`parse`): absl knows a flag by
+one spelling, with underscores, and the original's commands have several; it stops at the first word that is no flag;
+and its messages name a wrong value without what would be right.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from electra_tf2.files import tables
+from electra_tf2.files import table_files
 from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import (
     DAMAGED,
@@ -133,7 +133,7 @@ class Corpus(NamedTuple):
 
     def boundary(self, name: str) -> Boundary | None:
         """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
-        if is_compressed(name) or tables.format_by_name(name) == "columnar":
+        if is_compressed(name) or table_files.format_by_name(name) == "columnar":
             return None
         if holds_lines(Path(self.directory) / name):
             return "line"
@@ -156,7 +156,7 @@ class Corpus(NamedTuple):
         path = Path(self.directory) / name
         if self.archives:
             return _read_archive(path)
-        if tables.format_by_name(path) == "columnar":
+        if table_files.format_by_name(path) == "columnar":
             return _read_table(path, self.text_field)
         if is_compressed(name):  # which is one chunk: its end is that of the file on disk
             return self._read_lines(path, 0, sys.maxsize, block_bytes)
@@ -300,11 +300,11 @@ def _refuse_loop(folder: Path, root: Path) -> None:
 
 def _is_text_file(path: Path) -> bool:
     """Tells whether a file is one of the corpus. Raises UserError if it is plainly neither text nor to be ignored."""
-    if is_no_data(path.name) or path.name in tables.NOT_DATA:
+    if is_no_data(path.name) or path.name in table_files.NOT_DATA:
         return False
     if not path.exists():
         raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
-    if not path.is_file() or tables.is_left_over(path):
+    if not path.is_file() or table_files.is_left_over(path):
         return False
     if plain_name(path).endswith(_NOT_TEXT):
         raise UserError(

@@ -41,8 +41,9 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
     model = with_own_layers(described(model))
     exported = huggingface.to_huggingface(model, options.part)
     huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
-    left_out = [f"\n  left out, as {exported.class_name} has no such part: {what}" for what in exported.left_out]
-    what = f"{folder}: {exported.class_name} with tokenizer and model card{''.join(left_out)}"
+    what = f"{folder}: {exported.class_name} with tokenizer and model card"
+    for part_left_out in exported.left_out:
+        what += f"\n  left out, as {exported.class_name} has no such part: {part_left_out}"
     theirs = outputs(read_model(folder))
     has_head = theirs.keys() != {STATES}
     if has_head == exported.is_encoder_alone:  # the head was lost on the way
@@ -83,7 +84,8 @@ def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None)
       part: "main", "generator" or "body".
       rows: None: the fixed sentences.
     """
-    rows = check_inputs(model) if rows is None else rows
+    if rows is None:
+        rows = check_inputs(model)
     with kernels.off():
         ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
         computed = make_network(model).outputs(part, ids, mask, segments)
@@ -105,8 +107,11 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
     if any(name.startswith("generator/encoder/") for name in model.weights):
         parts.append("generator")
     rows = check_inputs(model)
-    differences = [largest_at_tokens(outputs(model, part), outputs(again, part), rows) for part in parts]
-    differences += [distance(value, again.weights[name]) for name, value in model.weights.items()]
+    differences = []
+    for part in parts:
+        differences.append(largest_at_tokens(outputs(model, part), outputs(again, part), rows))
+    for name, value in model.weights.items():
+        differences.append(distance(value, again.weights[name]))
     return largest(differences)
 
 

@@ -95,8 +95,12 @@ def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.nd
 
 def at_tokens(outputs: Mapping[str, np.ndarray], input_mask: np.ndarray) -> dict[str, np.ndarray]:
     """Outputs [tokens, ...] where there is one for each token, [B, L, ...]; others as they are."""
-    real = input_mask.astype(bool)
-    return {name: value[real] if value.shape[:2] == real.shape else value for name, value in outputs.items()}
+    is_real = input_mask.astype(bool)
+    chosen = {}
+    for name, value in outputs.items():
+        is_of_tokens = value.shape[:2] == is_real.shape
+        chosen[name] = value[is_real] if is_of_tokens else value
+    return chosen
 
 
 def report(difference: float, dtype: str, what: str) -> str:
@@ -154,7 +158,11 @@ class Exportable(NamedTuple):
         mask = self.rows["attention_mask"]
         ours = at_tokens(ours, mask)
         theirs = at_tokens(theirs, mask)
-        return {name: distance(value, theirs[name]) for name, value in ours.items() if value.dtype.kind == "f"}
+        differences = {}
+        for name, value in ours.items():
+            if value.dtype.kind == "f":
+                differences[name] = distance(value, theirs[name])
+        return differences
 
 
 def exportable(model: StoredModel, part: str) -> Exportable:
@@ -215,8 +223,11 @@ def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
         ids, mask, segments = (inputs[name] for name in INPUTS)
         batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
         for task in tasks:
-            labels = zero_labels(task, ids) | {name: inputs[name] for name in head_inputs(task)}
-            batch |= {f"{task.name}/{name}": value for name, value in labels.items()}
+            labels = zero_labels(task, ids)
+            for name in head_inputs(task):
+                labels[name] = inputs[name]
+            for name, value in labels.items():
+                batch[f"{task.name}/{name}"] = value
         predictions: dict[str, tf.Tensor] = {}
         for task, output in zip(tasks, predictor.model.call(batch), strict=True):  # all heads on one encoder
             for name, value in output.predictions.items():

@@ -35,8 +35,11 @@ def write(made: Exportable, path: Path) -> None:
         try:
             content = converter.convert()
         except Exception as error:  # of many types
-            lines = [line for line in str(error).split("\n") if line.startswith("TF Select ops:")]
-            reason = lines[0].removeprefix("TF Select ops:").strip() if lines else type(error).__name__
+            reason = type(error).__name__
+            for line in str(error).split("\n"):
+                if line.startswith("TF Select ops:"):  # the operations that it lacks
+                    reason = line.removeprefix("TF Select ops:").strip()
+                    break
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
     with replacing(path) as temporary:
         temporary.write_bytes(content)

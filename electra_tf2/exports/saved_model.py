@@ -83,7 +83,8 @@ def takes_strings(model: StoredModel) -> bool:
 def convert_encoder(folder: Path, model: StoredModel) -> Written:
     tokenizer = tokenizer_of(model)
     network = make_network(model)
-    signatures = encoder_signatures(network, tokenizer, pooling_of(model) if embeds(model) else "cls")
+    pooling = pooling_of(model) if embeds(model) else "cls"
+    signatures = encoder_signatures(network, tokenizer, pooling)
     written = write_signatures(folder, signatures, network.trainable_variables, tokenizer)
     difference = difference_of_states(model, load_saved(written))
     return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
@@ -123,8 +124,8 @@ def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str
 
     def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, tokens = rows(text)
-        shares = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(tokens["mask"], tf.float32)
-        return tokens | {"probabilities": shares}
+        probabilities = tf.nn.sigmoid(network.replaced_logits(**inputs))
+        return tokens | {"probabilities": probabilities * tf.cast(tokens["mask"], tf.float32)}
 
     signatures = {"states": Signature(("text",), states), "pair_states": Signature(("text", "text_pair"), states)}
     if network.detector is not None:
@@ -140,13 +141,14 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
 def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer) -> Signature:
     """string [B], or twice -> `label` string [B] and `probabilities` [B, C] of `labels`; or `value` float32 [B]."""
     task = predictor.tasks[number]
-    ((*texts,),) = task.text_keys
-    names = _COLUMNS[: len(texts)]
+    [text_keys] = task.text_keys
+    names = _COLUMNS[: len(text_keys)]
 
-    def answer(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = tokenizer.rows(*(given[name] for name in names))
-        labels = zero_labels(task, inputs["input_ids"])
-        batch = inputs | {f"{task.name}/{name}": value for name, value in labels.items()}
+    def answer(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        texts = [columns[name] for name in names]
+        batch = tokenizer.rows(*texts)
+        for name, value in zero_labels(task, batch["input_ids"]).items():
+            batch[f"{task.name}/{name}"] = value
         return served(task.target, predictor.model.predict(batch, number).predictions)
 
     return Signature(names, answer)
@@ -211,11 +213,16 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
     """The largest difference of a loaded SavedModel's numbers from those of `predict`, on these texts."""
     differences: list[float] = []
     for task in predictor.tasks:
-        ((*keys,),) = task.text_keys
-        texts = [pair[: len(keys)] for pair in pairs]
-        columns = zip(_COLUMNS, zip(*texts, strict=True), strict=False)  # of one text or of two
-        theirs = loaded.signatures[task.name](**{name: tf.constant(column) for name, column in columns})
-        numbers = theirs["probabilities"] if "probabilities" in theirs else theirs["value"][:, tf.newaxis]
+        [text_keys] = task.text_keys
+        texts = [pair[: len(text_keys)] for pair in pairs]
+        columns = {}
+        for number, _ in enumerate(text_keys):  # one text or two
+            columns[_COLUMNS[number]] = tf.constant([pair[number] for pair in pairs])
+        theirs = loaded.signatures[task.name](**columns)
+        if "probabilities" in theirs:
+            numbers = theirs["probabilities"]
+        else:
+            numbers = theirs["value"][:, tf.newaxis]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they may be cut, and some of their tokens unknown
             answers = predictor(texts, task.name)

@@ -1,191 +1,29 @@
-"""Tables as people have them: what a file is, which splits a folder holds, columns and rows.
+"""Tables as people have them: rows by the names of their columns, whatever the format.
 
-    delimited   .csv, .tsv, .tab: a header names the columns; without one they are called "0", "1", ...
-    json        .jsonl, .ndjson, .json: an object a line, or one list of objects
-    columnar    .parquet, .arrow (with pyarrow)
+    delimited   a header names the columns; without one they are called "0", "1", ...
+    json        an object a line, or one list of objects
+    columnar    parquet and Arrow (with pyarrow)
     text        a text a line
 
-Each may be compressed (.gz, .bz2, .xz, .zst). The name says what a file is, in any case; where it does not, a look
-inside. A folder is a table in parts, as `datasets` saves it or as it lies in a hub's repository. Fine-tuning,
-prediction and corpora read their tables here.
+`files.table_files` says which format a file has and which files a folder's table is made of; `files.cells` gives a cell
+the type of its field. Fine-tuning, prediction and corpora read their tables here.
 """
 
-import ast
 import itertools
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.files.columnar import read_columnar
-from electra_tf2.files.content import (
-    DAMAGED,
-    LOOK,
-    is_json,
-    is_markup,
-    is_no_data,
-    is_object,
-    no_text,
-    opened,
-    plain_name,
-)
+from electra_tf2.files.content import is_object
 from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, rows_of_cells
 from electra_tf2.files.reading import parse_json, read_text
-from electra_tf2.util.errors import UserError, closest, reason, shown
+from electra_tf2.files.table_files import format_by_name, format_of
+from electra_tf2.util.errors import UserError, closest, shown
 
-Format = Literal["delimited", "json", "columnar", "text"]
 Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there
-SPLITS = ("train", "dev", "test")
-
-_FORMATS: dict[Format, tuple[str, ...]] = {
-    "delimited": (".csv", ".tsv", ".tab"),
-    "json": (".jsonl", ".ndjson", ".json"),
-    "columnar": (".parquet", ".arrow"),
-}
-ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson")
-NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # what `datasets` writes
-_NAMES_OF_SPLITS = {
-    "train": ("train", "training"),
-    "dev": ("dev", "validation", "valid", "val", "development"),
-    "test": ("test", "testing"),
-}
-
-
-# Files.
-
-
-def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file, decompressed, one at a time, with their ends. Raises UserError."""
-    try:
-        with opened(path) as file:
-            for number, line in enumerate(file, start=1):
-                yield line.decode().removeprefix("\ufeff" if number == 1 else "")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}, line {number}: this is not UTF-8 text: save or convert it as UTF-8") from None
-    except DAMAGED as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}") from None
-
-
-def format_by_name(path: str | os.PathLike[str]) -> Format | None:
-    suffix = Path(plain_name(path)).suffix
-    return next((format for format, suffixes in _FORMATS.items() if suffix in suffixes), None)
-
-
-def format_of(path: str | os.PathLike[str], content: str | None = None) -> Format:
-    """Format of a file, by its name; by its content where the name says nothing or the content is plainly another.
-
-    Args:
-      content: its text, where that has been read.
-
-    Raises:
-      UserError: it holds markup.
-    """
-    named = format_by_name(path)
-    if named == "columnar":
-        return named
-    if content is None:
-        if not os.path.isfile(path):  # a pipe is read once
-            return named or "text"
-        try:
-            with opened(path) as file:
-                start = file.read(LOOK)
-        except (*DAMAGED, ValueError):
-            return named or "text"  # who reads it tells what is wrong
-        if start.startswith((b"PAR1", b"ARROW1")):
-            return "columnar"
-        problem = no_text(start)
-        if problem:
-            raise UserError(f"{path} is not UTF-8 text: it holds {problem}; unpack or convert it")
-        content = start.decode("utf-8", "ignore")
-    if is_json(content):
-        return "json"
-    if named is None and is_markup(content):
-        raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
-    return named or "text"
-
-
-# Folders.
-
-
-def split_of_name(name: str) -> str:
-    """The split that a file's name has as a word, "" without one: train-00000-of-00001.parquet, imdb_test.csv."""
-    words = re.findall(r"[a-z]+", name.lower())
-    for split, names in _NAMES_OF_SPLITS.items():
-        if any(word in names for word in words):
-            return split
-    return ""
-
-
-def _listed(folder: Path) -> list[str] | None:
-    """The files of a table that `datasets` saved, as its state.json lists them; None without one."""
-    state = folder / "state.json"
-    if not state.is_file():
-        return None
-    files = parse_json(read_text(state, "task"), str(state)).get("_data_files", [])
-    return [str(file["filename"]) for file in files if isinstance(file, dict) and "filename" in file] or None
-
-
-def is_left_over(path: Path) -> bool:
-    """Tells whether an Arrow file is none of the table in its folder: what `map` or `shuffle` keeps beside it."""
-    if path.suffix.lower() != ".arrow":
-        return False
-    listed = _listed(path.parent)
-    if listed is None:
-        return path.name.startswith("cache-")
-    return path.name not in listed
-
-
-def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
-    """The files of tables in a folder, by the split that they or their folders are named after; {} without any.
-
-    Files whose names have no split are those of "". Where a folder has no such files, those in folders that are named
-    after splits count, and without any those in a folder "data".
-    """
-    path = Path(folder)
-    if not os.path.isdir(path):
-        return {}
-    listed = _listed(path)
-    if listed:
-        return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not is_no_data(entry.name))
-    files: dict[str, list[Path]] = {}
-    for file in inside:
-        if file.is_file() and format_by_name(file) and file.name not in NOT_DATA and not is_left_over(file):
-            files.setdefault(split_of_name(file.name), []).append(file)
-    if files:
-        return files
-    for inner in inside:
-        split = split_of_name(inner.name)
-        if not split or not inner.is_dir():
-            continue
-        for files_of_split in splits_of(inner).values():
-            files.setdefault(split, []).extend(files_of_split)
-    return files or splits_of(path / "data")
-
-
-def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
-    """The files of a table: the path itself, or those of a folder.
-
-    Args:
-      split: which one is meant where a folder holds several.
-
-    Raises:
-      UserError: a folder without tables; one with several splits, none of which is the one that is meant.
-    """
-    if not os.path.isdir(path):
-        return [Path(path)]
-    splits = splits_of(path)
-    if not splits:
-        raise UserError(f"{path} is a folder without tables: give one of {', '.join(ENDINGS)}, or a folder of those")
-    if len(splits) == 1 and ("" in splits or split is None):
-        return next(iter(splits.values()))
-    if split in splits:
-        return splits[split]
-    listed = ", ".join(files[0].name for files in splits.values())
-    raise UserError(f"{path} holds tables of several splits ({listed}, ...): name the file of the one that is meant")
-
 
 # Rows.
 
@@ -256,18 +94,31 @@ def open_table(
     name = str(path)
     format = format_of(path, content)
     if format == "columnar":
-        return Table(name, "row", (TableRow(number, row) for number, row in enumerate(read_columnar(path), start=1)))
-    text = read_text(path, what) if content is None else content
-    if format == "json" and re.match(r"\s*\[\s*[{\]]", text):
+        return Table(name, "row", _columnar_rows(path))
+    text = content
+    if text is None:
+        text = read_text(path, what)
+    is_list = re.match(r"\s*\[\s*[{\]]", text) is not None  # of objects, or an empty one
+    if format == "json" and is_list:
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
         _refuse_data_frame(text, name)
         return Table(name, "line", _json_rows(text, name))
     if format == "text" and of_line is not None:
         _refuse_table(text, name)
-        lines = ((number, line) for number, line in numbered_lines(text) if line.strip())
-        return Table(name, "line", (TableRow(number, of_line(line)) for number, line in lines))
+        return Table(name, "line", _text_rows(text, of_line))
     return _delimited(rows_of_cells(text, name, delimiter, quoted), name, header)
+
+
+def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
+    for number, row in enumerate(read_columnar(path), start=1):
+        yield TableRow(number, row)
+
+
+def _text_rows(text: str, of_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
+    for number, line in numbered_lines(text):
+        if line.strip():
+            yield TableRow(number, of_line(line))
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
@@ -355,60 +206,6 @@ def _different(names: Sequence[str]) -> list[str]:
             new = f"{name}_{number}"
         different.append(new)
     return different
-
-
-# Cells.
-
-
-_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"], where: str) -> Any:
-    """The value of a field in the type that the field has; None where it is missing or empty.
-
-    Every cell of a delimited table is text, and so are many values in JSON: "False" is no truth, "[1, 2]" no list.
-    Fields that are anything else than text are read through here, whatever the format.
-
-    Args:
-      kind: "truth" gives a bool, "list" a list or an object (also as Python prints one), "whole" an integer.
-
-    Raises:
-      UserError: a value of another type.
-    """
-    value = row.get(name)
-    if isinstance(value, str):
-        value = value.strip()
-    if value is None or value == "" or value != value:  # NaN is unequal to itself: pandas' missing value
-        return None
-    if kind == "truth":
-        truth = _TRUTHS.get(str(value).lower().removesuffix(".0"))
-        if truth is None:
-            raise UserError(f"{where}: {name} must be true or false, got {shown(value)}")
-        return truth
-    if kind == "whole":
-        try:
-            number = float(value)
-            if number != int(number) or isinstance(value, bool):
-                raise ValueError
-        except (OverflowError, TypeError, ValueError):
-            raise UserError(f"{where}: {name} must be a whole number, got {shown(value)}") from None
-        return int(number)
-    if isinstance(value, str) and value.startswith(("[", "{")):
-        return _literal(value, f"{where}: {name}")
-    return value
-
-
-def _literal(text: str, what: str) -> Any:
-    """The list or object that a text spells, in JSON or as Python prints one (pandas writes such cells)."""
-    try:
-        return parse_json(text, what, object)
-    except UserError as error:
-        if "'" not in text:
-            raise
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise error from None
 
 
 # Columns.

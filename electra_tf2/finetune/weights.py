@@ -16,7 +16,7 @@ from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.formats.weights import LoadReport, generator_names, warm_start
+from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn

@@ -1,5 +1,4 @@
-"""Weights by our names out of our checkpoints and folders, the original's checkpoints, Hugging Face's and tf-models',
-and starting from them: weights only, new schedule. Resuming a run is training.loop's.
+"""Weights by our names out of our checkpoints and folders, and the original's checkpoints.
 
 The original's checkpoints hold the same variables under the same names, but for the query, key and value of an
 attention layer, which are one fused variable here. formats.huggingface and formats.tf_models translate other names.
@@ -7,9 +6,8 @@ attention layer, which are one fused variable here. formats.huggingface and form
 
 import contextlib
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,10 +18,8 @@ from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.folders import what_lies_at
-from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
@@ -31,8 +27,6 @@ _AVERAGE = f"/{checkpoint_files.AVERAGE}"
 # Endings of names that belong to the optimizer and the training loop.
 _BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")  # of a fused variable, in its order
-_GENERATOR = "generator/"
-_MAIN_NETWORK = "electra/"
 
 
 def original_names(variable_name: str) -> list[str]:
@@ -197,106 +191,3 @@ def weights_at(path: str) -> Weights:
     if path.endswith(".safetensors"):
         return Weights(read_tensors(path), path)
     return Weights(TensorFlowCheckpoint(path), path)
-
-
-class LoadReport(NamedTuple):
-    """Names of the variables that were loaded, are missing from the checkpoint, or are unused in it."""
-
-    loaded: list[str]
-    missing: list[str]
-    unused: list[str]
-
-    def __str__(self) -> str:
-        lines = [f"Loaded {len(self.loaded)} variables; {len(self.missing)} missing; {len(self.unused)} unused."]
-        lines += [f"  missing from the checkpoint, left at initial values: {name}" for name in self.missing]
-        lines += [f"  in the checkpoint, unused: {name}" for name in self.unused]
-        return "\n".join(lines)
-
-
-def _same_name(name: str) -> list[str]:
-    """The name that a variable has in a checkpoint of a model of the same kind: its own."""
-    return [name]
-
-
-def warm_start(
-    model: tf.Module, start: StoredModel, names_in_checkpoint: Callable[[str], list[str]] = _same_name
-) -> LoadReport:
-    """Loads the weights that a model and a stored one have in common.
-
-    Args:
-      model: its trainable variables are assigned.
-      names_in_checkpoint: gives the names that a variable may have in the checkpoint, best first.
-
-    Raises:
-      UserError: no checkpoint there, a variable of another shape, or nothing in common.
-    """
-    loaded = []
-    missing = []
-    mismatches = []
-    used = set()
-    assignments = []  # made after all shapes are known to fit: a model is never half loaded
-    for variable in model.trainable_variables:
-        name = variable.name.split(":")[0]
-        stored_name, value = _first_stored(start.weights, names_in_checkpoint(name))
-        if value is None:
-            missing.append(name)
-            continue
-        value = _for_longer(value, variable, start.path)
-        shape = tuple(variable.shape)
-        stored_shape = tuple(value.shape)
-        if stored_shape != shape:
-            mismatches.append(f"{name} is {shape} here but {stored_shape} in the checkpoint")
-            continue
-        assignments.append((variable, value))
-        loaded.append(name)
-        used.add(stored_name)
-    if mismatches:
-        listed = "; ".join(mismatches[:5])
-        if len(mismatches) > 5:
-            listed += f" and {len(mismatches) - 5} more"
-        raise UserError(
-            f"{start.path} was trained with other sizes: {listed}. Set the sizes (model_size, embedding_size, "
-            "vocab_size, generator_hidden_size, ...) to the checkpoint's."
-        )
-    if not loaded:
-        some_names = ", ".join(list(start.weights)[:5])
-        raise UserError(f"{start.path} has no variable of this model; it holds {some_names} ...")
-    for variable, value in assignments:
-        variable.assign(value)
-    unused = [name for name in start.weights if name not in used]
-    return LoadReport(loaded, missing, unused)
-
-
-def _first_stored(weights: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[str, np.ndarray | None]:
-    """The first of several names that a checkpoint has, with its value; "" and None if it has none of them."""
-    for name in names:
-        value = weights.get(name)
-        if value is not None:
-            return name, value
-    return "", None
-
-
-def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.ndarray:
-    """A table of position embeddings with its rows repeated for the positions that it lacks (Beltagy et al. 2020,
-    "Longformer", section 5); any other value as it is."""
-    name = variable.name.split(":")[0]
-    if "/position_embeddings" not in name or not 0 < len(value) < variable.shape[0]:
-        return value
-    say(
-        f"max_position_embeddings {variable.shape[0]}: {where} has embeddings of {len(value)} positions, which are "
-        f"repeated for the others: train on texts of that length before you trust it there ({name})"
-    )
-    return np.resize(value, (variable.shape[0], *value.shape[1:]))
-
-
-def generator_names(name: str) -> list[str]:
-    """Names that a variable of the generator may have in a checkpoint: its own, or that in a masked language model."""
-    if not name.startswith(_GENERATOR):
-        return [name]
-    return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)]
-
-
-def copy_encoder(source: tf.Module, target: tf.Module) -> None:
-    """Assigns the variables of one encoder to another of the same sizes, embeddings included."""
-    for from_variable, to_variable in zip(source.trainable_variables, target.trainable_variables, strict=True):
-        to_variable.assign(from_variable)

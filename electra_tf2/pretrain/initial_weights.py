@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import MASKED_LM, StoredModel
-from electra_tf2.formats.weights import copy_encoder, generator_names, warm_start
+from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
 from electra_tf2.model.coco_lm_heads import TiedHead
 from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel

@@ -28,7 +28,7 @@ from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import checked, layered
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_bytes
-from electra_tf2.files.tables import SPLITS
+from electra_tf2.files.table_files import SPLITS
 from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config

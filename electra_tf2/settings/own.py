@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.files import tables
+from electra_tf2.files import table_files
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
 from electra_tf2.settings.metrics import CLASSIFICATION_METRICS, F1_OF, REGRESSION_METRICS
@@ -125,8 +125,8 @@ def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
             raise UserError(f"{where}: unknown key {key!r}{suggestion} ({kind} has {', '.join(types_of_key)})")
         _check_type(f"{where}: {key}", value, *types_of_key[key])
     for split, path in options.get("files", {}).items():
-        if split not in tables.SPLITS:
-            raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(tables.SPLITS)})")
+        if split not in table_files.SPLITS:
+            raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(table_files.SPLITS)})")
         _check_type(f"{where}: files: {split}", path, str)
     held_out = float(options.get("held_out", HELD_OUT))
     if not 0 <= held_out < 1:
@@ -251,11 +251,11 @@ def _files_of_splits(train_file: str, hparams: Mapping[str, Any]) -> dict[str, s
     Raises:
       UserError: a pipe, since files are read more than once.
     """
-    paths = {split: hparams.get(f"{split}_file") for split in tables.SPLITS}
+    paths = {split: hparams.get(f"{split}_file") for split in table_files.SPLITS}
     for split, path in paths.items():
         if path and Path(path).is_fifo():
             raise UserError(f"{split}_file {path} is a pipe, which can be read only once: save it as a file")
-    for split in tables.splits_of(train_file):
+    for split in table_files.splits_of(train_file):
         # "" stands for files whose names have no split.
         if split != "" and not paths[split]:
             paths[split] = train_file

@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_of_steps
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.settings import metrics
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import finetuning as support

@@ -14,7 +14,8 @@ import pytest
 from backports import zstd
 
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.files import tables
+from electra_tf2.files import table_files, tables
+from electra_tf2.files.cells import cell
 from electra_tf2.finetune.data_report import trained_on, unknown_of
 from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.starts import configuration
@@ -206,7 +207,7 @@ CELLS = [  # field, value, what it means
 
 @pytest.mark.parametrize(("kind", "value", "meaning"), CELLS)
 def test_a_cell_has_the_type_of_its_field(kind, value, meaning):
-    found = tables.cell({"a": value}, "a", kind, "here")
+    found = cell({"a": value}, "a", kind, "here")
     assert found == meaning and type(found) is type(meaning)
 
 
@@ -215,7 +216,7 @@ def test_a_cell_has_the_type_of_its_field(kind, value, meaning):
 )
 def test_a_cell_of_another_type_is_named(kind, value):
     with pytest.raises(UserError, match=r"a\.csv, line 2: a\b"):
-        tables.cell({"a": value}, "a", kind, "a.csv, line 2")
+        cell({"a": value}, "a", kind, "a.csv, line 2")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ def test_splits_in_one_folder_are_told_apart(tmp_path):
     config = configuration({"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"})
     assert len(make_tasks(config, support.tokenizer())[0].load("train").examples) == 40
     with pytest.raises(UserError, match="holds tables of several splits"):
-        tables.files_of(folder)
+        table_files.files_of(folder)
     assert len(contrasted_texts(folder)) == 40
     write_lines(tmp_path / "csv" / "train.csv", "text,label", "a,x", "b,y")
     write_lines(tmp_path / "csv" / "test.csv", "text,label", "c,x")

@@ -16,7 +16,7 @@ from electra_tf2.formats import original, tf_models
 from electra_tf2.formats.original import hparams_of
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Given
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.inference.configured import described, generator_architecture
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError

@@ -9,7 +9,7 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError

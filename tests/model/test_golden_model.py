@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden

@@ -40,7 +40,6 @@ REFUSED_BY_HUGGING_FACE = {
     "electra_small_rotary_positions",
     "electra_small_t5_positions",
     "electra_small_xl_positions",
-    "electra_deep",
 }
 ALWAYS = ("bert_small_mpa", "electra_small_xl_positions")  # the others take a minute each
 SIZES: dict[str, Any] = {"max_seq_length": support.LENGTH, "train_batch_size": 8, "max_predictions_per_seq": 3}

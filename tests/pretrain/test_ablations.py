@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.weights import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.files import tables
+from electra_tf2.files import table_files, tables
 from electra_tf2.files.reading import parse_json, read_json, read_json_lines, read_text
 from electra_tf2.files.writing import append_json_line, keep_steps, replacing, write_atomically, write_json
 from electra_tf2.util.errors import UserError, shown
@@ -208,7 +208,7 @@ def test_cells_that_mean_missing_elsewhere_are_texts(tmp_path: Path) -> None:
 def test_lines_are_read_one_at_a_time_and_counted_from_one(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\xff\n")
-    lines = tables.lines_of(path)
+    lines = table_files.lines_of(path)
     assert [next(lines), next(lines)] == ["one\r\n", "two\n"]  # without the byte order mark
     with pytest.raises(UserError, match=r"a\.jsonl, line 3: this is not UTF-8 text"):
         next(lines)

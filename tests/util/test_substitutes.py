@@ -11,7 +11,7 @@ from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import load_tokens, load_vocab, vocab_sha256
 from electra_tf2.exports.saved_model import load_saved
-from electra_tf2.files import tables
+from electra_tf2.files import table_files, tables
 from electra_tf2.files.reading import read_bytes, read_json, read_json_lines, read_text
 from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, Any]] = {
     "table without a known name": ("a", read_tables_rows),
     "parquet": ("a.parquet", read_tables_rows),
     "Arrow": ("a.arrow", read_tables_rows),
-    "lines of a table": ("a.jsonl", lambda path: list(tables.lines_of(path))),
+    "lines of a table": ("a.jsonl", lambda path: list(table_files.lines_of(path))),
     "tagged words": ("a.conll", lambda path: read_sentences(path, tagged=True)),
     "questions": ("a.json", lambda path: list(read_questions(path, v2=True, training=True))),
     "corpus": ("a.txt", read_corpus),

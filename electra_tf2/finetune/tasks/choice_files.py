@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.files.cells import cell
 from electra_tf2.files.reading import field
-from electra_tf2.files.tables import cell
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from seqeval.metrics.sequence_labeling import get_entities
 
 from electra_tf2.corpus.tokenization import Words, divided
+from electra_tf2.files.cells import cell
 from electra_tf2.files.reading import read_text
-from electra_tf2.files.tables import cell, format_of, open_table
+from electra_tf2.files.table_files import format_of
+from electra_tf2.files.tables import open_table
 from electra_tf2.settings.columns import TAGS, WORDS
 from electra_tf2.util.errors import UserError, shown
 

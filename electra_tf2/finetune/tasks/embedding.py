@@ -19,7 +19,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.files import tables
+from electra_tf2.files import table_files
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
@@ -79,7 +79,7 @@ class EmbeddingTask(Task):
     """Vectors whose cosine says how alike two sentences are."""
 
     primary_metric = "spearman"
-    endings = (*tables.ENDINGS, "txt")
+    endings = (*table_files.ENDINGS, "txt")
     text_keys = (("text",), ("text1", "text2"))
 
     def __init__(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.files import tables
+from electra_tf2.files import table_files
 from electra_tf2.files.content import is_no_data
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.util.errors import UserError
@@ -34,7 +34,7 @@ class TaskFiles:
         self,
         name: str,
         config: FinetuningConfig,
-        endings: Sequence[str] = tables.ENDINGS,
+        endings: Sequence[str] = table_files.ENDINGS,
         files: Mapping[str, str] | None = None,
         held_out: float = 0.0,
         folders: Sequence[str] = (),
@@ -55,7 +55,7 @@ class TaskFiles:
 
     def paths(self, split: str) -> list[Path]:
         """The files of a split: one, or several of a folder. Raises UserError: there is none."""
-        return self._by_pattern(split) or tables.files_of(self.path(split), split)
+        return self._by_pattern(split) or table_files.files_of(self.path(split), split)
 
     def path(self, split: str) -> Path:
         """File or folder of a split: the one that the description names, else the first in the task's folders.
@@ -66,7 +66,7 @@ class TaskFiles:
         if split in self._elsewhere:
             places = [Path(self.config.data_dir, self._elsewhere[split]), Path(self._elsewhere[split])]
             for place in places:
-                if place.is_file() or tables.splits_of(place):
+                if place.is_file() or table_files.splits_of(place):
                     return place
             raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
         if "train" in self._elsewhere:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.tokenization import Located, Words, divided
-from electra_tf2.files import tables
+from electra_tf2.files import table_files, tables
+from electra_tf2.files.cells import cell
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.task import EmptyText
@@ -158,11 +159,11 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
 
     JSON lines are read one at a time: MRQA's larger files are gigabytes, most of it tokens that are not needed here.
     """
-    if tables.format_of(path) != "json":
+    if table_files.format_of(path) != "json":
         table = tables.open_table(path)
         yield from ((table.where(number), values) for number, values in table.readable())
         return
-    lines = tables.lines_of(path)
+    lines = table_files.lines_of(path)
     first = next(lines, "")
     second = next(lines, "")
     # A whole object in the first line and another line behind it are JSON lines, whatever the file is called.
@@ -201,7 +202,7 @@ def question_of(
         raise EmptyText(f"{where}: an empty context")
     if not text.strip():
         raise EmptyText(f"{where}: an empty question")
-    impossible = bool(tables.cell(qa, "is_impossible", "truth", where))
+    impossible = bool(cell(qa, "is_impossible", "truth", where))
     if mrqa:
         answers = _mrqa_answers(qa, where)
         answer, place = _mrqa_learned_answer(qa, where)
@@ -213,7 +214,7 @@ def question_of(
     if answers and not impossible:
         # The first is learned, as in the original.
         answer = answers[0]
-        first = tables.cell(records[0], "answer_start", "whole", where)
+        first = cell(records[0], "answer_start", "whole", where)
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
@@ -246,7 +247,7 @@ def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int
 
 def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
     """The answers to a question, each with its `text` and `answer_start`."""
-    answers = tables.cell(qa, "answers", "list", where)
+    answers = cell(qa, "answers", "list", where)
     if not isinstance(answers, dict):
         return _list({"answers": answers}, "answers", where)
     # As `datasets` has them: lists of all texts and of all places.
@@ -259,7 +260,7 @@ def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     """A list that may be missing or null."""
-    value = tables.cell(record, name, "list", where)
+    value = cell(record, name, "list", where)
     if value is None:
         return []
     if not isinstance(value, list):

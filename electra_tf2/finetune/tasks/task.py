@@ -17,7 +17,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.files import tables
+from electra_tf2.files import table_files
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
@@ -106,7 +106,7 @@ class Task(abc.ABC):
     """
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
-    endings: Sequence[str] = tables.ENDINGS  # of files' names, the first that is there is read
+    endings: Sequence[str] = table_files.ENDINGS  # of files' names, the first that is there is read
     text_keys: Sequence[tuple[str, ...]] = ()  # names of the texts in a row to be answered that comes as plain text
     target: Any = ()  # what labels mean; None until the training data have said it
 

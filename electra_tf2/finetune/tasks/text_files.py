@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.files import tables
+from electra_tf2.files import table_files, tables
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
@@ -74,9 +74,9 @@ def kind_of_file(path: Path) -> str:
       "tagging" of words with BIO or BIOES tags, "qa" of SQuAD's or MRQA's objects.
     """
     try:
-        if tables.format_of(path) == "columnar":
+        if table_files.format_of(path) == "columnar":
             return ""
-        lines = list(itertools.islice(tables.lines_of(path), _LOOKED_AT))
+        lines = list(itertools.islice(table_files.lines_of(path), _LOOKED_AT))
     except UserError:
         return ""
     text = "".join(lines)

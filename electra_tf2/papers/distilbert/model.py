@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, check_shared_vocabulary
-from electra_tf2.formats.weights import LoadReport, warm_start
+from electra_tf2.formats.warm_start import LoadReport, warm_start
 from electra_tf2.inference.network import main_network
 from electra_tf2.model.layers import Layer
 from electra_tf2.model.softmax import soft_losses
