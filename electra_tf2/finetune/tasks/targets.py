@@ -308,7 +308,7 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     elif len(rows) >= _ENOUGH_ROWS and len(names) > len(rows) / 2:
         warn(
             f"{task}: {len(names):,} different labels in {len(rows):,} rows: most stand in one row alone, so nothing "
-            "can be learned of them. Is that the column of the labels? --label-column names another"
+            "can be learned of them. Is that the column of the labels? label_column names another"
         )
     return checked_classes(Classes(sorted(names)), task, metrics)
 
