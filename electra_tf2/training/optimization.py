@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ from electra_tf2.model.kernels.compilation import global_norm, in_one_array
 from electra_tf2.training.averages import WeightAverage
 from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale
-from electra_tf2.training.muon import Muon
+from electra_tf2.training.muon import Muon, Update
 
 DEFAULTS = OptimizerHparams()
 
@@ -149,55 +149,52 @@ class AdamW(tf.Module):
         return self.average.swapped()
 
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
-        """Updates all variables, unless `keep` is false. factor: of the gradients, which clips them."""
-        muon = self.muon
-        # Of the bias correction: 1 - beta1^t and sqrt(1 - beta2^t).
-        whole: Any = 1.0
-        root: Any = 1.0
-        if self.hparams.adam_bias_correction:
-            updates = tf.cast(self.step + 1, tf.float32)
-            whole = _bias_correction(self.hparams.adam_beta1, updates)
-            root = tf.sqrt(_bias_correction(self.hparams.adam_beta2, updates))
-        # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
-        adam: dict[str, Any] = {
-            "beta1_power": tf.constant(0.0),
-            "beta2_power": tf.constant(0.0),
-            "beta1": tf.constant(self.hparams.adam_beta1),
-            "beta2": tf.constant(self.hparams.adam_beta2),
-        }
-        epsilon = tf.constant(self._correction * self.hparams.adam_epsilon) * root
+        """Updates all variables, unless `keep` is false.
 
+        Args:
+          factor: of the gradients, which clips them.
+          rate: the schedule's learning rate of this step.
+        """
+        muon = self.muon
+        directions: list[Update] = []
+        if muon is not None:
+            directions = muon.updates(gradients, factor)
         # What variables share is computed once: the graph is smaller and faster to trace. Variables of a kind have the
         # same factor of the learning rate and the same weight decay.
         settings = list(zip(self._multiplier, self._decay, strict=True))
         kinds = sorted(set(settings))
         kind_of = [kinds.index(setting) for setting in settings]
-        directions: list[Any] = []
-        muon_rates: list[dict[str, Any]] = []
-        if muon is not None:
-            directions = muon.updates(gradients, factor)
-            muon_rates = _rates_of(kinds, muon.rate_factor * rate)
-        adam_rates = _rates_of(kinds, rate, self._correction, root, whole)
-        scalars = (adam_rates, muon_rates, epsilon, factor)
-        read = in_one_array([tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(scalars)])
+        rates = self._rates(kinds, rate, factor)
+        moments = {
+            # Powers of 0 switch off the bias correction of TensorFlow's kernel, whose epsilon is not the published one.
+            "beta1_power": tf.constant(0.0),
+            "beta2_power": tf.constant(0.0),
+            "beta1": tf.constant(self.hparams.adam_beta1),
+            "beta2": tf.constant(self.hparams.adam_beta2),
+        }
         share = None
         if self.average is not None:
             share = self.average.share(self.step)
 
-        def update_all(strategy: Any, scalars: Any, gradients: Any, directions: Any, share: Any, keep: Any) -> None:
-            adam_rates, muon_rates, adam["epsilon"], factor = scalars
+        def update_all(
+            strategy: Any, rates: Rates, gradients: list[tf.Tensor], directions: list[Update], share: Any, keep: Any
+        ) -> None:
+            adam = {**moments, "epsilon": rates.epsilon}
             for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
-                arguments = (mean, variance, gradients[index], adam_rates[kind_of[index]], adam, factor)
+                adam_rates = rates.adam[kind_of[index]]
+                arguments = (mean, variance, gradients[index], adam_rates, adam, rates.clipping)
                 _for_every_copy(strategy, keep, self._variables[index], _update, *arguments)
             if muon is not None:
                 for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
-                    muon_rate = muon_rates[kind_of[index]]
-                    _for_every_copy(strategy, keep, self._variables[index], muon.step, momentum, direction, muon_rate)
+                    muon_rates = rates.muon[kind_of[index]]
+                    _for_every_copy(strategy, keep, self._variables[index], muon.step, momentum, direction, muon_rates)
             if self.average is not None:
+                # Averages follow after a skipped update, too.
                 for variable, average in zip(self._variables, self.averages, strict=True):
                     _for_every_copy(strategy, None, average, self.average.follow, variable, share)
 
-        arguments = (tf.nest.pack_sequence_as(scalars, read), gradients, directions, share, keep)
+        # Tensors are handed over, not captured: each replica has its own, of which `merge_call` makes one value.
+        arguments = (rates, gradients, directions, share, keep)
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
             update_all(None, *arguments)
@@ -205,24 +202,48 @@ class AdamW(tf.Module):
             # Once for all replicas, whose copies of a variable are updated together.
             context.merge_call(update_all, args=arguments)
 
+    def _rates(self, kinds: Sequence[tuple[float, float]], rate: tf.Tensor, factor: Any) -> "Rates":
+        """Computes the scalars of an update. kinds: (factor of the learning rate, weight decay)."""
+        mean_correction: Any = 1.0
+        root_variance_correction: Any = 1.0
+        if self.hparams.adam_bias_correction:
+            updates = tf.cast(self.step + 1, tf.float32)
+            mean_correction = _bias_correction(self.hparams.adam_beta1, updates)
+            root_variance_correction = tf.sqrt(_bias_correction(self.hparams.adam_beta2, updates))
+        adam = []
+        muon = []
+        for multiplier, decay in kinds:
+            adam_rate = self._correction * multiplier * rate * root_variance_correction / mean_correction
+            adam.append(_rates_of_kind(adam_rate, decay * multiplier, rate))
+            if self.muon is not None:
+                schedule_rate = self.muon.rate_factor * rate
+                muon.append(_rates_of_kind(multiplier * schedule_rate, decay * multiplier, schedule_rate))
+        epsilon = tf.constant(self._correction * self.hparams.adam_epsilon) * root_variance_correction
+        rates = Rates(adam, muon, epsilon, factor)
+        scalars = [tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(rates)]
+        return tf.nest.pack_sequence_as(rates, in_one_array(scalars))
 
-def _rates_of(
-    kinds: Sequence[tuple[float, float]], rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0
-) -> list[dict[str, Any]]:
-    """By kind of variable: the rate of its direction, "lr", and what decay leaves of its weights, "kept", if any.
 
-    Args:
-      kinds: (factor of the learning rate, weight decay).
-      rate: the schedule's.
-      correction: a factor for TensorFlow's kernel.
-      root, whole: of the bias correction.
+class Rates(NamedTuple):
+    """Scalars that the variables of one update share.
+
+    Attributes:
+      adam, muon: of each kind of variable, what `_rates_of_kind` returns.
+      epsilon: Adam's.
+      clipping: factor of the gradients, which clips them.
     """
-    rates = []
-    for multiplier, decay in kinds:
-        of_kind = {"lr": correction * multiplier * rate * root / whole}
-        if decay:
-            of_kind["kept"] = 1.0 - decay * multiplier * rate
-        rates.append(of_kind)
+
+    adam: list[dict[str, tf.Tensor]]
+    muon: list[dict[str, tf.Tensor]]
+    epsilon: tf.Tensor
+    clipping: tf.Tensor
+
+
+def _rates_of_kind(direction_rate: tf.Tensor, decay: float, schedule_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns "lr", the rate of the direction, and "kept", the factor that decay leaves of the weights, if any."""
+    rates = {"lr": direction_rate}
+    if decay:
+        rates["kept"] = 1.0 - decay * schedule_rate
     return rates
 
 
