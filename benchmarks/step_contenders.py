@@ -76,11 +76,11 @@ def set_kernels(program: str) -> None:
     ours_xla_without_kernel: no kernels of kernels/xla.py. ours_xla_plain: TensorFlow's own gradients of formulas.
     ours_xla_without_barriers: nothing that keeps XLA from fusing. Called before the model's modules are imported.
     """
-    from electra_tf2.model.kernels import compilation
+    from electra_tf2.model.kernels import barriers, switch
 
     assert "electra_tf2.model.layers" not in sys.modules
-    with_kernel = compilation.with_kernel
-    materialize = compilation.materialize
+    with_kernel = switch.with_kernel
+    materialize = barriers.materialize
 
     def without_program(kernel: Any, within_program: Any = None) -> Any:
         del within_program
@@ -93,11 +93,11 @@ def set_kernels(program: str) -> None:
         return list(tensors)
 
     if program == "ours_xla_without_kernel":
-        compilation.with_kernel = without_program
+        switch.with_kernel = without_program
     elif program == "ours_xla_without_barriers":
-        compilation.materialize = without_barrier
+        barriers.materialize = without_barrier
     elif program == "ours_xla_plain":
-        _KERNELS.enter_context(compilation.off())
+        _KERNELS.enter_context(switch.off())
 
 
 def ours(job: Job, program: str) -> Step:

@@ -14,7 +14,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, compiled, compiled_step
+from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
 from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -163,14 +163,14 @@ class FinetuningTask(TrainingTask):
 
     # A step, in replica context.
 
-    @compiled_step
+    @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
         scale = self.scale()
         gradients, result = self._gradients(batch, seed, scale)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
-    @compiled
+    @part_of_step
     def _gradients(self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of the sum of these rows' losses; a row's loss is that of its own task's head."""
 
@@ -246,7 +246,7 @@ class FinetuningTask(TrainingTask):
             return self.forward_rows(batch, number)
         return self.strategy.run(self.forward_rows, args=(batch, number))
 
-    @compiled
+    @part_of_step
     def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
         output = self.model.predict(batch, number)
         result = {"row": batch["row"], "predictions": output.predictions}

@@ -14,9 +14,10 @@ from electra_tf2.model import local_attention
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.compilation import are_one_program, matmul, with_kernel
 from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, between, reaches
+from electra_tf2.model.kernels.products import matmul
+from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed_and_rate, shape_of
 

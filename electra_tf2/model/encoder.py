@@ -14,8 +14,9 @@ from electra_tf2.model.attention import AttentionContext, SelfAttention, TiledSe
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels import xla
-from electra_tf2.model.kernels.compilation import are_one_program, matrix_product
 from electra_tf2.model.kernels.positions import Direction
+from electra_tf2.model.kernels.products import matrix_product
+from electra_tf2.model.kernels.switch import are_one_program
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream, dropout, seed_and_rate, shape_of
 from electra_tf2.model.position_layers import POSITION_LAYERS
 from electra_tf2.model.recomputation import recomputed

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from electra_tf2.model.initializers import Initializer
 from electra_tf2.model.kernels import gated
-from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels.switch import with_kernel
 from electra_tf2.model.layers import Dense, add_bias
 
 

@@ -14,7 +14,9 @@ import tf_keras
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, ones, zeros
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.compilation import are_one_program, cast_weight, matmul, matrix_product, with_kernel
+from electra_tf2.model.kernels.dtypes import cast_weight
+from electra_tf2.model.kernels.products import matmul, matrix_product
+from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 

@@ -12,7 +12,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import Positions, Rotation
 from electra_tf2.model.initializers import Initializer, constant, truncated_normal, zeros
 from electra_tf2.model.kernels import positions as position_kernels
-from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels.switch import with_kernel
 from electra_tf2.model.positions import Bucketed, local_bias, sinusoid_frequencies
 
 

@@ -9,7 +9,8 @@ import math
 import tensorflow as tf
 
 from electra_tf2.model.kernels.chunked_softmax import chunked_log_probs
-from electra_tf2.model.kernels.compilation import are_on, matmul
+from electra_tf2.model.kernels.products import matmul
+from electra_tf2.model.kernels.switch import are_on
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax, invert_cumulative
 from electra_tf2.model.layers import shape_of
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention
 from electra_tf2.model.initializers import truncated_normal
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import shape_of
 from electra_tf2.model.positions import sinusoid_frequencies
 

@@ -16,7 +16,7 @@ from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, compiled, compiled_step
+from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
 
 # Purposes of seeds (`TrainingTask.seed_of`): a training step and an evaluation batch of one number draw differently.
 TRAIN = 1
@@ -69,7 +69,7 @@ class PretrainingTask(TrainingTask):
 
     # A step, in replica context.
 
-    @compiled_step
+    @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(TRAIN, step)
         values = StepValues(step)
@@ -85,13 +85,13 @@ class PretrainingTask(TrainingTask):
         masked, _ = self._prepare(batch, seed, self._row_offset(batch))
         return self._forward(masked)
 
-    @compiled
+    @part_of_step
     def _prepare(
         self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         return self.model.prepare(batch, seed, row_offset, batch["input_ids"].shape[0] * self.replicas)
 
-    @compiled
+    @part_of_step
     def _gradients(
         self,
         masked: MaskedBatch,
@@ -121,7 +121,7 @@ class PretrainingTask(TrainingTask):
         numbered_rows = (masked, tf.range(masked.input_ids.shape[0]))
         return self.summed_gradients(self.model.trained_variables, loss_of_rows, numbered_rows, seed, scale)
 
-    @compiled
+    @part_of_step
     def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
         outputs = self.model(masked)
         return {"metrics": outputs.metrics, "histograms": outputs.histograms}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import unfolded_zeros
+from electra_tf2.model.kernels.barriers import unfolded_zeros
 from electra_tf2.model.layers import shape_of
 
 Tensors = Any  # a nested structure of tensors

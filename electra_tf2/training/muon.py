@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.training.hparams import OptimizerHparams
 
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import global_norm, in_one_array
+from electra_tf2.model.kernels.barriers import in_one_array
+from electra_tf2.model.kernels.joined import global_norm
 from electra_tf2.training.averages import WeightAverage
 from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale

@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import MethodProgram, scattered, sums_at_once
+from electra_tf2.model.kernels.compilation import MethodProgram
+from electra_tf2.model.kernels.joined import scattered, sums_at_once
 from electra_tf2.model.layers import fold_in
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.micro_batches import Tensors, summed
@@ -19,12 +20,12 @@ from electra_tf2.util.environment import compile_unseen
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def compiled(method: Method) -> Method:
+def part_of_step(method: Method) -> Method:
     """Marks a method of a TrainingTask as a part of the step, which XLA compiles if the task has `jit_compile`."""
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile))
 
 
-def compiled_step(method: Method) -> Method:
+def whole_step(method: Method) -> Method:
     """Marks a whole step, which XLA compiles on one replica; on several, reductions and update stay outside of it."""
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile and task.replicas == 1))
 
@@ -33,7 +34,7 @@ class TrainingTask:
     """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
     Args:
-      jit_compile: compiles the methods marked as `compiled` with XLA.
+      jit_compile: compiles the methods marked as `whole_step` or `part_of_step` with XLA.
       seed: every random draw is a function of it, the step and the row or replica.
       precision: "float16" gets a loss scale.
       micro_batches: number of parts that a replica's rows are split into.

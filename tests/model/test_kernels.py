@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from electra_tf2.model import attention as attention_module
 from electra_tf2.model import kernels, layers, relative_positions
 from electra_tf2.model.gated import gated_gelu
-from electra_tf2.model.kernels import compilation, cpu, gated
+from electra_tf2.model.kernels import compilation, cpu, dtypes, gated, sums
 from electra_tf2.util import machine
 from tests.support.processors import pretend
 
@@ -39,7 +39,7 @@ def of_branch(formula, rate):
 
 def rotated(x):
     angles = tf.range(5.0)[:, tf.newaxis] * tf.constant([1.0, 0.1])
-    dtype = compilation.to_float32(x).dtype
+    dtype = dtypes.to_float32(x).dtype
     cosine = tf.cast(tf.cos(angles), dtype)
     sine = tf.cast(tf.sin(angles), dtype)
     return relative_positions.rotated(x, cosine, sine)
@@ -165,7 +165,7 @@ _VIEWS = re.compile(r" (parameter|constant|bitcast|tuple|get-tuple-element|broad
 @pytest.mark.parametrize("name", PASSES)
 def test_a_block_is_as_many_kernels_and_stores_as_many_arrays_as_it_should(name):
     expected = PASSES[name]
-    compiler_ir = expected.function.compiled.experimental_get_compiler_ir(*expected.arguments, **expected.static)
+    compiler_ir = expected.function.program.experimental_get_compiler_ir(*expected.arguments, **expected.static)
     text = compiler_ir(stage="optimized_hlo")
     entry = text[text.index("ENTRY") :].split("\n}")[0].splitlines()[1:]
     passes = [line for line in entry if not _VIEWS.search(line)]
@@ -194,7 +194,7 @@ def test_numbers_are_rounded_to_the_nearest_bfloat16():
     numbers = np.concatenate([special, bits.view(np.float32)])
     normal = ~(np.abs(numbers) < 2.0**-126) | (numbers == 0)  # XLA's functions may flush the others to 0
     numbers = tf.constant(numbers[normal & ((np.abs(numbers) <= 3.4e38) | np.isin(numbers, special))])
-    found = tf.function(lambda x: compilation.to_compute_dtype(x, tf.bfloat16), jit_compile=True)(numbers)
+    found = tf.function(lambda x: dtypes.to_compute_dtype(x, tf.bfloat16), jit_compile=True)(numbers)
     np.testing.assert_array_equal(tf.cast(found, tf.float32), tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32))
 
 
@@ -206,7 +206,7 @@ def test_the_gradient_of_a_bias_adds_up_more_than_bfloat16_can_tell_apart(monkey
     pretend(monkeypatch, processor)
     x = tf.cast(normal(4096, 8), tf.bfloat16) + 1
     exact = tf.reduce_sum(tf.cast(x, tf.float64), 0)
-    for compiled in (compilation.bias_gradient, compilation.one_program(compilation.bias_gradient)):
+    for compiled in (sums.bias_gradient, compilation.one_program(sums.bias_gradient)):
         np.testing.assert_allclose(compiled(x), exact, rtol=2**-8)
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.model.initializers import truncated_normal
-from electra_tf2.model.kernels import compilation
+from electra_tf2.model.kernels import barriers, compilation, dtypes, joined
 from electra_tf2.model.layers import Dense, LayerNorm
 
 
@@ -29,7 +29,7 @@ def test_sums_at_once_are_the_sums(most):
     def sums(*arrays):
         each = [tf.reduce_sum(array, 0) for array in arrays]
         others = [tf.reduce_sum(arrays[0], 1), arrays[1][0], None]
-        return [one for one in compilation.sums_at_once([*each, *others], most) if one is not None]
+        return [one for one in joined.sums_at_once([*each, *others], most) if one is not None]
 
     found = compilation.one_program(sums)(*arrays)
     expected = [*(array.numpy().sum(0) for array in arrays), arrays[0].numpy().sum(1), arrays[1][0]]
@@ -46,12 +46,12 @@ def test_the_sums_of_a_step_end_side_by_side():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(norm(dense(x)) ** 3)
         found = tape.gradient(loss, variables)
-        return compilation.sums_at_once(found) if at_once else found
+        return joined.sums_at_once(found) if at_once else found
 
     x = normal(4, 5, 6)
-    joined = [compilation.one_program(lambda x: gradients(x, True))(x)]
-    joined.append(compilation.one_program(lambda x: gradients(x, False))(x))
-    for one, other in zip(*joined, strict=True):
+    programs = [compilation.one_program(lambda x: gradients(x, True))(x)]
+    programs.append(compilation.one_program(lambda x: gradients(x, False))(x))
+    for one, other in zip(*programs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert operations(lambda x: gradients(x, True), x).count("SplitV") == 1
 
@@ -69,7 +69,7 @@ def test_a_table_s_rows_are_added_to_its_other_gradient(read):
             if read in ("both", "product"):
                 loss += tf.reduce_sum(tf.matmul(x, table, transpose_b=True) ** 2)
         found = tape.gradient(loss, table)
-        found = compilation.scattered(found) if replaced else found
+        found = joined.scattered(found) if replaced else found
         return found if found is None else tf.convert_to_tensor(found)
 
     found, expected = (compilation.one_program(lambda how=how: gradient(how))() for how in (True, False))
@@ -84,7 +84,7 @@ def test_a_table_s_rows_are_added_to_its_other_gradient(read):
 @pytest.mark.parametrize("most", [2, 64])
 def test_the_norm_of_all_tensors(most):
     tensors = [normal(*shape, seed=i) for i, shape in enumerate([(4, 3), (5,), (), (2, 3, 2), (1, 1)])]
-    found = compilation.one_program(lambda *tensors: compilation.global_norm(tensors, most))(*tensors)
+    found = compilation.one_program(lambda *tensors: joined.global_norm(tensors, most))(*tensors)
     np.testing.assert_allclose(found, tf.linalg.global_norm(tensors), rtol=1e-6)
 
 
@@ -94,7 +94,7 @@ def test_weights_are_cast_as_tensorflow_casts_them(dtype):
 
     def cast():
         with tf.GradientTape() as tape:
-            narrow = compilation.cast_weight(weight, dtype)
+            narrow = dtypes.cast_weight(weight, dtype)
             loss = tf.reduce_sum(tf.cast(narrow, tf.float32) * factor)
         return narrow, tape.gradient(loss, weight)
 
@@ -105,5 +105,5 @@ def test_weights_are_cast_as_tensorflow_casts_them(dtype):
 
 
 def test_scalars_come_back_from_their_array():
-    found = compilation.one_program(lambda a, b: compilation.in_one_array([a, b]))(tf.constant(2.5), tf.constant(-1.0))
+    found = compilation.one_program(lambda a, b: barriers.in_one_array([a, b]))(tf.constant(2.5), tf.constant(-1.0))
     assert [float(one) for one in found] == [2.5, -1.0]

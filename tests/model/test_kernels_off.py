@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.model import kernels, layers
-from electra_tf2.model.kernels import compilation
+from electra_tf2.model.kernels import compilation, switch
 from electra_tf2.training.distribution import mirrored_strategy
 
 
@@ -46,16 +46,16 @@ def test_kernels_are_on_again_when_the_last_thread_that_switched_them_off_is_don
     is_within.wait()
     with kernels.off(), kernels.off():
         pass
-    assert not compilation.are_on()
+    assert not switch.are_on()
     may_leave.set()
     thread.join()
-    assert compilation.are_on()
+    assert switch.are_on()
 
 
 def test_an_error_leaves_kernels_on():
     with pytest.raises(ValueError), kernels.off():
         raise ValueError
-    assert compilation.are_on()
+    assert switch.are_on()
 
 
 def test_a_program_is_traced_as_it_began_while_another_thread_switches_kernels_off():
@@ -63,10 +63,10 @@ def test_a_program_is_traced_as_it_began_while_another_thread_switches_kernels_o
 
     def traced(x):
         with kernels.off():
-            thread = threading.Thread(target=lambda: modes.append(compilation.are_on()))
+            thread = threading.Thread(target=lambda: modes.append(switch.are_on()))
             thread.start()
             thread.join()
-        modes.append(compilation.are_one_program())
+        modes.append(switch.are_one_program())
         return x
 
     compilation.one_program(traced)(tf.constant(1.0))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.inference.finetuning_run import in_fitting_precision
-from electra_tf2.model.kernels import compilation
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.pretrain.task import make_task
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util import machine
@@ -122,7 +122,7 @@ def test_products_of_bfloat16_and_their_gradients_are_rounded_without_units(
             product = times(*factors, transpose_a=transpose_a, transpose_b=transpose_b)
         return [product, *tape.gradient(product, factors, tf.cast(upstream, dtype))]
 
-    rounded = values(tf.bfloat16, compilation.matmul)
+    rounded = values(tf.bfloat16, matmul)
     for value, exact in zip(rounded, values(tf.float64, tf.matmul), strict=True):
         assert value.dtype == tf.bfloat16 and value.shape == exact.shape
         error = np.abs(tf.cast(value, tf.float64) - exact)

@@ -26,7 +26,7 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Predicti
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.settings import columns

@@ -29,7 +29,7 @@ from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import has_transform
 from electra_tf2.model.coco_lm_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.settings.built_in import Prompt, TextSettings
 from electra_tf2.util.errors import UserError, shown

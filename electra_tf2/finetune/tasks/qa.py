@@ -20,7 +20,7 @@ from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, 
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
-from electra_tf2.model.kernels.compilation import matmul, matrix_product
+from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track

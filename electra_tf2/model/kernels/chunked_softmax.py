@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import Parts, are_compiled_alone, differentiable, in_sequence
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.loops import Parts, in_sequence
+from electra_tf2.model.kernels.switch import are_compiled_alone
 from electra_tf2.model.kernels.vocabulary import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
 
 

@@ -14,18 +14,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import (
-    are_compiled_alone,
-    bias_gradient,
-    column_sums,
-    compiled,
-    differentiable,
-    halved_sum,
-    matmul,
-    row_sums,
-    to_compute_dtype,
-    to_float32,
-)
+from electra_tf2.model.kernels.compilation import compiled
+from electra_tf2.model.kernels.dtypes import to_compute_dtype, to_float32
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.products import matmul
+from electra_tf2.model.kernels.sums import bias_gradient, column_sums, halved_sum, row_sums
+from electra_tf2.model.kernels.switch import are_compiled_alone
 
 LAYER_NORM_EPSILON = 1e-12
 # Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.

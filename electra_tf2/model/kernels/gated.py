@@ -7,14 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import (
-    bias_gradient,
-    compiled,
-    differentiable,
-    to_compute_dtype,
-    to_float32,
-)
+from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.model.kernels.cpu import normal_cdf, normal_cdf_and_density
+from electra_tf2.model.kernels.dtypes import to_compute_dtype, to_float32
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.sums import bias_gradient
 
 
 def _halves(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

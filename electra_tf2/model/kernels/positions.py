@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import compiled, differentiable, to_float32
+from electra_tf2.model.kernels.compilation import compiled
+from electra_tf2.model.kernels.dtypes import to_float32
+from electra_tf2.model.kernels.gradients import differentiable
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
 

@@ -11,18 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import (
-    Parts,
-    are_compiled_alone,
-    are_on,
-    are_one_program,
-    differentiable,
-    in_sequence,
-    materialize,
-    matmul,
-    to_float32,
-)
+from electra_tf2.model.kernels.barriers import materialize
+from electra_tf2.model.kernels.dtypes import to_float32
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.loops import Parts, in_sequence
 from electra_tf2.model.kernels.positions import Direction, between, reaches
+from electra_tf2.model.kernels.products import matmul
+from electra_tf2.model.kernels.switch import are_compiled_alone, are_on, are_one_program
 
 Bias = Literal["none", "fixed", "learned"]
 

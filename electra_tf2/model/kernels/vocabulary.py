@@ -13,19 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import (
-    Parts,
-    are_compiled_alone,
-    bias_gradient,
-    cast_weight,
-    compiled,
-    differentiable,
-    in_sequence,
-    materialize,
-    matmul,
-    to_compute_dtype,
-    to_float32,
-)
+from electra_tf2.model.kernels.barriers import materialize
+from electra_tf2.model.kernels.compilation import compiled
+from electra_tf2.model.kernels.dtypes import cast_weight, to_compute_dtype, to_float32
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.loops import Parts, in_sequence
+from electra_tf2.model.kernels.products import matmul
+from electra_tf2.model.kernels.sums import bias_gradient
+from electra_tf2.model.kernels.switch import are_compiled_alone
 
 BLOCK = 128  # words
 CHUNK = 1024  # tokens whose gradient exists at the same time

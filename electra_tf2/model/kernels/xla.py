@@ -4,7 +4,7 @@ There XLA decides what is one pass, from the formulas of many kernels at once. L
 over rows once for each result, and ends each of hundreds of sums over tokens with a launch of its own. `materialize`
 tells it which arrays to keep, in the type of the activations; a norm's gradient is one pass for the sums of its rows
 and one for all else; a pass that computes a gradient also sums it over the tokens of a sequence, and what is left to
-sum is summed for all weights at once (compilation.sums_at_once).
+sum is summed for all weights at once (joined.sums_at_once).
 Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `cpu` says more of each.
 """
 
@@ -13,16 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.model.kernels import cpu
-from electra_tf2.model.kernels.compilation import (
-    cast_weight,
-    differentiable,
-    materialize,
-    matrix_product,
-    part_sums,
-    rounded,
-    to_compute_dtype,
-    to_float32,
-)
+from electra_tf2.model.kernels.barriers import materialize
+from electra_tf2.model.kernels.dtypes import cast_weight, rounded, to_compute_dtype, to_float32
+from electra_tf2.model.kernels.gradients import differentiable
+from electra_tf2.model.kernels.products import matrix_product
+from electra_tf2.model.kernels.sums import part_sums
 
 
 @differentiable

@@ -13,7 +13,7 @@ from electra_tf2.model.attention import AttentionContext
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
 from electra_tf2.model.initializers import truncated_normal
-from electra_tf2.model.kernels.compilation import matrix_product
+from electra_tf2.model.kernels.products import matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax
 

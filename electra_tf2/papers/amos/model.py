@@ -10,7 +10,7 @@ import math
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import matmul, matrix_product
+from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from electra_tf2.model.coco_lm_heads import ContrastHead
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tasks import Auxiliary
 from electra_tf2.pretrain.masking import MaskedBatch

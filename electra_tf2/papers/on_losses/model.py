@@ -27,7 +27,7 @@ from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
 from electra_tf2.pretrain.task import EVALUATE, TRAIN, PretrainingTask
-from electra_tf2.training.task import compiled_step
+from electra_tf2.training.task import whole_step
 from electra_tf2.util.errors import UserError
 
 _TASK_CLASSES: dict[str, type[Auxiliary]] = {
@@ -129,7 +129,7 @@ class Task(PretrainingTask):
         if self.train_records is not None:
             check_records(config, self.train_records)
 
-    @compiled_step
+    @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(TRAIN, step)
         return super().train_step(self._rearranged(batch, seed, active_tasks(self.config, step)), step)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.coco_lm_heads import ContrastHead, CopyHead
-from electra_tf2.model.kernels.compilation import matmul
+from electra_tf2.model.kernels.products import matmul
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.ablations import MainLanguageModel, copy_log_prob, copy_metrics, is_original
