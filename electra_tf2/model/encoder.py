@@ -150,17 +150,18 @@ class TransformerLayer(Layer):
         return Dense(name, *sizes, initializer, self.seed, a.hidden_act, a.mlp_bias)
 
     def call(
-        self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, keeps_little: bool = False
+        self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, recompute_feed_forward: bool = False
     ) -> tf.Tensor:
         """[B, L, H] -> [B, L, H].
 
         Args:
-          keeps_little: the gradient computes activations again; in programs of whole steps alone.
+          recompute_feed_forward: keep no activation of the feed-forward network; the gradient computes them again. In
+            programs of whole steps alone.
         """
         y = self.attention(self._branch_input(x, self.attention_norm), context, seeds)
         x = self._added(x, y, self.attention.output_dense, self.attention_norm, seeds)
         y = self._branch_input(x, self.output_norm)
-        if keeps_little:
+        if recompute_feed_forward:
             y = xla.feed_forward(self.intermediate, self.output_dense, y)
         else:
             y = self.output_dense.product(self.intermediate(y))
@@ -303,6 +304,6 @@ class Encoder(Layer):
         layer = self.transformer_layers[number]
         if self._recompute == "layers":
             return recomputed(layer, x, context, seeds)
-        # Where sequences are long enough for tiles, memory counts for more than time: activations are not kept either.
-        keeps_little = context.tiling is not None and are_one_program()
-        return layer(x, context, seeds, keeps_little=keeps_little)
+        # Where sequences are long enough for attention in tiles, memory counts for more than time.
+        recompute_feed_forward = context.tiling is not None and are_one_program()
+        return layer(x, context, seeds, recompute_feed_forward=recompute_feed_forward)

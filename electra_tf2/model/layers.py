@@ -229,16 +229,17 @@ class LayerNorm(Layer):
     """Layer normalisation over the last axis.
 
     Args:
-      sizes: of the network, whose norm_bias and norm_eps hold; None: a bias and the original's epsilon.
+      size: of the last axis.
+      architecture: says whether there is a bias (norm_bias), and the epsilon (norm_eps); None: as in the original.
     """
 
-    def __init__(self, scope: str, size: int, sizes: Architecture | None = None) -> None:
+    def __init__(self, scope: str, size: int, architecture: Architecture | None = None) -> None:
         super().__init__(scope)
         has_bias = True
         self.epsilon = cpu.LAYER_NORM_EPSILON
-        if sizes is not None:
-            has_bias = sizes.norm_bias
-            self.epsilon = sizes.norm_eps
+        if architecture is not None:
+            has_bias = architecture.norm_bias
+            self.epsilon = architecture.norm_eps
         self.beta: tf.Variable = None
         if has_bias:
             self.beta = self.weight("beta", [size], zeros, decay=False)

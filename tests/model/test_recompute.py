@@ -19,9 +19,9 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch):
     """As one program; tests/model/test_local_attention.py does so in an ordinary graph."""
     calls, call = [], TransformerLayer.call
 
-    def counted(layer, x, context, seeds, keeps_little=False):
+    def counted(layer, x, context, seeds, recompute_feed_forward=False):
         calls.append(1)
-        return call(layer, x, context, seeds, keeps_little)
+        return call(layer, x, context, seeds, recompute_feed_forward)
 
     monkeypatch.setattr(TransformerLayer, "call", counted)
 

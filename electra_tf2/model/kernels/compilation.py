@@ -56,7 +56,7 @@ class MethodProgram:
         functions = instance.__dict__.setdefault("_functions", {})
         # The key is this descriptor, not the method's name, which a subclass that calls super() has twice.
         if self not in functions:
-            function = functools.partial(self._method, instance)
+            function: Callable[..., Any] = functools.partial(self._method, instance)
             if self._wanted(instance):
                 function = one_program(function)
             functions[self] = function
