@@ -71,16 +71,21 @@ def config_of(recipe: str, path: Path, teacher: bool = True) -> PretrainingConfi
 @functools.cache
 def programs_of_recipes() -> dict[str, str]:
     """Recipe -> the first recipe that is the same program at these sizes; the chosen ones first."""
-    found: dict[str, str] = {}
-    first: dict[str, str] = {}
+    programs: dict[str, str] = {}
+    first: dict[str, str] = {}  # what a program depends on -> the first recipe with it
     for recipe in dict.fromkeys([*CHOSEN, *recipe_names()]):
         config = config_of(recipe, Path("."), teacher=False)
-        values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NUMBERS.split()}
+        values = without_numbers(dataclasses.asdict(config))
+        values["model_hparam_overrides"] = without_numbers(values["model_hparam_overrides"])
         values["teacher"] = recipes.is_taught(recipe)
-        sizes = values["model_hparam_overrides"]
-        values["model_hparam_overrides"] = {name: size for name, size in sizes.items() if name not in _NUMBERS.split()}
-        found[recipe] = first.setdefault(json.dumps(values, sort_keys=True, default=str), recipe)
-    return found
+        program = json.dumps(values, sort_keys=True, default=str)
+        programs[recipe] = first.setdefault(program, recipe)
+    return programs
+
+
+def without_numbers(hparams: dict[str, Any]) -> dict[str, Any]:
+    """The hparams that a program depends on."""
+    return {name: value for name, value in hparams.items() if name not in _NUMBERS.split()}
 
 
 def distinct() -> list[str]:
@@ -115,15 +120,25 @@ _ROWS: dict[str, dict[str, Any]] = {
 
 def finetuning_config(kind: str) -> FinetuningConfig:
     """A task of a kind, of tiny sizes."""
-    path, name = folder(), KINDS[kind]
-    settings: dict[str, Any] = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "precision": "bfloat16"}
-    settings |= {"model_size": "small", "model_hparam_overrides": recipes.SIZES, "embedding_size": 32}
-    settings["max_seq_length"] = LENGTH
+    path = folder()
+    name = KINDS[kind]
+    settings: dict[str, Any] = {
+        "train_batch_size": BATCH,
+        "eval_batch_size": BATCH,
+        "precision": "bfloat16",
+        "model_size": "small",
+        "model_hparam_overrides": recipes.SIZES,
+        "embedding_size": 32,
+        "max_seq_length": LENGTH,
+    }
     if name in _ROWS:
         settings["raw_data_dir"] = str(path)
-        first, second = _ROWS[name], _ROWS[name] | ({"label": "0"} if name in ("cola", "sst") else {})
-        of_task = {"copa": "COPA", "wic": "WiC"}.get(name, name)
-        write_lines(path / of_task / "train.jsonl", json.dumps(first), json.dumps(second))
+        first = _ROWS[name]
+        second = dict(first)
+        if name in ("cola", "sst"):
+            second["label"] = "0"  # two classes are needed
+        name_of_folder = {"copa": "COPA", "wic": "WiC"}.get(name, name)
+        write_lines(path / name_of_folder / "train.jsonl", json.dumps(first), json.dumps(second))
     if kind == "prompt":
         settings["init_checkpoint"] = str(path / "bert_small")
         settings |= {"prompt": True, "prompt_demonstrations": False, "prompt_words": {"0": "the", "1": "of"}}
@@ -144,19 +159,19 @@ def steps_of_kind(kind: str) -> dict[str, Program]:
 
 
 def problems(program: Program, bound: float = math.inf) -> list[str]:
-    """Why a program is not one for accelerators; empty if it is."""
-    found = []
+    """Lists why a program is not one for accelerators."""
+    reasons = []
     if program.largest_constant > CONSTANT_BYTES:
-        found.append(f"a constant of {program.largest_constant:,} bytes")
+        reasons.append(f"a constant of {program.largest_constant:,} bytes")
     if program.dynamic_shapes():
-        found.append(f"dynamic shapes: {program.dynamic_shapes()[:3]}")
+        reasons.append(f"dynamic shapes: {program.dynamic_shapes()[:3]}")
     if program.host_calls():
-        found.append(f"calls: {program.host_calls()[:3]}")
+        reasons.append(f"calls: {program.host_calls()[:3]}")
     if "F64" in program.types:
-        found.append("float64")
+        reasons.append("float64")
     if program.operations > bound:
-        found.append(f"{program.operations:,} operations, more than {bound:,}")
-    return found
+        reasons.append(f"{program.operations:,} operations, more than {bound:,}")
+    return reasons
 
 
 def check(name: str, programs: dict[str, Program]) -> None:
@@ -169,9 +184,13 @@ def product_flops(program: Program) -> int:
     """2 per multiply-add of all matrix products."""
     shapes = {instruction.id: instruction.shape.dimensions for instruction in program.instructions()}
     total = 0
-    for product in (instruction for instruction in program.instructions() if instruction.opcode == "dot"):
-        left, axes = shapes[product.operand_ids[0]], product.dot_dimension_numbers.lhs_contracting_dimensions
-        total += 2 * math.prod(product.shape.dimensions) * math.prod(left[axis] for axis in axes)
+    for instruction in program.instructions():
+        if instruction.opcode != "dot":
+            continue
+        left_factor = shapes[instruction.operand_ids[0]]
+        summed_axes = instruction.dot_dimension_numbers.lhs_contracting_dimensions
+        multiply_adds = math.prod(instruction.shape.dimensions) * math.prod(left_factor[axis] for axis in summed_axes)
+        total += 2 * multiply_adds
     return total
 
 
@@ -217,7 +236,8 @@ def renew(names: list[str]) -> None:
     """Writes the bounds of some recipes and kinds, or of all: the operations of every step, and a little more."""
     known: dict[str, int] = json.loads(BOUNDS.read_text()) if names else {}
     for name in names or [*distinct(), *KINDS]:
-        for step, program in (steps_of_kind if name in KINDS else steps_of_recipe)(name).items():
+        steps = steps_of_kind(name) if name in KINDS else steps_of_recipe(name)
+        for step, program in steps.items():
             known[f"{name} {step}"] = math.ceil(HEADROOM * program.operations)
             print(name, step, known[f"{name} {step}"], problems(program), flush=True)
     BOUNDS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")

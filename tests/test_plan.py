@@ -12,7 +12,7 @@ import pytest
 
 from electra_tf2.pretrain import speed
 from electra_tf2.pretrain.flops import training_flops
-from electra_tf2.programs.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, export_formats, make_plan
+from electra_tf2.pretrain.plans import EXPECTED, MOST_EPOCHS, RULES, export_formats, make_plan
 from tests.support.programs import ROOT, configured, run_program
 
 

@@ -4,17 +4,17 @@
 the batch, L the length, H the width of its layers.
 """
 
+import itertools
 import os
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, rows_of, windows_of
-from electra_tf2.corpus.tokenization import undivided
+from electra_tf2.corpus.tokenization import Located, undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.trained_folder import SCORES, TASKS
@@ -25,6 +25,7 @@ from electra_tf2.formats.sentence_modules import longest_in
 from electra_tf2.formats.stored_model import Given, StoredModel
 from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
+from electra_tf2.inference.results import Answer, Replaced, States, Suggestion
 from electra_tf2.inference.scoring import Scorer
 from electra_tf2.inference.unknown import warn_of_unknown
 from electra_tf2.training.hparams import PRECISIONS
@@ -49,53 +50,6 @@ def _check_process() -> None:
             "this process was forked from one that had loaded a model, whose threads do not come along: load models "
             "in each process (gunicorn without --preload), or start processes by multiprocessing's spawn"
         )
-
-
-# Results.
-
-
-class States(NamedTuple):
-    """Vectors of a text.
-
-    tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
-    the vector of [CLS], which means little before fine-tuning; `mean` or `Model.embed` say more of a whole text.
-    """
-
-    tokens: list[str]
-    vectors: np.ndarray
-    sentence: np.ndarray
-
-    @property
-    def mean(self) -> np.ndarray:
-        """float32 [H], the mean of `vectors`."""
-        return self.vectors.mean(0)
-
-
-class Replaced(NamedTuple):
-    """A wordpiece and the probability that it stands in another's place.
-
-    start, end: the characters that it stands for, text[start:end].
-    """
-
-    token: str
-    probability: float
-    start: int
-    end: int
-
-
-class Suggestion(NamedTuple):
-    """A wordpiece for a [MASK], and its probability."""
-
-    token: str
-    probability: float
-
-
-class Answer(SimpleNamespace):
-    """An answer of `Model.predict`. Its fields are those that `--predict` writes for the kind of task, such as `label`
-    and `probabilities`, or `words` and `tags`; `vars(answer)` gives them as a dict, for JSON."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the answer has no {name!r}; it has {', '.join(vars(self))}")
 
 
 # Loading.
@@ -203,7 +157,9 @@ class Model:
         """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} of other models."""
         path = self.source.folder / SCORES
         is_trial = (self.source.folder / TASKS).is_file()
-        return read_json(path, "scores")["scores"] if is_trial and path.is_file() else {}
+        if not is_trial or not path.is_file():
+            return {}
+        return read_json(path, "scores")["scores"]
 
     @overload
     def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]
@@ -220,8 +176,9 @@ class Model:
         _check_process()
         rows = rows_of(self.tokenizer, texts, self.max_length)
         self._warn_of_unknown(rows, texts)
+        vectors_of_rows = at_tokens(self._states, rows, self.tokenizer.special, _BATCH)
         states = []
-        for row, vectors in zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True):
+        for row, vectors in zip(rows, vectors_of_rows, strict=True):
             tokens = self.tokenizer.convert_ids_to_tokens(row.input_ids)
             states.append(States(tokens, vectors, vectors[0]))
         return states[0] if isinstance(texts, str) else states
@@ -249,7 +206,8 @@ class Model:
         Warns:
           LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
         """
-        pooling = self.pooling if pooling is None else pooling
+        if pooling is None:
+            pooling = self.pooling
         if pooling not in self.network.poolings:
             raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
         if pooling not in self._vectors:
@@ -293,24 +251,27 @@ class Model:
         special = self.tokenizer.special
         tokenized = self.tokenizer.located([undivided(text) for text in all_texts])
         warn_of_unknown(self.tokenizer, [text.ids for text in tokenized], [[text] for text in all_texts])
-        windows = [windows_of(text.ids, special, self.max_length) for text in tokenized]
-        rows = [window.row for text_windows in windows for window in text_windows]
-        values = iter(at_tokens(self._replaced, rows, special, _BATCH))  # [CLS] first
+        # All windows of all texts are computed together, and dealt out again.
+        windows_of_texts = [windows_of(text.ids, special, self.max_length) for text in tokenized]
+        rows = [window.row for window in itertools.chain.from_iterable(windows_of_texts)]
+        probabilities_of_windows = iter(at_tokens(self._replaced, rows, special, _BATCH))
         results = []
-        for text, text_windows in zip(tokenized, windows, strict=True):
+        for text, windows in zip(tokenized, windows_of_texts, strict=True):
             probabilities: list[float] = []
-            for start, _, kept in text_windows:
-                window_values = next(values)[1:]
-                probabilities += window_values[kept.start - start : kept.stop - start].tolist()
-            tokens = self.tokenizer.convert_ids_to_tokens(text.ids)
-            spans = text.spans.tolist()
-            results.append(
-                [
-                    Replaced(token, probability, *span)
-                    for token, probability, span in zip(tokens, probabilities, spans, strict=True)
-                ]
-            )
+            for window in windows:
+                of_pieces = next(probabilities_of_windows)[1:]  # without [CLS]
+                first = window.kept.start - window.start
+                end = window.kept.stop - window.start
+                probabilities += of_pieces[first:end].tolist()
+            results.append(self._replaced_pieces(text, probabilities))
         return results[0] if isinstance(texts, str) else results
+
+    def _replaced_pieces(self, text: Located, probabilities: Sequence[float]) -> list[Replaced]:
+        tokens = self.tokenizer.convert_ids_to_tokens(text.ids)
+        pieces = []
+        for token, probability, (start, end) in zip(tokens, probabilities, text.spans.tolist(), strict=True):
+            pieces.append(Replaced(token, probability, start, end))
+        return pieces
 
     @overload
     def fill(self, texts: str, top: int = 5) -> list[list[Suggestion]]: ...
@@ -366,8 +327,10 @@ class Model:
         best = tf.math.top_k(tf.nn.softmax(tf.gather(logits, masks)), top)
         suggestions = []
         for ids, probabilities in zip(best.indices.numpy(), best.values.numpy().tolist(), strict=True):
-            tokens = self.tokenizer.convert_ids_to_tokens(ids)
-            suggestions.append([Suggestion(*pair) for pair in zip(tokens, probabilities, strict=True)])
+            best_first = []
+            for token, probability in zip(self.tokenizer.convert_ids_to_tokens(ids), probabilities, strict=True):
+                best_first.append(Suggestion(token, probability))
+            suggestions.append(best_first)
         return suggestions
 
     def score(
@@ -450,5 +413,7 @@ class Model:
 
     def _warn_of_unknown(self, rows: Sequence[Row], texts: str | Sequence[Text]) -> None:
         """Warns, in the name of the caller's caller, of rows of texts and pairs with unknown tokens."""
-        parts = [[text] if isinstance(text, str) else text for text in listed(texts)]
-        warn_of_unknown(self.tokenizer, [row.input_ids for row in rows], parts, stacklevel=4)
+        texts_of_rows = []
+        for text in listed(texts):
+            texts_of_rows.append([text] if isinstance(text, str) else text)
+        warn_of_unknown(self.tokenizer, [row.input_ids for row in rows], texts_of_rows, stacklevel=4)

@@ -222,11 +222,12 @@ def _days(flops: float, tflops: float) -> float:
 
 
 # Flags of what most configurations differ in: --help shows these, --help all the others, too.
-FIRST = (
-    *("tflops", "hparams", "model_name", "recipe", "paper", "num_train_steps", "max_seq_length", "train_batch_size"),
-    *("max_predictions_per_seq", "generator_layers", "generator_hidden_size", "model_size", "embedding_size"),
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-)
+_FIRST = """
+    tflops hparams model_name recipe paper num_train_steps max_seq_length train_batch_size max_predictions_per_seq
+    generator_layers generator_hidden_size model_size embedding_size vocab_size hidden_size num_hidden_layers
+    num_attention_heads intermediate_size
+"""
+FIRST = tuple(_FIRST.split())
 
 
 def command() -> None:

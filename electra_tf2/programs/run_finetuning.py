@@ -124,12 +124,12 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 # What a first run needs: the flags that --help shows. `electra predict` is the one way to label rows that it names.
-FIRST = (
-    *("hparams", "model", "train_file", "dev_file", "test_file", "text_column", "label_column", "task_type"),
-    *("data_dir", "task_names", "tasks", "model_dir", "num_trials", "overwrite"),
-    *("learning_rate", "num_train_epochs", "train_batch_size", "max_seq_length", "seed", "precision", "num_gpus"),
-    *("keep_best", "eval_every_steps", "few_shot", "write_test_outputs"),
-)
+_FIRST = """
+    hparams model train_file dev_file test_file text_column label_column task_type data_dir task_names tasks model_dir
+    num_trials overwrite learning_rate num_train_epochs train_batch_size max_seq_length seed precision num_gpus
+    keep_best eval_every_steps few_shot write_test_outputs
+"""
+FIRST = tuple(_FIRST.split())
 util_flags.define_hparam_flags(FinetuningConfig)
 
 

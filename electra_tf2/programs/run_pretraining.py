@@ -8,7 +8,6 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,12 +22,12 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis, starts
+from electra_tf2.pretrain.summary import epochs_of, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, say, warn
 
 if TYPE_CHECKING:
@@ -301,61 +300,12 @@ def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, Pre
 
 def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     """Prints what is about to be trained, on what, for how long."""
-    from electra_tf2.pretrain.flops import training_flops
-
-    config = run.config.in_phase(phase)
-    parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
-    xla = "on" if task.jit_compile else "off"
-    lines = [
-        f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
-        f"               {training_flops(run.config):.3g} FLOP in all",
-        f"devices        {described_devices(run.strategy)}, {config.precision}, XLA {xla}",
-    ]
-    if run.dry_run:
-        lines.append(f"processor      {this_processor()}")
-    epochs = 0.0
-    if task.train_records is not None:
-        steps = phase.end - phase.start
-        records = task.train_records.total
-        epochs = steps * config.train_batch_size / records
-        lines.append(f"batch          {described_batch(config, run.strategy.num_replicas_in_sync)}")
-        lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
+    lines = summary(run.config, phase, run.strategy, task, names_processor=run.dry_run)
     say("\n".join(lines), indent=_MARGIN, broken=True)
-    if epochs > _MOST_EPOCHS:
+    if task.train_records is None:
+        return
+    if epochs_of(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
         warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
-
-
-def described_devices(strategy: "tf.distribute.Strategy") -> str:
-    """Number and kind of the devices, as "1 x CPU"."""
-    # "/job:localhost/replica:0/task:0/device:GPU:0"
-    kind = strategy.extended.worker_devices[0].split(":")[-2]
-    replicas = strategy.num_replicas_in_sync
-    if replicas == 1:
-        return f"1 x {kind}"
-    return f"{replicas} x {kind} ({type(strategy).__name__})"
-
-
-def described_batch(config: PretrainingConfig, replicas: int) -> str:
-    """The batch of a step, and how devices and micro-batches divide it."""
-    described = f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"
-    if replicas > 1:
-        described += f", {config.train_batch_size // replicas} per device"
-    if config.gradient_accumulation_steps > 1:
-        described += f", in {config.gradient_accumulation_steps} micro-batches"
-    return described
-
-
-def expected_loss(task: "PretrainingTask", first_step: int) -> str:
-    """The loss that random weights should have at the first step: a weighted sum over the objectives."""
-    import tensorflow as tf
-
-    from electra_tf2.pretrain.pretraining_model import StepValues
-
-    values = StepValues(tf.constant(first_step, tf.int64))
-    weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
-    expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
-    terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
-    return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"
 
 
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
@@ -402,14 +352,13 @@ def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -
     return 0
 
 
-# Flags that a first run needs: --help shows these, --help all the others, too.
-FIRST = (
-    *("dry_run", "hparams", "model_name", "recipe", "paper", "do_train", "do_eval", "overwrite", "data_dir"),
-    *("vocab_file", "pretrain_tfrecords", "model_dir", "num_train_steps", "train_batch_size", "max_seq_length"),
-    *("gradient_accumulation_steps", "learning_rate", "num_warmup_steps", "iterations_per_loop"),
-    *("save_checkpoints_steps", "eval_every_steps", "init_checkpoint", "seed", "precision", "num_gpus", "use_tpu"),
-    *("model_size", "vocab_size", "do_lower_case"),
-)
+_FIRST = """
+    dry_run hparams model_name recipe paper do_train do_eval overwrite data_dir vocab_file pretrain_tfrecords model_dir
+    num_train_steps train_batch_size max_seq_length gradient_accumulation_steps learning_rate num_warmup_steps
+    iterations_per_loop save_checkpoints_steps eval_every_steps init_checkpoint seed precision num_gpus use_tpu
+    model_size vocab_size do_lower_case
+"""
+FIRST = tuple(_FIRST.split())  # flags that a first run needs: --help shows these, --help all the others, too
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
 util_flags.define_hparam_flags(PretrainingConfig)
 

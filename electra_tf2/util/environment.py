@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
-_ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
+# Of absl's --verbosity: 1 debug, 0 info, -1 warning.
+_ERROR = -2
+_FATAL = -3
 
 
 def before_tensorflow(verbosity: int = _FATAL) -> None:
@@ -100,7 +102,8 @@ def errors_unseen() -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield

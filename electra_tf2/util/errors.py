@@ -31,12 +31,13 @@ class UserError(ValueError):
 
 def reason(error: BaseException) -> str:
     """Cause of a failure to read or write, without the error's number and path."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number in _WORDS:
-        return _WORDS[number]
     if isinstance(error, ValueError) and "null" in str(error):
         return "the path holds a NUL character"
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno in _WORDS:
+        return _WORDS[error.errno]
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def how_to_install(extra: str) -> str:
@@ -55,7 +56,9 @@ def shown(value: Any, width: int = 100) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits; lists nested in each other
         return f"<{type(value).__name__} that is too long to show>"
-    return text if len(text) <= width else text[: width - 3] + "..."
+    if len(text) <= width:
+        return text
+    return text[: width - 3] + "..."
 
 
 def closest(name: object, valid: Iterable[str]) -> str:

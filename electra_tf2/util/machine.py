@@ -55,7 +55,9 @@ class Processor:
         return {}
 
     def __str__(self) -> str:
-        units = "bfloat16 units: " + ", ".join(self.bfloat16_units) if self.has_bfloat16 else "no bfloat16 units"
+        units = "no bfloat16 units"
+        if self.has_bfloat16:
+            units = f"bfloat16 units: {', '.join(self.bfloat16_units)}"
         width = self.xla_flags.get("--xla_cpu_prefer_vector_width", "default")
         return f"{self.name}, {self.cores} cores, {units}, XLA's vector width {width}"
 
@@ -99,7 +101,9 @@ def _quota_of_container() -> float | None:
             quota, period = _QUOTA.read_text().split()
         else:
             quota, period = (file.read_text().strip() for file in _OLD_QUOTA)
-        return float(quota) / float(period) if float(quota) > 0 else None
+        if float(quota) <= 0:
+            return None
+        return float(quota) / float(period)
     except (OSError, ValueError, ZeroDivisionError):  # "max": no limit; or no Linux
         return None
 

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.programs import run_analysis
-from electra_tf2.programs.run_analysis import Request, _scale, curves, similar_vectors
+from electra_tf2.programs.analyses import learning_curves
+from electra_tf2.programs.analyses.learning_curves import _scale, curves
+from electra_tf2.programs.analyses.request import Request
+from electra_tf2.programs.analyses.sentence_vectors import similar_vectors
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 from tests.support.finetuning import write_lines
@@ -101,13 +103,13 @@ def test_curves_end_with_the_final_evaluation_and_show_the_loss_of_token_frequen
     final = {"step": 110, "masked_lm_loss": 6.6, "unigram_entropy": 6.9}
     write_lines(run / "results" / "unsup_results.json", json.dumps(final))
     drawn: list[Any] = []
-    draw = run_analysis._draw_curves
+    draw = learning_curves._draw_curves
 
     def draw_and_keep(axis: Any, *others: Any) -> None:
         draw(axis, *others)
         drawn.append(axis)
 
-    monkeypatch.setattr(run_analysis, "_draw_curves", draw_and_keep)
+    monkeypatch.setattr(learning_curves, "_draw_curves", draw_and_keep)
     report = curves(Request(tmp_path, ("own",), metrics=("masked_lm_loss",)), tmp_path / "curves")
     assert report["own"]["held_out"]["masked_lm_loss"] == {"steps": [50, 110], "values": [7.1, 6.6]}
     lines = {str(line.get_label()): list(line.get_ydata()) for line in drawn[0].get_lines()}

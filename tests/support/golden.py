@@ -49,7 +49,8 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
     batch = {name: tf.constant(arrays[name]) for name in ("input_ids", "input_mask", "segment_ids")}
     replaced = arrays["replace_with_mask"].astype(np.float32)
     how = tf.constant(np.stack([0.999 * (1.0 - replaced), np.zeros_like(replaced)], -1))
-    positions, weights = (tf.constant(arrays[f"masked_lm_{name}"]) for name in ("positions", "weights"))
+    positions = tf.constant(arrays["masked_lm_positions"])
+    weights = tf.constant(arrays["masked_lm_weights"])
 
     def draw(number: int, shape: list[int]) -> tf.Tensor:
         return tf.zeros([len(replaced), *shape])
@@ -59,7 +60,10 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
 
 def objective_of(model: PretrainingModel, kind: type[Kind]) -> Kind:
     """The model's objective of a class."""
-    return next(one for one in model.objectives if isinstance(one, kind))
+    for objective in model.objectives:
+        if isinstance(objective, kind):
+            return objective
+    raise AssertionError(f"no objective is a {kind.__name__}")
 
 
 def crc_values(model: PretrainingModel) -> dict[str, np.ndarray]:
@@ -91,9 +95,11 @@ def model_with_crc_values(**overrides: Any) -> PretrainingModel:
 
 def relative_error(actual: Any, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest magnitude of the expected array."""
-    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    actual = np.asarray(actual, np.float64)
+    expected = np.asarray(expected, np.float64)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    return float(np.max(np.abs(actual - expected)) / max(float(np.max(np.abs(expected))), 1e-30))
+    difference = float(np.max(np.abs(actual - expected)))
+    return difference / max(float(np.max(np.abs(expected))), 1e-30)
 
 
 def original_gradients(model: PretrainingModel, gradients: list[Any]) -> dict[str, np.ndarray]:

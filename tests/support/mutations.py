@@ -21,15 +21,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "data", "demo_data", "dist")
-_PAIRS: list[tuple[type, type]] = [
-    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
-    (ast.And, ast.Or),
-]
-OTHERS = dict(_PAIRS) | {other: one for one, other in _PAIRS}
+_PAIRS: dict[type, type] = {
+    ast.Lt: ast.LtE,
+    ast.Gt: ast.GtE,
+    ast.Eq: ast.NotEq,
+    ast.Add: ast.Sub,
+    ast.Mult: ast.Div,
+    ast.And: ast.Or,
+}
+OTHERS = _PAIRS | {other: operator for operator, other in _PAIRS.items()}
 
 
 def changed(node: ast.AST) -> ast.AST | None:
-    """The node with another meaning; None if it has none to offer."""
+    """A copy of the node that means something else; None of a node that is left as it is."""
     other = copy.deepcopy(node)
     if isinstance(other, ast.BinOp | ast.BoolOp) and type(other.op) in OTHERS:
         other.op = OTHERS[type(other.op)]()
@@ -49,23 +53,25 @@ def changed(node: ast.AST) -> ast.AST | None:
 
 
 def mutants(source: str) -> Iterator[tuple[str, str]]:
-    """(what is changed where, the whole module so) for every change that there can be."""
+    """Yields every change that there can be: a title, and the text of the module with it."""
     for number, node in enumerate(ast.walk(ast.parse(source))):
         new = changed(node)
-        if new is not None:
-            tree = ast.parse(source)
-            place = list(ast.walk(tree))[number]
-            for parent in ast.walk(tree):
-                for name, value in ast.iter_fields(parent):
-                    if value is place:
-                        setattr(parent, name, new)
-                    elif isinstance(value, list) and place in value:
-                        value[value.index(place)] = new
-            line = getattr(node, "lineno", 0)
-            yield (
-                f"line {line}: {ast.unparse(node)} becomes {ast.unparse(new)}",
-                ast.unparse(ast.fix_missing_locations(tree)),
-            )
+        if new is None:
+            continue
+        tree = ast.parse(source)
+        _replace(tree, list(ast.walk(tree))[number], new)
+        title = f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)} becomes {ast.unparse(new)}"
+        yield title, ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    """Puts a node in the place of another, wherever in a tree that is."""
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+            elif isinstance(value, list) and old in value:
+                value[value.index(old)] = new
 
 
 def main() -> int:
@@ -74,12 +80,12 @@ def main() -> int:
     parser.add_argument("tests", nargs="+", help="what pytest runs")
     parser.add_argument("--changes", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     survived = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(shutil.copytree(ROOT, Path(folder) / "tree", symlinks=True, ignore=LEFT_OUT))
-        path = tree / "electra_tf2" / given.module
-        command = f"{sys.executable} -B -m pytest -x -q -n 0 -p no:cacheprovider".split() + given.tests
+        path = tree / "electra_tf2" / options.module
+        command = f"{sys.executable} -B -m pytest -x -q -n 0 -p no:cacheprovider".split() + options.tests
 
         def passes() -> bool:
             environment = os.environ | {"PYTHONPATH": str(tree)}
@@ -87,7 +93,7 @@ def main() -> int:
 
         every = list(mutants(path.read_text(encoding="utf-8")))
         assert passes(), "the tests fail without a change"
-        chosen = random.Random(given.seed).sample(every, min(given.changes, len(every)))
+        chosen = random.Random(options.seed).sample(every, min(options.changes, len(every)))
         for title, source in chosen:
             path.write_text(source, encoding="utf-8")
             survives = passes()

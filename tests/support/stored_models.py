@@ -63,8 +63,11 @@ def write_huggingface(folder: str | Path, model: StoredModel, part: str = "main"
 
 def dense(outputs: int, *names: str, inputs: int = 128) -> dict[str, list[int]]:
     """Shapes of dense layers of a head; "dense" where none is named."""
-    parts = {"kernel": [inputs, outputs], "bias": [outputs]}
-    return {f"{name}/{part}": shape for name in names or ("dense",) for part, shape in parts.items()}
+    shapes = {}
+    for name in names or ("dense",):
+        shapes[f"{name}/kernel"] = [inputs, outputs]
+        shapes[f"{name}/bias"] = [outputs]
+    return shapes
 
 
 SPANS = dense(1, "start", "end")
@@ -77,18 +80,25 @@ def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **
 
 def fine_tuned_together(learned: dict[str, tuple[dict[str, list[int]], dict[str, Any]]], **hparams: Any) -> StoredModel:
     """The same of several tasks, each with its head and state."""
-    given = {"task_names": [*learned], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
-    given |= {"vocab_size": 600, "max_seq_length": 64}
-    given |= {"model_hparam_overrides": tiny().hparams["model_hparam_overrides"] | {"num_hidden_layers": 1}}
-    weights = {
-        name: value for name, value in tiny().weights.items() if name.startswith("electra/") and "/layer_1/" not in name
+    defaults = {
+        "task_names": [*learned],
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "vocab_size": 600,
+        "embedding_size": 32,
+        "max_seq_length": 64,
+        "model_hparam_overrides": tiny().hparams["model_hparam_overrides"] | {"num_hidden_layers": 1},
     }
-    for task, (heads, _) in learned.items():
+    config = configuration(defaults | hparams)
+    weights = {}
+    for name, value in tiny().weights.items():
+        if name.startswith("electra/") and "/layer_1/" not in name:
+            weights[name] = value
+    states = {}
+    for task, (heads, state) in learned.items():
+        states[task] = state
         random = np.random.RandomState(3)
-        weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
-                    for name, shape in heads.items()}  # fmt: skip
-    config = configuration(given | hparams)
-    states = {task: state for task, (_, state) in learned.items()}
+        for name, shape in heads.items():
+            weights[f"task_specific/{task}/{name}"] = random.standard_normal(shape).astype(np.float32) * 0.2
     return tiny().changed(
         path="nowhere", task_states=states, is_run=True, hparams=dataclasses.asdict(config), weights=weights
     )

@@ -12,7 +12,8 @@ from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.original import WORDS, hparams_of
 from electra_tf2.formats.own import best_or_newest
 from electra_tf2.inference.predictor import named_rows, open_rows
-from electra_tf2.programs.run_analysis import Request, curves
+from electra_tf2.programs.analyses.learning_curves import curves
+from electra_tf2.programs.analyses.request import Request
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as tuning
 from tests.support.fuzzing import configurations, problem_of

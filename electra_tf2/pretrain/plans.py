@@ -1,0 +1,200 @@
+"""Plans of pre-training for a corpus and some hours: which runs, of which sizes, for how many steps.
+
+The tables at the top are runs that were measured (docs/small_budgets.md); `make_plan` divides a budget of FLOPs by
+them. `electra plan` prints a plan as a script.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from electra_tf2.config.recipes import read_recipe
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats.huggingface_config import export_problems, is_like_modernbert
+from electra_tf2.pretrain.flops import step_flops
+
+
+class Stage(NamedTuple):
+    """A pre-training run of a plan, before the budget is known.
+
+    share: of the plan's FLOPs.
+    decay: share of its steps in which the learning rate falls; 0: as the recipe has it.
+    start: flags that name what it starts from, and the number of the earlier stage whose model that is, from 0.
+    """
+
+    recipe: str
+    share: float
+    decay: float = 0.0
+    start: tuple[tuple[str, int], ...] = ()
+
+
+class Rule(NamedTuple):
+    """The stages of all budgets from `least_flops` on, and the reason."""
+
+    least_flops: float
+    stages: tuple[Stage, ...]
+    why: str
+
+
+class VocabularySize(NamedTuple):
+    """Number of WordPieces for corpora of at least so many bytes, and the bytes of English that a piece stands for."""
+
+    least_bytes: float
+    size: int
+    bytes_per_token: float
+
+
+class Expectation(NamedTuple):
+    """Results of a measured budget (docs/small_budgets.md)."""
+
+    flops: float
+    scores: str
+
+
+_DETECTOR_START = (("init_checkpoint", 0), ("init_generator_checkpoint", 0))
+_DEEP_START = (("init_checkpoint", 1), ("init_generator_checkpoint", 0))
+RULES = (
+    Rule(
+        0.0,
+        (Stage("electra_tiny", 1.0),),
+        "a small network leaves the plateau of token frequencies in minutes",
+    ),
+    Rule(
+        1.5e14,
+        (
+            Stage("bert_mini", 0.38, 0.33),
+            Stage("electra_mini", 0.62, 0.33, _DETECTOR_START),
+        ),
+        "a detector that starts from a masked language model follows its generator at once, where one from random "
+        "weights calls everything real for thousands of steps",
+    ),
+    Rule(
+        2e15,  # at 1.9e15 FLOPs eight layers, stacked so, detected better than four: 0.845 and 0.836 (commit 6585524)
+        (
+            Stage("bert_mini", 0.1, 0.33),
+            Stage("electra_mini", 0.15, 0.33, _DETECTOR_START),
+            Stage("electra_deep", 0.75, 0.4, _DEEP_START),
+        ),
+        "stacked to eleven, the layers go on at once from where four were",
+    ),
+)
+VOCABULARIES = (VocabularySize(0.0, 4096, 4.0), VocabularySize(5e6, 8192, 4.6))
+MANY_CHINESE = 0.1  # share of the characters of a corpus from which on the vocabulary makes room for them:
+CHINESE_ALPHABET = 6000  # --limit-alphabet, for which 8,192 tokens have room
+LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
+MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
+EXPECTED = (
+    Expectation(2.3e13, "disc_auc 0.64"),
+    Expectation(5.8e14, "disc_auc 0.802; STS-B 81.4, SST-2 81.3, chunking 93.1"),
+    Expectation(2.4e16, "disc_auc 0.854; STS-B 83.2, SST-2 86.0, chunking 95.0"),
+)
+BAG_OF_WORDS = "a bag of words: STS-B 73.0, SST-2 81.7, chunking 88.5"
+_NEAR = 0.85  # share of a measured budget that counts as having reached it
+
+
+class PlannedRun(NamedTuple):
+    """A stage with its numbers of steps and FLOPs, and the sequences of a step."""
+
+    stage: Stage
+    steps: int
+    batch: int
+    warmup: int
+    decay: int
+    flops: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Runs to make, one after the other.
+
+    limit_alphabet: characters that the vocabulary has room for; 0: as many as build-vocab takes by itself.
+    tokens: estimate of the corpus's.
+    asked: FLOPs of the hours at hand; `flops`, those of the runs, may be fewer.
+    epochs: how often the text is read.
+    """
+
+    rule: Rule
+    vocab_size: int
+    limit_alphabet: int
+    tokens: float
+    runs: tuple[PlannedRun, ...]
+    asked: float
+    epochs: float
+
+    @property
+    def flops(self) -> float:
+        return sum(run.flops for run in self.runs)
+
+    @property
+    def expected(self) -> str:
+        """Scores of the largest measured budget that this one reaches, and that budget."""
+        for expectation in reversed(EXPECTED):
+            if self.flops >= _NEAR * expectation.flops:
+                return f"{expectation.scores}, as {expectation.flops:.2g} FLOP had"
+        return "less than any that was measured"
+
+
+def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:
+    """Divides a budget among runs.
+
+    Args:
+      text_bytes: size of the corpus, uncompressed.
+      flops: what the hours at hand amount to.
+      chinese: share of the characters that are Chinese, each of three bytes and a token of its own.
+    """
+    is_chinese = chinese > MANY_CHINESE
+    vocabulary = VOCABULARIES[0]
+    for larger in VOCABULARIES[1:]:
+        if is_chinese or text_bytes >= larger.least_bytes:
+            vocabulary = larger
+    characters = text_bytes / (1 + 2 * chinese)
+    tokens = characters * (chinese + (1 - chinese) / vocabulary.bytes_per_token)
+
+    asked = flops
+    # Where the text is too small, fewer FLOPs are spent. They may fall under another rule, whose steps cost less and
+    # read more text for them: hence several rounds.
+    for _ in range(9):
+        rule = _rule_for(flops)
+        runs = tuple(_planned(stage, stage.share * flops, vocabulary.size) for stage in rule.stages)
+        epochs = sum(run.steps * run.batch for run in runs) * LENGTH / tokens
+        if epochs <= MOST_EPOCHS:
+            break
+        flops *= MOST_EPOCHS / epochs
+    limit_alphabet = CHINESE_ALPHABET if is_chinese else 0
+    return Plan(rule, vocabulary.size, limit_alphabet, tokens, runs, asked, epochs)
+
+
+def _rule_for(flops: float) -> Rule:
+    rule = RULES[0]
+    for larger in RULES[1:]:
+        if flops >= larger.least_flops:
+            rule = larger
+    return rule
+
+
+def _planned(stage: Stage, flops: float, vocab_size: int) -> PlannedRun:
+    """The stage with as many steps as so many FLOPs pay."""
+    config = config_of(stage, vocab_size)
+    flops_per_step = step_flops(config)
+    steps = max(8, int(flops / flops_per_step))
+    warmup = min(config.num_warmup_steps, steps // 4)
+    decay = 0
+    if stage.decay:
+        decay = max(1, int(stage.decay * steps))
+    return PlannedRun(stage, steps, config.train_batch_size, warmup, decay, steps * flops_per_step)
+
+
+def config_of(stage: Stage, vocab_size: int) -> PretrainingConfig:
+    return PretrainingConfig.from_dict(read_recipe(stage.recipe) | {"vocab_size": vocab_size})
+
+
+def export_formats(plan: Plan) -> str:
+    """Names the formats that the plan's last model can be written in."""
+    network = config_of(plan.runs[-1].stage, plan.vocab_size).architecture
+    model_type = "modernbert" if is_like_modernbert(network) else "bert"
+    if not export_problems(network, model_type, but=("norm_eps",)):
+        return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
+    exportable = " and ".join(stage.recipe for stage in RULES[1].stages)
+    return (
+        "ONNX, LiteRT and SavedModel (electra convert), but not Hugging Face, whose classes lack such a network; "
+        f"{exportable}, from about {RULES[1].least_flops:.2g} FLOP on, can be exported there"
+    )

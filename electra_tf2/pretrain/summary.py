@@ -1,0 +1,83 @@
+"""The summary of a pre-training run that is about to begin: what is trained, on what, for how long."""
+
+import math
+from typing import TYPE_CHECKING
+
+from electra_tf2.config.phases import Phase
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.flops import training_flops
+from electra_tf2.util.machine import this_processor
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from electra_tf2.pretrain.task import PretrainingTask
+
+
+def summary(
+    run_config: PretrainingConfig,
+    phase: Phase,
+    strategy: "tf.distribute.Strategy",
+    task: "PretrainingTask",
+    names_processor: bool,
+) -> list[str]:
+    """Lists what is shown, a line each, with its name in front.
+
+    Args:
+      run_config: of all phases; `phase` is the one that is about to begin.
+    """
+    config = run_config.in_phase(phase)
+    parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
+    xla = "on" if task.jit_compile else "off"
+    lines = [
+        f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
+        f"               {training_flops(run_config):.3g} FLOP in all",
+        f"devices        {described_devices(strategy)}, {config.precision}, XLA {xla}",
+    ]
+    if names_processor:
+        lines.append(f"processor      {this_processor()}")
+    if task.train_records is not None:
+        records = task.train_records.total
+        steps = phase.end - phase.start
+        epochs = epochs_of(config, phase, records)
+        lines.append(f"batch          {described_batch(config, strategy.num_replicas_in_sync)}")
+        lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
+    return lines
+
+
+def epochs_of(config: PretrainingConfig, phase: Phase, records: int) -> float:
+    """How often a phase sees each of its records."""
+    return (phase.end - phase.start) * config.train_batch_size / records
+
+
+def described_devices(strategy: "tf.distribute.Strategy") -> str:
+    """Number and kind of the devices, as "1 x CPU"."""
+    # "/job:localhost/replica:0/task:0/device:GPU:0"
+    kind = strategy.extended.worker_devices[0].split(":")[-2]
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return f"1 x {kind}"
+    return f"{replicas} x {kind} ({type(strategy).__name__})"
+
+
+def described_batch(config: PretrainingConfig, replicas: int) -> str:
+    """The batch of a step, and how devices and micro-batches divide it."""
+    described = f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"
+    if replicas > 1:
+        described += f", {config.train_batch_size // replicas} per device"
+    if config.gradient_accumulation_steps > 1:
+        described += f", in {config.gradient_accumulation_steps} micro-batches"
+    return described
+
+
+def expected_loss(task: "PretrainingTask", first_step: int) -> str:
+    """The loss that random weights should have at the first step: a weighted sum over the objectives."""
+    import tensorflow as tf
+
+    from electra_tf2.pretrain.pretraining_model import StepValues
+
+    values = StepValues(tf.constant(first_step, tf.int64))
+    weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
+    expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
+    terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
+    return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"
