@@ -26,7 +26,7 @@ from benchmarks.compiled_devices import Device, find_devices
 from electra_tf2.config.papers import load_paper
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 
 _TRIES = 5  # micro-batches of one configuration that are compiled, at most
@@ -178,7 +178,7 @@ def main() -> None:
             changes[name] = json.loads(value)
         except ValueError:
             changes[name] = value
-    quiet_tensorflow()
+    use_processor_only()
     try:
         devices = find_devices(options.devices)
         from benchmarks.compiled_step import check_compiler

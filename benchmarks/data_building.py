@@ -16,7 +16,7 @@ import tempfile
 from benchmarks.common import ArgumentParser, seconds
 from electra_tf2.corpus.jobs import BuildPlan, BuildSettings, Job, make_plan
 from electra_tf2.corpus.shards import JobReport, do_job, read_report
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 
 # A measurement: bytes of text and tokens with special ones, both in a second.
 Rate = tuple[float, float]
@@ -24,7 +24,7 @@ Rate = tuple[float, float]
 
 def work(plan: BuildPlan, folder: str, job: Job) -> JobReport:
     """Does a job in a folder."""
-    quiet_tensorflow()
+    use_processor_only()
     plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, output_dir=folder))
     do_job(plan, job)
     report = read_report(plan, job)
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes [1 2]")
     options = parser.parse_args()
     settings = BuildSettings(options.corpus_dir, options.vocab_file, "unused", options.max_seq_length, num_shards=24)
-    quiet_tensorflow()
+    use_processor_only()
     plan = make_plan(settings)
     print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
     for processes in options.processes:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import ONE_THREAD, SENTENCE, ArgumentParser, processor, seconds, texts_of
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 
 _ROUNDS = 3
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_flag("--precision", "float32", "type of the arithmetic")
     parser.add_switch("--wall", "measure the time of the clock")
     options = parser.parse_args()
-    quiet_tensorflow()
+    use_processor_only()
     os.environ |= ONE_THREAD
     import tensorflow as tf
 

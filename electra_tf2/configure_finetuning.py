@@ -49,7 +49,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     overwrite: bool = free_hparam(False, "train anew: folders of trials that are there are renamed and kept")
 
     # Optimisation
-    learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")
+    learning_rate: float = hparam(
+        1e-4, "peak learning rate [small: 3e-4, large: 5e-5]", at_least=0, heading="Optimisation"
+    )
     layerwise_lr_decay: float = hparam(
         0.8,
         "factor of learning_rate from a layer to the next below; 0, 1: none [large: 0.9]",

@@ -45,7 +45,7 @@ FOREIGN = {
 # Other names of flags, which help does not show.
 FOREIGN |= {"--from", "--runs", "--model-names"}
 # Flags of the paper of one's own in docs/architecture.md.
-FOREIGN |= {"--swap-objective", "--swap-weight"}
+FOREIGN |= {"--swap-weight"}
 
 
 def commands(page: str) -> list[list[str]]:

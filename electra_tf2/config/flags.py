@@ -22,7 +22,15 @@ from typing import Any, NoReturn, TextIO, TypeVar, cast
 from absl import flags, logging
 
 from electra_tf2.config.help import dashed, print_help, shown_default
-from electra_tf2.config.hparams import all_hparams, entries_of_dicts, layered, value_problem, value_type, with_home
+from electra_tf2.config.hparams import (
+    all_hparams,
+    default_of,
+    entries_of_dicts,
+    layered,
+    value_problem,
+    value_type,
+    with_home,
+)
 from electra_tf2.config.papers import paper_of
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.files.reading import parse_json, read_json
@@ -86,9 +94,7 @@ def _help_of_hparam(field: dataclasses.Field) -> str:
     names_all = all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices)
     if not names_all:
         text = f"<{'|'.join(choices)}>: {text}"
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
+    default = default_of(field)
     if default is dataclasses.MISSING:
         return text
     return text + shown_default(default)
@@ -202,7 +208,11 @@ def config_from_flags(
 def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that are neither their recipe's nor a default."""
     extended_class, recipe, user_hparams = _layers(config_class)
-    base = {field.name: field.default for field in dataclasses.fields(extended_class)} | recipe
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(extended_class)}
+    base = layered(extended_class, defaults, recipe)
+    # Entries of dicts have flags of their own names.
+    for name in entries_of_dicts(extended_class):
+        base |= base[name]
     return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 

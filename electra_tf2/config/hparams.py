@@ -64,6 +64,12 @@ def hparam(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def default_of(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def free_hparam(default: Any, help: str, **limits: Any) -> Any:
     """An `hparam` that may differ when a run is resumed."""
     return hparam(default, help, free_on_resume=True, **limits)

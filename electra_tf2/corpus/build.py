@@ -31,7 +31,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.files.reading import json_sha256, read_json, sha256_of
 from electra_tf2.files.writing import lock, replacing, write_json, writing
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress, say, track, warn
@@ -126,7 +126,7 @@ def run_beam(options: str = "") -> RunJobs:
 
 
 def _do_on_beam(number: int, plan: BuildPlan) -> None:
-    quiet_tensorflow()
+    use_processor_only()
     do_job(plan, plan.jobs[number])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress
 
@@ -55,7 +55,7 @@ def _in_pool(
 ) -> list[Result]:
     # Workers are forked from a process that has imported TensorFlow but run nothing of it (one that has cannot be
     # forked), where the system can do that; else each imports it anew, which takes seconds of a core.
-    quiet_tensorflow()  # they have the environment of this process
+    use_processor_only()  # they have the environment of this process
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     context.set_forkserver_preload(PRELOADED)
@@ -91,7 +91,7 @@ def _start_worker(work: Callable[..., Any], done: Any, stopped: Any) -> None:
     _run = functools.partial(work, advance=advance)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    quiet_tensorflow()
+    use_processor_only()
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # there are as many processes as wanted

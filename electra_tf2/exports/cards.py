@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_tf2.config.hparams import places
+from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import StoredModel
@@ -160,9 +160,7 @@ def training(model: StoredModel) -> str:
     for field in dataclasses.fields(config):
         if field.name in paths:
             continue
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        default = default_of(field)
         value = getattr(config, field.name)
         if value != default:
             changed[field.name] = value

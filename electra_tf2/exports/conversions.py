@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports.cards import huggingface_card
-from electra_tf2.exports.exportable import Options, Written, check_inputs, distance, largest, largest_at_tokens
+from electra_tf2.exports.exportable import Options, Written, distance, fixed_inputs, largest, largest_at_tokens
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.formats import huggingface, original, own, tf_models
 from electra_tf2.formats.joining import with_own_layers, without_generator
@@ -53,7 +53,7 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
         part = "body"
     ours = outputs(model, part)
     ours = {output: ours[output] for output in theirs}
-    return Written(what, largest_at_tokens(ours, theirs, check_inputs(model)), exported.class_name)
+    return Written(what, largest_at_tokens(ours, theirs, fixed_inputs(model)), exported.class_name)
 
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
@@ -85,7 +85,7 @@ def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None)
       rows: None: the fixed sentences.
     """
     if rows is None:
-        rows = check_inputs(model)
+        rows = fixed_inputs(model)
     with kernels.off():
         ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
         computed = make_network(model).outputs(part, ids, mask, segments)
@@ -106,7 +106,7 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
     parts = ["body"] if model.is_fine_tuned else ["main"]
     if any(name.startswith("generator/encoder/") for name in model.weights):
         parts.append("generator")
-    rows = check_inputs(model)
+    rows = fixed_inputs(model)
     differences = []
     for part in parts:
         differences.append(largest_at_tokens(outputs(model, part), outputs(again, part), rows))
@@ -117,6 +117,6 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
 
 def tf_models_difference(model: StoredModel, prefix: str) -> float:
     """The largest difference between our states and those of tf-models' encoder with a checkpoint's weights."""
-    rows = check_inputs(model)
+    rows = fixed_inputs(model)
     theirs = tf_models.states_of(prefix, model.architecture, rows)
     return largest_at_tokens(outputs(model, "body"), {STATES: theirs}, rows)

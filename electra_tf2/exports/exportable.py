@@ -63,8 +63,8 @@ class Written(NamedTuple):
 # Differences.
 
 
-def check_inputs(model: StoredModel, sentences: Sequence[Text] = SENTENCES) -> Encoded:
-    """Encodes the fixed sentences in the model's vocabulary."""
+def fixed_inputs(model: StoredModel, sentences: Sequence[Text] = SENTENCES) -> Encoded:
+    """Encodes the sentences by which every conversion is checked, in the model's vocabulary."""
     return encode(model.tokenizer(), sentences, model.architecture.max_position_embeddings)
 
 
@@ -168,7 +168,7 @@ class Exportable(NamedTuple):
 def exportable(model: StoredModel, part: str) -> Exportable:
     """A part of a network; the main one of a fine-tuned model with its heads."""
     if model.is_fine_tuned and part == "main" and not embeds(model):
-        return fine_tuned(Predictor(model, model.tokenizer()), check_inputs(model))
+        return fine_tuned(Predictor(model, model.tokenizer()), fixed_inputs(model))
     return pretrained(model, part)
 
 
@@ -203,7 +203,7 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
         about = {LOGITS: _REPLACED}
     else:
         about = {LOGITS: _WORDS}
-    rows = dict(zip(INPUTS, check_inputs(model), strict=True))
+    rows = dict(zip(INPUTS, fixed_inputs(model), strict=True))
     return Exportable(outputs, network.trainable_variables, about, rows)
 
 

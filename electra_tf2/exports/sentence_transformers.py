@@ -21,7 +21,7 @@ from electra_tf2.exports.exportable import (
     SENTENCE,
     Options,
     Written,
-    check_inputs,
+    fixed_inputs,
     largest_at_tokens,
     pretrained,
 )
@@ -97,7 +97,7 @@ def _write_projection(folder: Path, projection: Dense, dtype: str) -> None:
 
 def difference(model: StoredModel, folder: Path) -> float:
     """The largest difference of our states and vectors of the fixed sentences from those by the folder's files."""
-    rows = check_inputs(model)
+    rows = fixed_inputs(model)
     theirs = outputs(read_model(folder), "body")
     theirs[SENTENCE] = _vectors(folder, theirs[STATES], rows)
     ours = pretrained(model, "body").run(dict(zip(INPUTS, rows, strict=True)))

@@ -10,7 +10,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, prediction_table
-from electra_tf2.finetune.data_report import balance, data_table, trained_on, unknown_of
+from electra_tf2.finetune.data_report import data_table, trained_on, unknown_of
 from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline, remedy
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores
@@ -165,8 +165,8 @@ class Evaluation:
           steps: that the model was trained for.
         """
         scores = _scores(task, name, predicted, steps)
-        has_classes = len(balance(predicted.split)) > 1
-        if has_classes and is_baseline(scores, task.majority(predicted.split)):
+        labels_differ = len({*predicted.split.golds}) > 1
+        if labels_differ and is_baseline(scores, task.majority(predicted.split)):
             warn(f"{task.name} {name}: no better than always the commonest label; {remedy(steps)}")
         errors = errors_of(task, predicted.split, predicted.answers)
         if errors:

@@ -55,7 +55,7 @@ def open_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
     model = find_model(path, given)
     idle = [name for name in model.answered_by_files if getattr(given, name) is not None]
     if idle:
-        raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
+        raise UserError(f"{' and '.join(idle)}: the files of {path} hold it already, so leave it out")
     if given.pairs and not isinstance(model, HuggingFaceDirectory):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
     if type(model) is StoredModel:  # no file of this machine; TensorFlow also knows other file systems

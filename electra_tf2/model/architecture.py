@@ -185,7 +185,10 @@ class Architecture:
                 "set num_attention_heads in model_hparam_overrides"
             )
         if self.local_attention and not self.positions.has_windows:
-            problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
+            able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.has_windows)
+            problems.append(
+                f"local_attention does not work with relative_positions {self.relative_positions}: choose one of {able}"
+            )
         if self.starts_locally and not self.positions.starts_locally:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.starts_locally)
             problems.append(

@@ -24,7 +24,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import Advance, run_on_processes
 from electra_tf2.files.content import refuse_substitute
 from electra_tf2.files.writing import replacing, writing
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress
@@ -135,7 +135,7 @@ def counted(
     Raises:
       UserError: a record is damaged or not of the format; the disk is full.
     """
-    quiet_tensorflow()
+    use_processor_only()
     records = sum(map(count_records, inputs.files))
     if not records:
         raise UserError(f"the {len(inputs.files)} files of records are empty; build the records again")

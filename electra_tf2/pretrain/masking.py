@@ -61,9 +61,9 @@ class MaskedBatch:
 
 
 Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
-# (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
+# (index of the draw, shape) -> uniform draws [B, *shape] in [0, 1), others for each index.
 Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
-# Numbers of the draws of a masked batch, of which each has its own seed.
+# Indices of the draws of a masked batch, of which each has its own seed.
 WHERE = 1  # which positions
 HOW = 2  # [MASK], kept or random; and which random token
 SAMPLES = 3  # the generator's samples
@@ -75,7 +75,8 @@ UNIT = 6  # the masking unit
 def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws float32 [*shape] in [0, 1) as a function of int32 [2] `seed`.
 
-    The numbers are tf.random.stateless_uniform's, with XLA too, where that makes other numbers of the same bits.
+    Equal to tf.random.stateless_uniform outside XLA. It is computed from the raw bits because XLA's own version turns
+    the same bits into other numbers.
     """
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
     mantissa = tf.bitwise.bitwise_and(bits, _MANTISSA)

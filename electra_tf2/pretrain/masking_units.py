@@ -1,8 +1,8 @@
 """Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words.
 
 `make_unit` makes the one that `mask_unit` names. A unit divides the tokens of a batch, from their ids and uniform
-draws; drawing whole units within the budget is the same for all. A paper with a unit of its own adds its name to the
-choices of `mask_unit`, and its model masks with it (`PretrainingModel.mask`).
+draws; drawing whole units within the budget is the same for all. A paper with a unit of its own declares
+`mask_unit` again in its Config, with its name among the choices, and its model masks with it (`PretrainingModel.mask`).
 """
 
 import functools

@@ -26,7 +26,7 @@ from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
@@ -83,7 +83,7 @@ def run_build(**more: Any) -> None:
     plan = make_plan(settings)
     for warning in warnings_of(sample(settings.corpus), settings.do_lower_case and settings.strip_accents):
         warn(warning)
-    quiet_tensorflow()
+    use_processor_only()
     run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)
     examples = metadata["train_examples"] + metadata["dev_examples"]
@@ -105,7 +105,7 @@ def run_build(**more: Any) -> None:
 
 def look(output_dir: str, vocab_file: str | None) -> None:
     """--verify and --inspect on records that are there."""
-    quiet_tensorflow()
+    use_processor_only()
     if flags.FLAGS.verify:
         print(f"verified {verify(output_dir, vocab_file):,} examples")
     if flags.FLAGS.inspect:

@@ -37,7 +37,7 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.files.writing import remove_left_over
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.progress import counted
 
@@ -69,7 +69,7 @@ def main() -> int:
     check_flags(source)
     target = Path(values.to)
 
-    quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
+    use_processor_only()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
     from electra_tf2.formats.folders import located
     from electra_tf2.formats.readers import read_model

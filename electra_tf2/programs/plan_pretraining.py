@@ -141,7 +141,11 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
     """Name, value and reason of everything that is chosen."""
     measured = flags.FLAGS.measure
     yield "text", f"{amount}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
-    rate_from = "measured" if measured else "--tflops"
+    rate_from = "assumed: 0.1 a core; --measure times it"
+    if measured:
+        rate_from = "measured"
+    elif flags.FLAGS.tflops is not None:
+        rate_from = "--tflops"
     yield "budget", f"{plan.flops:.2g} FLOP: {_hours(plan.flops / rate)} at {rate / 1e12:.2g} TFLOP/s ({rate_from})"
     if plan.flops < 0.9 * plan.asked:
         yield (

@@ -67,9 +67,10 @@ def _correlation(function: str, targets: np.ndarray, predictions: np.ndarray) ->
     return 100.0 * float(coefficient)
 
 
-METRICS = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc, "pearson": pearson, "spearman": spearman}
-CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "mcc")
-REGRESSION_METRICS = ("pearson", "spearman")
+# By the names that tasks have for them.
+CLASSIFICATION_METRICS = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc}
+REGRESSION_METRICS = {"pearson": pearson, "spearman": spearman}
+METRICS = CLASSIFICATION_METRICS | REGRESSION_METRICS
 AVERAGE = "average"
 
 

@@ -186,11 +186,11 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
 
 def _metrics(where: str, regression: bool, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The metric by which the best weights are chosen, and the usual one. Raises UserError: an unknown one."""
-    valid: tuple[str, ...] = CLASSIFICATION_METRICS
+    valid = tuple(CLASSIFICATION_METRICS)
     usual = "accuracy"
     default = "accuracy"
     if regression:
-        valid = REGRESSION_METRICS
+        valid = tuple(REGRESSION_METRICS)
         usual = "pearson"
         default = "spearman"
     metric = options.get("metric", default)

@@ -57,7 +57,7 @@ class RunFolder:
         self._lock.close()
 
     def _take_lock(self) -> None:
-        busy = f"another process trains in {self.path}: wait for it or stop it, or give another --model-name"
+        busy = f"another process trains in {self.path}: wait for it, stop it, or train in another folder (model_dir)"
         self._lock.enter_context(lock(self.path / _LOCK, busy))
 
     def check(

@@ -53,8 +53,8 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
 
 
-def quiet_tensorflow() -> None:
-    """Keeps TensorFlow, which is not yet imported, off the GPU and its start-up messages off the screen."""
+def use_processor_only() -> None:
+    """Hides GPUs from TensorFlow, which is not yet imported, and keeps its start-up messages off the screen."""
     before_tensorflow()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 

@@ -31,7 +31,7 @@ def _check(kind: str, model: StoredModel, made: exportable.Exportable, folder: P
     written = exportable.write_network(folder, model, made, RUNTIMES[kind])
     assert written.difference < 1e-5, written
     run, _ = RUNTIMES[kind].load(folder / RUNTIMES[kind].file)
-    rows = dict(zip(exportable.INPUTS, exportable.check_inputs(model, TEXTS), strict=True))
+    rows = dict(zip(exportable.INPUTS, exportable.fixed_inputs(model, TEXTS), strict=True))
     assert max(made._replace(rows=rows).differences(run).values()) < 1e-5
     if kind != "tflite":  # whose own operations refuse arrays without numbers
         none = {name: value[:0] for name, value in rows.items()}
@@ -82,7 +82,7 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], kinds, tmp_path: Path) -> None:
     model = support.with_crc_weights(**hparams)
     made = exportable.pretrained(model, part)
-    assert made.run(dict(zip(exportable.INPUTS, exportable.check_inputs(model), strict=True))).keys() == outputs
+    assert made.run(dict(zip(exportable.INPUTS, exportable.fixed_inputs(model), strict=True))).keys() == outputs
     for kind in kinds:
         assert _check(kind, model, made, tmp_path).keys() == outputs
 
@@ -176,7 +176,7 @@ def test_every_fine_tuned_head_gives_the_tasks_own_answers(hparams, tasks, tmp_p
     if "sentence_embedding" in tasks:
         made = exportable.exportable(model, "main")
     else:
-        made = exportable.fine_tuned(predictor, exportable.check_inputs(model))
+        made = exportable.fine_tuned(predictor, exportable.fixed_inputs(model))
     runs = {}
     for kind, runtime in RUNTIMES.items():
         written = exportable.write_network(tmp_path, model, made, runtime)

@@ -71,7 +71,7 @@ def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_
     _written(model, tmp_path / "folder")
     command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/folder", json.dumps(TEXTS), f"{tmp_path}/found.npy"]
     subprocess.run(command, check=True, cwd=tmp_path)
-    encoded = exportable.check_inputs(model, TEXTS)
+    encoded = exportable.fixed_inputs(model, TEXTS)
     ids, mask, segments = map(tf.constant, encoded)
     ours = make_network(model).text_vectors(ids, mask, segments, pooling_of(model))
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), ours, atol=1e-5)

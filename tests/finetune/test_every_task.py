@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import Runtime, check_inputs
+from electra_tf2.exports.exportable import Runtime, fixed_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor, parse
@@ -291,7 +291,7 @@ def test_each_export_gives_the_tasks_answers(learned: Learned, runtime: Runtime,
         with pytest.raises(UserError, match="which only --format electra keeps"):
             exportable.exportable(model, "main")
         return
-    made = exportable.fine_tuned(learned.predictor, check_inputs(model))
+    made = exportable.fine_tuned(learned.predictor, fixed_inputs(model))
     written = exportable.write_network(tmp_path, model, made, runtime)
     assert written.difference < 1e-5
     run_file, _ = runtime.load(tmp_path / runtime.file)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import check_inputs
+from electra_tf2.exports.exportable import fixed_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
 from tests.finetune.test_run_finetuning import run
@@ -54,7 +54,7 @@ def test_a_task_from_outside_goes_every_way(news):
 
     model = read_model(str(folder))
     predictor = Predictor(model, model.tokenizer())
-    made = exportable.fine_tuned(predictor, check_inputs(model))
+    made = exportable.fine_tuned(predictor, fixed_inputs(model))
     rows = [{"text": "the error of names"}, {"text": "file " * 40}]
     ours = exports.answers_of(predictor, 0, rows, made)
     assert ours[0]["topics"]["weather"] == pytest.approx(answer["topics"]["weather"], abs=1e-5)

@@ -58,5 +58,5 @@ def test_its_limits() -> None:
     assert PretrainingConfig.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
     with pytest.raises(UserError, match="relative_positions xl needs an even hidden size, got 15"):
         PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
-    with pytest.raises(UserError, match="local_attention has no relative_positions xl"):
+    with pytest.raises(UserError, match="local_attention does not work with relative_positions xl"):
         PretrainingConfig.from_dict({"relative_positions": "xl", "local_attention": 8})

@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.environment import use_processor_only
 
-quiet_tensorflow()
+use_processor_only()
 import tensorflow as tf  # noqa: E402
 
 from electra_tf2.config.flags import read_recipe  # noqa: E402

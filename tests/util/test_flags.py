@@ -84,6 +84,13 @@ def test_what_differs_from_the_recipe_is_told(parse: Any) -> None:
     assert util_flags.changed_hparams(PretrainingConfig) == {"mask_prob": 0.2, "num_gpus": 1}
 
 
+def test_what_a_recipe_or_a_default_has_is_not_told_as_different(parse: Any) -> None:
+    """Also entries of a recipe's dict, and lists."""
+    same = ("--hidden-size", "192", "--mask-rates", "[1.0, 0.0, 0.0]", "--phases", "[]")
+    parse("--recipe", "electra_mini", *same, "--num-attention-heads", "3")
+    assert util_flags.changed_hparams(PretrainingConfig) == {"num_attention_heads": 3}
+
+
 def test_flags_beat_hparams_beat_recipe_beats_defaults(parse: Any) -> None:
     c = parse(
         "--recipe=electra_base",

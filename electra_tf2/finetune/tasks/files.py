@@ -8,7 +8,7 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files import table_files
-from electra_tf2.files.content import is_no_data
+from electra_tf2.files.content import SUFFIXES, is_no_data
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.util.errors import UserError
 
@@ -73,9 +73,11 @@ class TaskFiles:
             # Data that lie elsewhere have nothing to do with a folder of the task's name.
             raise UserError(f"tasks: {self.name}: files names no file of split {split!r} beside that of train")
         tried = self._candidates(split)
-        for path in [*tried, *(path.with_name(f"{path.name}.gz") for path in tried)]:
-            if path.is_file():
-                return path
+        for suffix in ("", *SUFFIXES):
+            for candidate in tried:
+                path = candidate.with_name(candidate.name + suffix)
+                if path.is_file():
+                    return path
         raise UserError(self._not_found(split, tried))
 
     def _candidates(self, split: str) -> list[Path]:
