@@ -161,7 +161,11 @@ class Trials:
         heads = task.model.heads
         counts_alike = self.config.class_weights in ("none", "balanced")
         if len(heads) == 1 and counts_alike and heads[0].expected_loss:
-            say(f"expected loss  about {heads[0].expected_loss} at first")
+            # The pre-trained head, which goes on under a new last layer, makes the very first logits large.
+            expected = heads[0].expected_loss
+            say(
+                f"expected loss  about {expected} in the first steps, the very first perhaps some times that", indent=15
+            )
 
     def _steps(self, table: FeatureTable) -> int:
         """Number of training steps. Raises UserError: less than one."""

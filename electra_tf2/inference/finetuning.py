@@ -90,10 +90,10 @@ def finetune(
     if dev is not None:
         data["dev"] = _table_of("dev", dev, dev_labels, label_column)
     if folder is not None:
-        return _trained(_configuration(data, model, Path(folder), hparams))
+        return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
     temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
     try:
-        trained = _trained(_configuration(data, model, Path(temporary), hparams))
+        trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -145,10 +145,10 @@ def _configuration(
     return prepare(configuration(given), given, advice)
 
 
-def _trained(config: FinetuningConfig) -> "Model":
-    """Trains, and loads the first trial's model."""
+def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
+    """Trains, and loads the first trial's model. Arguments as `train_and_score`."""
     before_tensorflow()
-    code, _ = train_and_score(config)
+    code, _ = train_and_score(config, is_kept)
     if code == 130:
         raise KeyboardInterrupt
     if code:

@@ -170,8 +170,11 @@ def problems_of_start(folder: str | None) -> list[str]:
 # Training.
 
 
-def train_and_score(config: FinetuningConfig) -> tuple[int, list[dict[str, Any]]]:
+def train_and_score(config: FinetuningConfig, is_kept: bool = True) -> tuple[int, list[dict[str, Any]]]:
     """Trains and scores all trials that are not finished, and writes and prints the scores of all.
+
+    Args:
+      is_kept: whether the files outlive this process, so that it is of use to say where they are.
 
     Returns:
       Exit code, 128 and the signal's number after one, and what scores.json holds of every finished trial.
@@ -186,6 +189,8 @@ def train_and_score(config: FinetuningConfig) -> tuple[int, list[dict[str, Any]]
     code, finished = Trials(config, strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
+        if is_kept:
+            say_what_was_written(config)
     return code, finished
 
 
@@ -204,6 +209,9 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]]) -> None
     print(text, end="")
     for name, errors in last.get("errors", {}).items():
         print(shown_errors(name, errors), end="")
+
+
+def say_what_was_written(config: FinetuningConfig) -> None:
     say(f"wrote {config.results_json}")
     first_model = Path(f"{config.model_dir}_1")
     if first_model.exists() and len(config.task_names) == 1:

@@ -65,7 +65,7 @@ def learned(tmp_path_factory):
 def test_one_command_makes_a_classifier_of_one_file(learned):
     folder, output = learned
     assert "my_reviews: no dev file: 10 % of train held out (seed 0)" in output
-    assert "expected loss  about 0.69 (ln 2) at first" in output
+    assert "expected loss  about 0.69 (ln 2) in the first steps" in output
     # The weights of these tests are larger than a trained model's, and so is their first loss.
     assert 0.3 < float(output.split("first loss")[1].split()[0]) < 3
     lines = [" ".join(line.split()) for line in output.splitlines()]

@@ -510,6 +510,19 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
     assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_questions_to_learn_need_a_field_of_answers(tmp_path, capsys, suffix):
+    rows = [{"question": "what?", "context": "the file is open", "answer": "file"}] * 2
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content_of(rows, suffix))
+    described = {"type": "qa", "v2": True, "held_out": 0, "files": {"train": str(path)}}
+    with pytest.raises(UserError, match=r"no field 'answers'.*it has \['answer', 'context', 'question'\]"):
+        make(described=described).load("train")
+    path.write_bytes(content_of([row | {"answers": ""} for row in rows], suffix))
+    assert len(make(described=described).load("train").examples) == 2
+    assert "no question has an answer" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 def test_a_question_is_unanswerable_where_its_cell_says_so(tmp_path, suffix):
     """pandas writes "False", which is a text, and every text that is not empty is true."""

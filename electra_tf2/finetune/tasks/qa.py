@@ -298,12 +298,13 @@ class AnswerHead(Head):
             losses += self.config.answerable_weight * tf.nn.sigmoid_cross_entropy_with_logits(impossible, answerable)
         if training:
             return HeadOutput(losses, {})
+        # The places of answers are looked for in training data alone, so an evaluation has no loss.
         predictions = {"answerable_logit": answerable}
         if self.config.joint_prediction:
             predictions |= self._beam(states, start_logits, penalty)
         else:
             predictions |= {"start_logits": start_logits, "end_logits": end_logits}
-        return HeadOutput(losses, predictions)
+        return HeadOutput(None, predictions)
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
         """float32 [B, L, 2] of starts and ends, without joint_prediction."""

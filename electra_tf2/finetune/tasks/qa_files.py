@@ -67,7 +67,7 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
-    for question in track(_questions(path), f"reading questions of {path.name}"):
+    for question in track(_questions(path, training), f"reading questions of {path.name}"):
         if training and not question.answers:
             # Without an answer a question is impossible, also where the file does not mark it.
             question = question._replace(is_impossible=True)
@@ -81,6 +81,8 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
                 failures.append(f"question {question.id}: {error}")
                 continue
         questions.append(question)
+    if training and v2 and questions and all(question.is_impossible for question in questions):
+        warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
         warn(f"{path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
     if failures:
@@ -124,9 +126,14 @@ def _located(question: Question, compat: bool) -> Question:
     return question._replace(start=start, end=end, place=(first, last))
 
 
-def _questions(path: Path) -> Iterator[Question]:
-    """The questions of a file; the objects' fields tell its form. Their places are the file's, unchecked."""
+def _questions(path: Path, training: bool) -> Iterator[Question]:
+    """The questions of a file; the objects' fields tell its form. Their places are the file's, unchecked.
+
+    Raises:
+      UserError: among others, a table to train on whose first row has no field for answers.
+    """
     words_of = functools.cache(split_words)  # the same object for the same text
+    is_first_row = True
     for where, row in _objects(path):
         names = row.keys() if isinstance(row, dict) else set()
         # What has none of the fields is read as an article, too, whose missing field is then reported.
@@ -143,6 +150,13 @@ def _questions(path: Path) -> Iterator[Question]:
                 identity = str(field(qa, id_field, (str, int), where))
                 yield question_of(row, qa, identity, where, words_of, mrqa)
         elif "question" in names:  # a row of a table
+            if training and is_first_row and not {"answers", "is_impossible"} & names:
+                # Else all its questions would be learned as such without an answer.
+                raise UserError(
+                    f"{where}: no field 'answers', which holds an answer's text and its first character, as "
+                    f'[{{"text": "Paris", "answer_start": 11}}]; it has {shown(sorted(names))}'
+                )
+            is_first_row = False
             line_number = where.rpartition(" ")[2]
             identity = str(row.get("id", line_number))
             yield question_of(row, row, identity, where, words_of)
