@@ -49,7 +49,9 @@ probabilities.
   {name} FILE --model FOLDER [--output FILE]
 
 FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
-                an example a line; - is standard input
+                an example a line; - is standard input. A tagger splits text at
+                blanks alone: "Paris," is one word with its comma. Files of
+                tagged words and SQuAD's JSON are read, too
 --model         a fine-tuned model's folder, as `electra finetune` names it
 --output        what is written: .jsonl or .csv; - is standard output
                 [FILE.predictions.jsonl]
@@ -155,11 +157,12 @@ def _list_recipes(name: str, rest: list[str]) -> None:
 
 def _list_models(name: str, rest: list[str]) -> None:
     """Prints the shipped models, then the runs of a data folder."""
-    from electra_tf2.formats.folders import RELEASED, models
+    from electra_tf2.formats.folders import RELEASED, fine_tuned_folders, models
 
     parser = _parser("models", name)
     parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
-    folder = Path(parser.parse_args(rest).data_dir, "models")
+    data_dir = parser.parse_args(rest).data_dir
+    folder = Path(data_dir, "models")
 
     lines = ["with the package:"]
     for model, description in models().items():
@@ -167,11 +170,10 @@ def _list_models(name: str, rest: list[str]) -> None:
         line = f"{model} ({size:.0f} MB): {description}"
         lines += textwrap.wrap(line, 80, initial_indent="  ", subsequent_indent="      ")
     runs = {
-        "pre-trained": folder.glob("*/config.json"),
-        "fine-tuned": folder.glob("*/finetuning_models/*/config.json"),
+        "pre-trained": sorted(path.parent for path in folder.glob("*/config.json")),
+        "fine-tuned": fine_tuned_folders(data_dir),
     }
-    for title, configurations in runs.items():
-        paths = sorted(path.parent for path in configurations)
+    for title, paths in runs.items():
         if paths:
             lines.append(f"{title}, in {folder}:")
             lines += [f"  {path}" for path in paths]

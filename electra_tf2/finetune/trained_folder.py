@@ -26,6 +26,7 @@ from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.starts import configuration, pretrained_dir, run_name
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
+from electra_tf2.formats.folders import fine_tuned_folders, released
 from electra_tf2.formats.own import best_or_newest
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.own import without_files
@@ -40,15 +41,19 @@ if TYPE_CHECKING:
 TASKS = "tasks.json"
 SCORES = "scores.json"
 MADE_OF = "made_of.json"
+_LISTED = 5  # folders that a message names
 # Hparams on which scores depend, and weights do not.
 _SCORING_HPARAMS = ("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold")
 
 
-def find_trained(given: Mapping[str, Any], trial: int) -> Path:
+def find_trained(given: Mapping[str, Any], trial: int, flag: str = "--model-dir") -> Path:
     """The folder that model_dir names, or that of a trial under that name or the default one.
 
+    Args:
+      flag: by which the user names it, for the message.
+
     Raises:
-      UserError: neither holds a fine-tuned model.
+      UserError: neither holds a fine-tuned model; says which folders do.
     """
     model_dir = given.get("model_dir")
     if not model_dir:
@@ -56,10 +61,26 @@ def find_trained(given: Mapping[str, Any], trial: int) -> Path:
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):
         if (folder / TASKS).is_file():
             return folder
-    raise UserError(
-        f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS}): name its folder by "
-        "--model, or train first"
-    )
+    problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
+    if not given.get("model_dir") and not given.get("task_names"):
+        problem = "no fine-tuned model is named"
+    elif released(model_dir) or (Path(model_dir) / "config.json").is_file():
+        problem = f"{model_dir} is not fine-tuned"
+    data_dir = given.get("data_dir", "data")
+    newest = _newest_trained(data_dir)
+    if not newest:
+        raise UserError(
+            f"{problem}, and there is none in {os.path.join(data_dir, 'models')}: name its folder by {flag}, or train "
+            "one by electra finetune"
+        )
+    raise UserError(f"{problem}: name its folder by {flag}, such as {' or '.join(map(str, newest[:_LISTED]))}")
+
+
+def _newest_trained(data_dir: str) -> list[Path]:
+    """The folders of fine-tuned models in a data folder, the newest first."""
+    folders = [folder for folder in fine_tuned_folders(data_dir) if (folder / TASKS).is_file()]
+    folders.sort(key=lambda folder: (folder / TASKS).stat().st_mtime, reverse=True)
+    return folders
 
 
 def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) -> FinetuningConfig:

@@ -41,6 +41,12 @@ def models() -> dict[str, str]:
     return descriptions
 
 
+def fine_tuned_folders(data_dir: str | Path) -> list[Path]:
+    """The folders of a data folder's fine-tuned models, and of those that are being trained, by their names."""
+    configurations = Path(data_dir, "models").glob("*/finetuning_models/*/config.json")
+    return sorted(path.parent for path in configurations)
+
+
 def _first_sentence(readme: Path) -> str:
     """The first sentence below a README's title, on one line; "" where nothing is below it."""
     paragraphs = readme.read_text(encoding="utf-8").split("\n\n")

@@ -5,6 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import functools
+import itertools
 import math
 import sys
 import warnings
@@ -19,6 +20,8 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
+from electra_tf2.files.reading import read_text
+from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
@@ -160,33 +163,44 @@ def row_of(task: Task, text: Any) -> dict[str, Any]:
     if not isinstance(text, (str, tuple, list)):
         raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
     if isinstance(text, str):
-        return _row_of_texts(task, [text], "predict", text)
+        _refuse_half_a_pair(task, text)
+        return _row_of_texts(task, [text], text)
     if task.config.kind_of(task.name) == "tagging":
         return {"words": list(text)}
-    return _row_of_texts(task, list(text), "predict", text)
+    return _row_of_texts(task, list(text), text)
+
+
+def _refuse_half_a_pair(task: Task, text: str) -> None:
+    """Raises UserError for a text by itself where the task reads pairs alone: a pair may have been given as the list
+    of all texts."""
+    counts = {len(keys) for keys in task.text_keys}
+    if counts == {2}:
+        first, second = task.text_keys[0]
+        raise UserError(
+            f"predict: {task.name} reads pairs ({first}, {second}), got the text {shown(text)} alone: "
+            f'pairs go in a list: [("{first}", "{second}")]'
+        )
 
 
 def row_of_line(task: Task, line: str) -> dict[str, Any]:
-    """The row of a line of plain text, with tabs between several texts; for --predict."""
+    """The row of a line of plain text, with tabs between several texts."""
     texts = line.split("\t")
     if task.config.kind_of(task.name) in _TABS_ARE_TEXT:
         most_texts = max(len(keys) for keys in task.text_keys)
         texts = line.split("\t", most_texts - 1)
-    return _row_of_texts(task, texts, "--predict", line)
+    return _row_of_texts(task, texts, line, " a line, a tab between")
 
 
-def _row_of_texts(task: Task, texts: Sequence[str], flag: str, unsplit: Any) -> dict[str, Any]:
-    """The row of a task's texts, as many as it reads; `flag` and `unsplit`, the user's input, are for the messages."""
+def _row_of_texts(task: Task, texts: Sequence[str], unsplit: Any, between: str = "") -> dict[str, Any]:
+    """The row of a task's texts, as many as it reads; `unsplit`, the user's input, and `between`, what stands between
+    its texts, are for the messages."""
     for keys in task.text_keys:
         if len(keys) == len(texts):
             return dict(zip(keys, texts, strict=True))
     if not task.text_keys:
-        raise UserError(f"{flag}: {task.name} cannot read plain text {shown(unsplit)}: give JSON objects or a table")
-    between = ""
-    if flag == "--predict":
-        between = " a line, a tab between"
+        raise UserError(f"predict: {task.name} cannot read plain text {shown(unsplit)}: give JSON objects or a table")
     choices = [f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys]
-    raise UserError(f"{flag}: {task.name} has {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")
+    raise UserError(f"predict: {task.name} has {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")
 
 
 # Files of rows.
@@ -199,11 +213,17 @@ def open_rows(source: str, task: Task) -> Table:
     if source == "-":
         name = "standard input"
         content = _standard_input()
+    elif format_of(source) != "columnar":
+        content = read_text(source, "predict")
+    if content is not None:
+        rows = task.rows_of_text(content, name)
+        if rows is not None:
+            return Table(name, "row", itertools.starmap(TableRow, enumerate(rows, start=1)))
     read_line = functools.partial(row_of_line, task)
     settings = _columns_of(task)
     if settings is None:
-        return tables.open_table(name, "--predict", content=content, of_line=read_line)
-    return open_texts(Path(name), settings, content, "--predict", of_line=read_line)
+        return tables.open_table(name, "predict", content=content, of_line=read_line)
+    return open_texts(Path(name), settings, content, "predict", of_line=read_line)
 
 
 def _columns_of(task: Task) -> TextSettings | None:
@@ -217,7 +237,7 @@ def _standard_input() -> str:
         text = sys.stdin.read()
         text.encode()  # bytes that are no UTF-8 may have come as halves of surrogate pairs
     except UnicodeError:
-        raise UserError("--predict: standard input is not UTF-8 text") from None
+        raise UserError("predict: standard input is not UTF-8 text") from None
     return text.removeprefix("\ufeff")  # the mark that some editors put before UTF-8
 
 
@@ -271,7 +291,7 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     table = open_rows(source, task)
     rows, split, empty = read_rows(task, table)
     if not rows:
-        raise UserError(f"--predict: {table.name} is empty")
+        raise UserError(f"predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
     if split is not None:  # None where all texts are empty
         cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)

@@ -27,7 +27,7 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import checked, layered
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.files.reading import read_bytes
+from electra_tf2.files.reading import is_file, read_bytes
 from electra_tf2.files.table_files import SPLITS
 from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
@@ -82,19 +82,21 @@ def label(given: dict[str, Any], source: str) -> int:
     if not output:
         output = "-" if source == "-" else f"{source}.predictions.jsonl"
     if source != "-" and not Path(source).is_fifo():  # a pipe can be read only once, by `predict`
-        read_bytes(source, "--predict")
+        if not is_file(source) and not os.path.exists(source):
+            raise UserError(f"there is no file {source}")
+        read_bytes(source, "predict")
     delimiter = ""
     if output != "-":
         if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):
             raise UserError(f"--output {output} is the file that is to be labelled: give another")
         delimiter = delimiter_of_output(output)
         check_writable(output)
-    folder = find_trained(given, flags.FLAGS.trial)
+    folder = find_trained(given, flags.FLAGS.trial, flag="--model")
     wanted = given.pop("task_names", None)
     config = trained_config(folder, given, elsewhere=True)
     names = [name for name in config.task_names if wanted is None or name in wanted]
     if len(names) != 1:
-        raise UserError(f"--predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")
+        raise UserError(f"predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")
     check_vocabulary(config)
     with contextlib.ExitStack() as stack:
         if output == "-":

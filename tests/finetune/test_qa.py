@@ -1,6 +1,7 @@
 """Question answering: bad files, windows, the answer head against plain loops, new questions, what is written."""
 
 import gzip
+import io
 import itertools
 import json
 import math
@@ -20,7 +21,7 @@ from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import document_windows, max_context, read_questions
-from electra_tf2.inference.predictor import parse
+from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -153,6 +154,21 @@ def test_the_pieces_that_are_learned_are_those_of_the_answers_characters(tmp_pat
     (found,) = task.answers(split, [perfect(task, feature)])
     assert (found["start"], found["end"], found["prediction_text"]) == (begin, behind, " ".join(said.split()))
     assert found["nbest"][0] == {"text": found["prediction_text"], "probability": 1.0, "start": begin, "end": behind}
+
+
+def test_squads_json_is_answered_as_it_is_learned(tmp_path, monkeypatch):
+    path = write(tmp_path, question(), question("b", "Where is it?") | {"answers": []})
+    rows = [row.values for row in open_rows(str(path), make(tmp_path)).rows]
+    assert [(row["id"], row["question"], row["context"]) for row in rows] == [
+        ("a", "Which line is empty?", CONTEXT),
+        ("b", "Where is it?", CONTEXT),
+    ]
+    assert rows[0]["answers"] == ["the last line"] and "answers" not in rows[1]
+    monkeypatch.setattr("sys.stdin", io.StringIO(path.read_text()))
+    with pytest.raises(
+        UserError, match=r"standard input holds SQuAD's .* a row a line, .\"question\": ..., \"context\""
+    ):
+        open_rows("-", make(tmp_path))
 
 
 @pytest.mark.parametrize("policy", ["cls", "skip", "impossible"])

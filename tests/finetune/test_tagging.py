@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.tasks.conll import bio, bioes, spans_of
 from electra_tf2.finetune.tasks.tagging import tagging_scores
-from electra_tf2.inference.predictor import parse
+from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -199,3 +199,26 @@ def test_new_text(tmp_path):
     for bad in rows_to_refuse:
         with pytest.raises(UserError, match=r"new.jsonl, line 1"):
             parse(task, [bad], "new.jsonl")
+
+
+@pytest.mark.parametrize("name", ["people.txt", "people.tsv", "people.conll"])
+def test_the_file_that_a_tagger_learned_from_is_read_as_sentences_again(tmp_path, name):
+    learned = write_lines(tmp_path / "ner" / "train.txt", "Maria\tB-PER", "laughs\tO", "", "in\tO", "Rome\tB-LOC", "")
+    task = support.task(tmp_path, "ner")
+    task.load("train")
+    file = tmp_path / name
+    file.write_text(learned.read_text())
+    rows = [row.values for row in open_rows(str(file), task).rows]
+    assert rows == [
+        {"words": ["Maria", "laughs"], "tags": ["B-PER", "O"]},
+        {"words": ["in", "Rome"], "tags": ["O", "B-LOC"]},
+    ]
+
+
+def test_texts_that_end_in_a_tag_are_texts(tmp_path):
+    write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
+    task = support.task(tmp_path, "pos")
+    task.load("train")
+    for lines in (["Rome is big .", "Ann is small ."], ["Rome is VB"], ["NN", "VB"], ["a b NN", "c VB"]):
+        file = write_lines(tmp_path / "new.txt", *lines)
+        assert [row.values for row in open_rows(str(file), task).rows] == [{"text": line} for line in lines]

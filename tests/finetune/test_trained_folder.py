@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 
@@ -73,9 +74,10 @@ def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeyp
     ("name", "content", "words", "message"),
     [
         ("a.txt", "a", ["--classifier", "tanh"], "holds a model of other hparams: classifier was 'linear', is 'tanh'"),
-        ("a.txt", "a", ["--predict", "nowhere.txt"], "--predict: there is no file nowhere.txt"),
+        ("a.txt", "a", ["--predict", "nowhere.txt"], "error: there is no file nowhere.txt"),
         ("a.txt", "a", ["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
-        ("a.txt", "a", ["--task-names", "count"], "--predict wants one task"),
+        ("a.txt", "a", ["--model-dir", "electra_mini"], "error: electra_mini is not fine-tuned"),
+        ("a.txt", "a", ["--task-names", "count"], "predict wants one task"),
         ("a.txt", "a", ["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
         ("a.txt", "a", ["--predict-output", "{file}"], "a.txt is the file that is to be labelled"),
         ("a.jsonl", '{"text": "a"}\n{"txt": 1}\n', [], "a.jsonl, line 2: no field 'text'"),
@@ -92,6 +94,26 @@ def test_what_cannot_be_labelled_or_does_not_fit_the_model_is_one_line(moved, tm
     done = run_program("run_finetuning.py", "--model-dir", str(moved), "--predict", str(file), *words)
     assert done.returncode == 2 and len(done.errors) == 1 and message in done.errors[0]
     assert file.read_text() == content
+
+
+def test_without_a_fine_tuned_model_the_newest_are_named(tmp_path):
+    file = write_lines(tmp_path / "new.txt", "error")
+    words = ("--predict", str(file), "--data-dir", str(tmp_path))
+    (line,) = run_program("run_finetuning.py", *words).errors
+    assert line == (
+        f"error: no fine-tuned model is named, and there is none in {tmp_path}/models: name its folder by --model, or "
+        "train one by electra finetune"
+    )
+    folders = [tmp_path / "models" / "m" / "finetuning_models" / f"{name}_model_1" for name in "abcdefg"]
+    for age, folder in enumerate(folders):
+        write_lines(folder / "config.json", "{}")
+        if folder != folders[2]:  # whose training goes on
+            state = write_lines(folder / "tasks.json", "{}")
+            os.utime(state, (10_000 - age, 10_000 - age))
+    named = [folders[number] for number in (0, 1, 3, 4, 5)]
+    for more in ([], ["--model-dir", "electra_mini"]):
+        (line,) = run_program("run_finetuning.py", *words, *more).errors
+        assert line.endswith("name its folder by --model, such as " + " or ".join(map(str, named)))
 
 
 @pytest.mark.parametrize(

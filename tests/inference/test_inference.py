@@ -325,8 +325,10 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     assert len(electra.Model(_fine_tuned("sts")).predict([("a b", "c d")])) == 1
     [tags] = electra.Model(_fine_tuned("chunk")).predict([["the", "man", "went"]])
     assert len(tags.tags) == 3
-    with pytest.raises(UserError, match="2 text"):
-        electra.Model(_fine_tuned("sts")).predict(["alone"])
+    sts = electra.Model(_fine_tuned("sts"))
+    for half in ("alone", ["alone"], ("a b", "c d")):
+        with pytest.raises(UserError, match=r"reads pairs .* alone: pairs go in a list: \[\(\"\w+\", \"\w+\"\)\]"):
+            sts.predict(half)
 
 
 @pytest.mark.parametrize("name", [name for name in oracle.CLASSES if "Class" in name or "Question" in name][:4])

@@ -69,16 +69,34 @@ def read_sentences(
     if format_of(path) in ("json", "columnar"):
         sentences = list(_sentences_in_table(path, tagged, columns, labels))
     else:
-        lines = [line.rstrip("\r") for line in read_text(path, "task").split("\n")]
+        lines = _lines(read_text(path, "task"))
         if unended:
             lines.append("")  # ends the last sentence
         elif lines[-1] == "":
             # The empty text after the last line end is no blank line.
             lines.pop()
-        sentences = list(_sentences_in_lines(lines, path, tagged))
+        sentences = list(_sentences_in_lines(lines, str(path), tagged))
     if not sentences:
         raise UserError(f"{path} holds no sentences")
     return sentences
+
+
+def sentences_by_look(text: str, name: str) -> list[Sentence]:
+    """The sentences of a text that has the look of a file of tagged words: several lines of as many columns, at least
+    two; [] of any other text."""
+    lines = _lines(text)
+    layout = _layout(lines)
+    widths = [len(_columns(line, layout.tabs)) for line in _word_lines(lines)]
+    if len(widths) < 2 or set(widths) != {layout.width} or layout.width < 2:
+        return []
+    try:
+        return list(_sentences_in_lines([*lines, ""], name, tagged=True))
+    except UserError:  # a line that is no word with a tag
+        return []
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip("\r") for line in text.split("\n")]
 
 
 class _Layout(NamedTuple):
@@ -127,10 +145,14 @@ def _columns(line: str, tabs: bool) -> list[str]:
     return [column for column in _BLANKS.split(line) if column]
 
 
+def _word_lines(lines: Sequence[str]) -> list[str]:
+    """Lines with words, without those that begin with "#": only the layout tells comments from words."""
+    return [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+
+
 def _layout(lines: Sequence[str]) -> _Layout:
     """Infers the layout of a file from its lines."""
-    # Without lines that begin with "#": only the layout tells comments from words.
-    word_lines = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+    word_lines = _word_lines(lines)
     if not word_lines:
         return _Layout(tabs=False, width=0)
     tabs = all("\t" in line for line in word_lines)
@@ -166,7 +188,7 @@ def _may_be_span(tag: str) -> bool:
     return tag == "O" or tag.startswith(("B-", "I-"))
 
 
-def _sentences_in_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Sentence]:
+def _sentences_in_lines(lines: Sequence[str], path: str, tagged: bool) -> Iterator[Sentence]:
     """The sentences of lines, each of which a blank line must follow."""
     layout = _layout(lines)
     words: list[str] = []

@@ -69,6 +69,23 @@ class QATask(Task):
         qa_files.ids_are_unique(questions, str(self.files.path(split)))
         return TaskData(questions)
 
+    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
+        """The questions of a file of SQuAD or MRQA, with their answers if it has some."""
+        if '"qas"' not in text or '"context"' not in text:
+            return None
+        if not Path(name).is_file():
+            raise UserError(
+                f"{name} holds SQuAD's or MRQA's JSON: give its file by its path, or a row a line, "
+                '{"question": ..., "context": ...}'
+            )
+        rows = []
+        for question in qa_files.read_questions(Path(name), v2=True, training=False):
+            row: dict[str, Any] = {"id": question.id, "question": question.text, "context": question.paragraph.text}
+            if question.answers:
+                row["answers"] = question.answers
+            rows.append(row)
+        return rows
+
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
         """Reads `question`, `context` and, if wanted, `id`."""
         asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}

@@ -17,6 +17,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
@@ -26,6 +27,8 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
+
+_KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged words: some may be new
 
 
 class PredictedWords(NamedTuple):
@@ -200,6 +203,32 @@ class TaggingTask(Task):
             if self.files.exists(name):
                 paths += super().files_of(name)
         return paths
+
+    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
+        """The sentences of a file of tagged words, with its tags: one whose tags are nearly all the task's."""
+        if is_json(text):
+            return None
+        sentences = conll.sentences_by_look(text, name)
+        learned_sentences = sentences
+        if self.spans:
+            learned_sentences = conll.spelled_as_bioes(sentences)
+        tags: list[str] = []
+        for sentence in learned_sentences:
+            tags += sentence.tags
+        num_known = self._num_known(tags)
+        # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
+        is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
+        if not is_varied or num_known < _KNOWN_TAGS * len(tags):
+            return None
+        return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
+
+    def _num_known(self, tags: Sequence[str]) -> int:
+        """The number of tags that are the task's; of tags of spans, of those whose type is."""
+        known_tags = set(self.label_names)
+        if not self.spans:
+            return sum(tag in known_tags for tag in tags)
+        known_types = {label[2:] for label in known_tags}
+        return sum(_is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split at blanks."""

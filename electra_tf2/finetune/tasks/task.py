@@ -188,6 +188,19 @@ class Task(abc.ABC):
 
     # What it may say besides.
 
+    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
+        """The rows of a file that is to be answered and is laid out as the task's own training files are; None of any
+        other file, which is a table, JSON lines or a text a line.
+
+        Args:
+          name: of the file, for messages.
+
+        Raises:
+          UserError: such a file that cannot be read.
+        """
+        del text, name
+        return None
+
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         """One JSON object per example, to stand before its answer: text, and `gold`, its label."""
         return [{} for _ in split.examples]
