@@ -112,6 +112,14 @@ def plain_loss(forward, scores, table):
     return total, wrong, mass
 
 
+@pytest.mark.parametrize(("heads", "observed"), [(4, [0]), (8, [0, 1]), (2, [0])])
+def test_by_default_a_quarter_of_the_last_layers_heads_is_regularised(table_file, heads, observed):
+    sizes = SIZES | {"num_attention_heads": heads}
+    config = config_of(table_file, sizes=sizes)
+    last = config.architecture.num_hidden_layers - 1
+    assert config.observed_heads == [(last, head) for head in observed]
+
+
 def test_the_penalty_equals_plain_loops(table_file):
     config = config_of(table_file, mpa_layers=[0, -1], mpa_heads=[1, 3])
     model = make_model(config)
