@@ -1,4 +1,4 @@
-"""Whether a GPU computes what a processor does: the part `correctness` of benchmarks/on_gpu.py."""
+"""Compares what a GPU computes with what a processor does: the part `correctness` of benchmarks/on_gpu.py."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""What --help prints of a program: its docstring and its flags, those of hparams under their headings."""
+"""Prints --help: a program's docstring and its flags, those of hparams under their headings."""
 
 import re
 import shutil

@@ -180,7 +180,7 @@ def pipeline_of(class_name: str) -> str:
 
 
 def transformers_usage(class_name: str) -> str:
-    """How transformers runs a class."""
+    """Shows how transformers runs a class."""
     task = pipeline_of(class_name)
     if not task:
         return f"""
@@ -222,7 +222,7 @@ inputs = {{
 
 
 def onnx_usage(file: str) -> str:
-    """How ONNX Runtime runs a file."""
+    """Shows how ONNX Runtime runs a file."""
     start = _tokenized("import onnxruntime", "int64")
     return f"""{start}
 session = onnxruntime.InferenceSession("{FOLDER}/{file}")
@@ -234,7 +234,7 @@ for output, value in zip(session.get_outputs(), values):
 
 
 def litert_usage(file: str) -> str:
-    """How LiteRT runs a file."""
+    """Shows how LiteRT runs a file."""
     start = _tokenized("from ai_edge_litert.interpreter import Interpreter", "int32")
     return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
@@ -244,7 +244,7 @@ for name, value in run(**inputs).items():
 
 
 def saved_model_usage(folder: str) -> str:
-    """How TensorFlow runs a SavedModel of ids."""
+    """Shows how TensorFlow runs a SavedModel of ids."""
     start = _tokenized("import tensorflow as tf", "int32")
     return f"""{start}
 model = tf.saved_model.load("{FOLDER}/{folder}")

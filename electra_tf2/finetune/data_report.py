@@ -32,7 +32,7 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
 
 
 def _cut_rows(task: Task, splits: Mapping[str, Split]) -> list[list[str]]:
-    """How many examples of each split were cut, and by how much; no row if none was."""
+    """Rows with the share of each split's examples that were cut, and the tokens lost; none if nothing was cut."""
     longest_text = task.config.max_seq_length
     shares = []
     totals = []

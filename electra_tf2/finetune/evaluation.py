@@ -252,6 +252,6 @@ def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str
 
 
 def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:
-    """What was asked and what was answered, an object for each example."""
+    """Each example's input and answer, as one object."""
     for row, answer in zip(task.inputs(predicted.split), predicted.answers, strict=True):
         yield row | answer

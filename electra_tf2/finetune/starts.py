@@ -32,7 +32,9 @@ def hparams_of(given: Mapping[str, Any]) -> dict[str, Any]:
     given = with_named(checked(FinetuningConfig, given))
     section = read_section(given)
     # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
-    return layered(FinetuningConfig, of_model(given), section.hparams, of_task(given, section), given, by_entry=True)
+    return layered(
+        FinetuningConfig, model_hparams(given), section.hparams, task_hparams(given, section), given, by_entry=True
+    )
 
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +145,7 @@ class Section(NamedTuple):
     hparams: dict[str, Any]
     per_task: Any
 
-    def of_task(self, name: str, like: str) -> dict[str, Any]:
+    def hparams_for(self, name: str, like: str) -> dict[str, Any]:
         """The hparams of a task alone, or of the built-in one that it is like. Raises UserError: they are no object."""
         hparams = self.per_task
         if isinstance(self.per_task, dict):
@@ -165,7 +167,7 @@ def read_section(given: Mapping[str, Any]) -> Section:
     return Section(recipe, hparams, per_task)
 
 
-def of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+def model_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams of the pre-trained model: its sizes and vocabulary, where it is, and the paper's settings for its size.
 
     Raises:
@@ -183,7 +185,7 @@ def of_model(given: Mapping[str, Any]) -> dict[str, Any]:
     return hparams | _SIZES.get(size, {})
 
 
-def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
+def task_hparams(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Hparams of the task that is trained alone, by its row in the table or in the recipe; of a prompt and debugging.
 
     Raises:
@@ -197,7 +199,7 @@ def of_task(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
     if len(names) == 1:
         settings = settings_of(names[0], described)
         hparams = dict(settings.hparams)
-        recipes_for_task = section.of_task(names[0], settings.like)
+        recipes_for_task = section.hparams_for(names[0], settings.like)
         if names[0] in described and _may_train_longer(given):
             hparams["min_train_steps"] = _LEAST_STEPS
     if given.get("prompt"):

@@ -198,7 +198,7 @@ def _append_to_parts(held: list[Counted], group: int, folder: Path, number: int)
 
 
 def _merged_parts(folder: Path, at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each part the distinct keys that all files together have `at_least` times, and their counts."""
+    """The distinct keys that all files together have `at_least` times, and their counts, part by part."""
     for part in range(PARTS):
         pieces = [np.empty(0, _KEY_AND_COUNT)]
         for file in sorted(folder.glob(f"{part}.*")):

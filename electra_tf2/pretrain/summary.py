@@ -46,7 +46,7 @@ def summary(
 
 
 def epochs_of(config: PretrainingConfig, phase: Phase, records: int) -> float:
-    """How often a phase sees each of its records."""
+    """The number of times that a phase sees each of its records."""
     return (phase.end - phase.start) * config.train_batch_size / records
 
 

@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def advice_on_folder(config: FinetuningConfig) -> str:
-    """What to do about a folder that holds a run with other hparams, with a name whose trials have not begun."""
+    """Advice about a folder that holds a run with other hparams, with a name whose trials have not begun."""
     number = 2
     while Path(f"{config.model_dir}-{number}_1").exists():
         number += 1

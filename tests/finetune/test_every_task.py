@@ -231,7 +231,7 @@ def test_trials_differ_and_are_not_done_again(learned: Learned) -> None:
 
 
 def test_a_killed_trial_ends_as_one_that_was_not(learned: Learned) -> None:
-    """What lay on the disk after two steps is gone on with."""
+    """It goes on from what lay on the disk after two steps."""
     out = learned.data / "killed"
     assert "resuming at step 2 of" in run(learned.data, out, **learned.settings | {"num_trials": 1})
     whole, killed = (results(folder, learned.names)["trials"][0] for folder in (learned.out, out))

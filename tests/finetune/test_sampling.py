@@ -1,4 +1,4 @@
-"""Which rows of a table are held out, which share is trained on, and which few."""
+"""Rows of a table that are held out, the share that is trained on, and few-shot parts."""
 
 from collections import Counter
 

@@ -39,7 +39,7 @@ class Durations:
 
 
 class Result(NamedTuple):
-    """How a process of tests ended.
+    """The end of a process of tests.
 
     seconds: of the processor, with the processes that it started.
     memory: peak of this process, in bytes.

@@ -265,7 +265,7 @@ class PromptTask(Task):
         return Split(examples, features, counts, labelled, golds=golds_of(examples, labelled))
 
     def _draws(self, examples: int, split: str) -> int:
-        """How many inputs are made of each example, with other demonstrations each."""
+        """The number of inputs that are made of each example, with other demonstrations each."""
         if not self.config.prompt_demonstrations:
             return 1
         if split != "train":
@@ -336,7 +336,7 @@ class PromptTask(Task):
         return result
 
     def _room(self, fixed_pieces: Mapping[str, np.ndarray]) -> int:
-        """How many wordpieces of texts one block may have. Raises UserError: less than one for each text."""
+        """The number of wordpieces of texts that one block may have. Raises UserError: less than one for each text."""
         blocks = 1
         if self.config.prompt_demonstrations:
             blocks += len(self.ends)

@@ -1,4 +1,4 @@
-"""What XLA compiles: one kernel (`compiled`), or a whole step with the kernels in it (`one_program`)."""
+"""Compiles with XLA: one kernel (`compiled`), or a whole step with the kernels in it (`one_program`)."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which tasks are trained at a step: the paper's six ways to combine them (section 4), `aux_combination`.
+"""Choice of the tasks that are trained at a step: the paper's six ways to combine them (section 4), `aux_combination`.
 
 sum    everything at every step
 inc    the main objective at every step; one task more at the start of each of N equal stages

@@ -1,4 +1,4 @@
-"""What vectors of sentences hold before fine-tuning: cosines and t-SNE of [CLS] of similar sentences."""
+"""Vectors of sentences before fine-tuning: cosines and t-SNE of [CLS] of similar sentences."""
 
 import functools
 from pathlib import Path
