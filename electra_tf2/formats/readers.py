@@ -55,7 +55,8 @@ def open_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
     model = find_model(path, given)
     idle = [name for name in model.answered_by_files if getattr(given, name) is not None]
     if idle:
-        raise UserError(f"{' and '.join(idle)}: the files of {path} hold it already, so leave it out")
+        pronoun = "it" if len(idle) == 1 else "them"
+        raise UserError(f"{' and '.join(idle)}: the files of {path} hold {pronoun} already, so leave {pronoun} out")
     if given.pairs and not isinstance(model, HuggingFaceDirectory):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
     if type(model) is StoredModel:  # no file of this machine; TensorFlow also knows other file systems
