@@ -21,9 +21,10 @@ from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
-from electra_tf2.config.help import dashed, print_help, shown_default
+from electra_tf2.config.help import print_help, shown_default
 from electra_tf2.config.hparams import (
     all_hparams,
+    dashed,
     default_of,
     entries_of_dicts,
     layered,

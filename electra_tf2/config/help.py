@@ -8,12 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.config.hparams import dashed
 from electra_tf2.config.recipes import recipe_names
-
-
-def dashed(name: str) -> str:
-    """A flag as users type it: --num-train-steps of "num_train_steps"."""
-    return f"--{name.replace('_', '-')}"
 
 
 def print_help(doc: str, flag_values: Any, first: Collection[str] = ()) -> None:

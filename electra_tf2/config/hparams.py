@@ -64,6 +64,11 @@ def hparam(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def dashed(name: str) -> str:
+    """A flag as users type it: --num-train-steps of "num_train_steps"."""
+    return f"--{name.replace('_', '-')}"
+
+
 def default_of(field: dataclasses.Field) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
@@ -110,7 +115,7 @@ def unmet_needs(config: Any) -> Iterator[str]:
             continue
         needed, description = field.metadata["needs"]
         if not getattr(config, needed):
-            yield f"{field.name} needs --{needed.replace('_', '-')}: {description}"
+            yield f"{field.name} needs {dashed(needed)}: {description}"
 
 
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:

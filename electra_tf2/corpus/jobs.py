@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
 from electra_tf2.corpus.text_files import Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
@@ -289,7 +290,7 @@ def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     for name, now in my_settings.items():
         before = their_settings.get(name)
         if before != now:
-            return f"--{name.replace('_', '-')} was {before!r} there and is {now!r} now"
+            return f"{dashed(name)} was {before!r} there and is {now!r} now"
     if mine["vocab_sha256"] != theirs.get("vocab_sha256"):
         return "it was begun with another vocabulary"
     my_sizes = dict(map(tuple, mine["files"]))

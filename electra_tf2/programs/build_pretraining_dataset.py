@@ -19,6 +19,7 @@ from typing import Any
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
+from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
@@ -119,7 +120,7 @@ def main() -> None:
     needed = ["output_dir"] if only_look else ["corpus_dir", "vocab_file", "output_dir"]
     for name in needed:
         if not values[name].value:
-            raise UserError(f"--{name.replace('_', '-')} is needed; see --help")
+            raise UserError(f"{dashed(name)} is needed; see --help")
     if only_look:
         look(values.output_dir, values.vocab_file)
     else:

@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from electra_tf2.config.flags import run
+from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus import text_files
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
@@ -148,7 +149,7 @@ def main() -> None:
     values = flags.FLAGS
     for name in ("corpus_dir", "vocab_file"):
         if not values[name].value:
-            raise UserError(f"--{name.replace('_', '-')} is needed")
+            raise UserError(f"{dashed(name)} is needed")
     path = Path(values.vocab_file)
     check_new("--vocab-file", path, values.overwrite)  # before anything slow
     given = {name: values[name].value for name in VocabularyOptions._fields if name in values}

@@ -20,6 +20,7 @@ from shlex import quote
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
+from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.content import is_compressed
@@ -196,7 +197,7 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
             words.append(f"--lr-decay-steps {run.decay}")
         for flag, earlier in run.stage.start:
             folder = quote(f"{data_dir}/models/{plan.runs[earlier].stage.recipe}")
-            words.append(f"--{flag.replace('_', '-')} {folder}")
+            words.append(f"{dashed(flag)} {folder}")
         if number == 0:
             yield [*words, "--dry-run"]
         yield [*words, "--do-eval"]

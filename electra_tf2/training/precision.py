@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
+from electra_tf2.config.hparams import dashed
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util import machine
 
@@ -33,7 +34,7 @@ def fitted_to_machine(config: Config, chosen: Collection[str], began: Mapping[st
         if name in chosen:
             continue
         matters = name == "precision" or config.optimizer == "muon"
-        flag = f"--{name.replace('_', '-')} {wanted}"
+        flag = f"{dashed(name)} {wanted}"
         if name in began:
             fitting = began[name]
             note = f"{name} {fitting}, as the run began; {flag} changes it"
