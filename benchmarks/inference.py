@@ -40,7 +40,7 @@ def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
     from electra_tf2.finetune.starts import configuration
-    from electra_tf2.formats.own import write_folder
+    from electra_tf2.formats.electra_folder import write_folder
     from electra_tf2.inference.configured import described
 
     source = model.source

@@ -14,8 +14,8 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports.cards import huggingface_card
 from electra_tf2.exports.exportable import Options, Written, distance, fixed_inputs, largest, largest_at_tokens
 from electra_tf2.finetune.tasks.head import HeadInput
-from electra_tf2.formats import huggingface, original, own, tf_models
-from electra_tf2.formats.joining import with_own_layers, without_generator
+from electra_tf2.formats import electra_folder, huggingface, tf1_checkpoint, tf_models
+from electra_tf2.formats.joining import with_unshared_layers, without_generator
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME
@@ -31,14 +31,14 @@ def to_electra(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a self-contained folder of ours; without its generator where the main network is asked for."""
     if options.part == "main":
         model = without_generator(model)
-    vocabulary = own.write_folder(folder, described(model), options.dtype)
+    vocabulary = electra_folder.write_folder(folder, described(model), options.dtype)
     what = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
     return Written(what, read_back_difference(model, read_model(folder)), "that of the folder")
 
 
 def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a Hugging Face directory of a part of a model, with its card."""
-    model = with_own_layers(described(model))
+    model = with_unshared_layers(described(model))
     exported = huggingface.to_huggingface(model, options.part)
     huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
     what = f"{folder}: {exported.class_name} with tokenizer and model card"
@@ -58,18 +58,18 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a TF1 checkpoint, and beside it vocabulary and hparams."""
-    model = with_own_layers(described(model))
-    prefix = original.write(folder, model, options.step, options.adam_slots)
-    what = f"{prefix}; {original.HPARAMS} holds the --hparams that the original needs with it"
+    model = with_unshared_layers(described(model))
+    prefix = tf1_checkpoint.write_folder(folder, model, options.step, options.adam_slots)
+    what = f"{prefix}; {tf1_checkpoint.HPARAMS_FILE} holds the --hparams that the original needs with it"
     return Written(what, read_back_difference(model, read_model(folder)), "the checkpoint's")
 
 
 def to_tf_models(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a checkpoint of tf-models' encoder, and beside it the vocabulary."""
     del options
-    model = with_own_layers(described(model))
+    model = with_unshared_layers(described(model))
     prefix = tf_models.write_checkpoint(folder, model.weights, model.architecture)
-    own.write_vocabulary(folder, model)
+    electra_folder.write_vocabulary(folder, model)
     what = f"{prefix}: the encoder, without heads; its pooler has random weights"
     return Written(what, tf_models_difference(model, prefix), "tf-models'")
 

@@ -29,7 +29,7 @@ from electra_tf2.files.reading import read_json
 from electra_tf2.files.writing import write_json
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import Exported, to_huggingface, write_directory
-from electra_tf2.formats.huggingface_names import load_tensors
+from electra_tf2.formats.huggingface_tensors import load_tensors
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.sentence_modules import LENGTH_FILE, MODULES_FILE
 from electra_tf2.formats.stored_model import StoredModel

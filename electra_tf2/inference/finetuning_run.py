@@ -21,7 +21,7 @@ from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.starts import recipe_of
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import RELEASED, models, read_config
+from electra_tf2.formats.folders import SHIPPED, models, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.own import settings_of
 from electra_tf2.training.precision import fitted_to_machine
@@ -126,7 +126,7 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     sizes = config.architecture
     start = Path(config.init_checkpoint or "random weights")
     name = str(start)
-    if start.parent == RELEASED:
+    if start.parent == SHIPPED:
         name = start.name
     settings = ["defaults"]
     recipe = recipe_of(given)

@@ -18,11 +18,11 @@ from electra_tf2.corpus.tokenization import Located, undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.trained_folder import SCORES, TASKS
-from electra_tf2.formats.folders import located, models
+from electra_tf2.formats.folders import locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.sentence_modules import longest_in
-from electra_tf2.formats.stored_model import Given, StoredModel
+from electra_tf2.formats.stored_model import Hints, StoredModel
 from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.results import Answer, Replaced, States, Suggestion
@@ -85,12 +85,12 @@ def load(
     _check_path("path", path)
     if generator is not None:
         _check_path("generator", generator)
-    source = read_model(located(os.fspath(path)), Given(vocab_file, num_attention_heads, pairs=pairs))
+    source = read_model(locate_model(os.fspath(path)), Hints(vocab_file, num_attention_heads, pairs=pairs))
     generator_path = None
     if generator is not None:
-        generator_path = located(os.fspath(generator))
-        has_vocabulary = "vocab_file" in find_model(generator_path).answered_by_files
-        given = Given() if has_vocabulary else Given(vocab_file)
+        generator_path = locate_model(os.fspath(generator))
+        has_vocabulary = "vocab_file" in find_model(generator_path).hints_in_files
+        given = Hints() if has_vocabulary else Hints(vocab_file)
         source = with_generator(source, described(read_model(generator_path, given)))
     model = Model(source, precision)
     options = {

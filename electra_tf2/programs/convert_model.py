@@ -71,12 +71,12 @@ def main() -> int:
 
     use_processor_only()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
-    from electra_tf2.formats.folders import located
+    from electra_tf2.formats.folders import locate_model
     from electra_tf2.formats.readers import read_model
-    from electra_tf2.formats.stored_model import Given
+    from electra_tf2.formats.stored_model import Hints
 
-    given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    model = read_model(located(source), given)
+    given = Hints(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
+    model = read_model(locate_model(source), given)
     parameters = sum(value.size for value in model.weights.values())
     sizes = model.architecture
     print(
@@ -91,11 +91,11 @@ def main() -> int:
             "--format huggingface, onnx, saved_model and electra keep it as it is"
         )
     if values.format in _WITHOUT_SHARED_LAYERS and sizes.share_layers != "none":
-        from electra_tf2.formats.joining import with_own_layers
+        from electra_tf2.formats.joining import with_unshared_layers
         from electra_tf2.inference.configured import described
 
         print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
-        model = with_own_layers(described(model))
+        model = with_unshared_layers(described(model))
     missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")

@@ -21,9 +21,9 @@ from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.joining import without_generator
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import TensorFlowCheckpoint
 from electra_tf2.model import kernels
 from electra_tf2.pretrain import starts
 from electra_tf2.pretrain.pretraining_model import PretrainingModel

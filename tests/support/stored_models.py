@@ -10,7 +10,7 @@ import numpy as np
 
 from electra_tf2.exports.cards import huggingface_card
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.formats import huggingface, own
+from electra_tf2.formats import electra_folder, huggingface
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import Casing, StoredModel
@@ -48,7 +48,7 @@ def of_network(network: PretrainingModel) -> StoredModel:
 
 def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> None:
     """Writes a folder of ours, as convert_model.py does."""
-    own.write_folder(folder, described(model), dtype)
+    electra_folder.write_folder(folder, described(model), dtype)
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
