@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports import conversions, self_check
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats import tf1_checkpoint, tf_models
 from electra_tf2.formats.readers import find_model, open_model, read_model
@@ -142,7 +142,7 @@ def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
     weights = support.tiny().weights
     broken = support.tiny().changed(weights={**weights, name: np.full_like(weights[name], np.nan)})
     with pytest.raises(UserError, match="the conversion is wrong"):
-        exportable.report(conversions.read_back_difference(support.tiny(), broken), "float32", "a copy")
+        self_check.report(conversions.read_back_difference(support.tiny(), broken), "float32", "a copy")
     with pytest.raises(UserError, match="float16 cannot hold these weights"):
-        exportable.report(np.inf, "float16", "a copy")
-    assert "float16 weights" in exportable.report(1e-3, "float16", "a copy")
+        self_check.report(np.inf, "float16", "a copy")
+    assert "float16 weights" in self_check.report(1e-3, "float16", "a copy")

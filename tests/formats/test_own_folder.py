@@ -15,7 +15,8 @@ import electra_tf2 as electra
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exports.conversions import read_back_difference
 from electra_tf2.exports.conversions import to_huggingface as convert
-from electra_tf2.exports.exportable import TOLERANCE, Options
+from electra_tf2.exports.exportable import Options
+from electra_tf2.exports.self_check import TOLERANCE
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.joining import without_generator
