@@ -14,7 +14,7 @@ from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.util.progress import counted
 
 FOLDER = "path/of/this/folder"  # stands in a card's programs; the user replaces it

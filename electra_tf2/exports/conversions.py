@@ -20,7 +20,7 @@ from electra_tf2.formats.joining import with_unshared_layers, without_generator
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME
-from electra_tf2.inference.configured import described, make_network
+from electra_tf2.inference.model_config import make_network, with_config
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
@@ -32,14 +32,14 @@ def to_electra(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a self-contained folder of ours, without the generator if options.part is "main"."""
     if options.part == "main":
         model = without_generator(model)
-    vocabulary = electra_folder.write_folder(folder, described(model), options.dtype)
+    vocabulary = electra_folder.write_folder(folder, with_config(model), options.dtype)
     summary = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
     return Written(summary, read_back_difference(model, read_model(folder)), "that of the folder")
 
 
 def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a Hugging Face directory of a part of a model, with its card."""
-    model = with_unshared_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     exported = huggingface.to_huggingface(model, options.part)
     huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
     summary = f"{folder}: {exported.class_name} with tokenizer and model card"
@@ -59,7 +59,7 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a TF1 checkpoint, with its vocabulary and hparams."""
-    model = with_unshared_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     prefix = tf1_checkpoint.write_folder(folder, model, options.step, options.adam_slots)
     summary = f"{prefix}; {tf1_checkpoint.HPARAMS_FILE} holds the --hparams that the original needs with it"
     return Written(summary, read_back_difference(model, read_model(folder)), "the checkpoint's")
@@ -68,7 +68,7 @@ def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
 def to_tf_models(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a checkpoint of tf-models' encoder, with the vocabulary."""
     del options
-    model = with_unshared_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     prefix = tf_models.write_checkpoint(folder, model.weights, model.architecture)
     electra_folder.write_vocabulary(folder, model)
     summary = f"{prefix}: the encoder, without heads; its pooler has random weights"

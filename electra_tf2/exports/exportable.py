@@ -29,7 +29,7 @@ from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
+from electra_tf2.inference.model_config import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels

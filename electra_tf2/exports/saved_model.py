@@ -36,8 +36,8 @@ from electra_tf2.exports.self_check import SENTENCES, distance, largest
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.model import Model
+from electra_tf2.inference.model_config import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels

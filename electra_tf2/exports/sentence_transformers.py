@@ -28,7 +28,7 @@ from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.sentence_modules import LENGTH_FILE, MODULES_FILE
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import described, make_network, pooling_of
+from electra_tf2.inference.model_config import make_network, pooling_of, with_config
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.layers import Dense
 
@@ -51,7 +51,7 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     Raises:
       UserError: transformers has no class for the encoder.
     """
-    model = with_unshared_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     exported = to_huggingface(model, "body")
     pooling = pooling_of(model)
     network = make_network(model)

@@ -137,7 +137,7 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
     """Writes a self-contained folder. config.json comes last: a folder that has one is complete.
 
     Args:
-      model: from `inference.configured.described`.
+      model: from `inference.model_config.with_config`.
       dtype: type of the stored weights, one of `tensor_file.DTYPES`.
 
     Returns:

@@ -182,7 +182,7 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
     """Converts a part of a model to a class of transformers.
 
     Args:
-      model: from `inference.configured.described`.
+      model: from `inference.model_config.with_config`.
       part: "main", the main network with its head; "generator", ELECTRA's generator; or "body", the encoder alone.
 
     Raises:
@@ -238,7 +238,7 @@ def _generator_of(model: StoredModel) -> tuple[StoredModel, Architecture]:
         raise UserError("this model has no generator of its own")
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
-    assert model.generator_sizes is not None, "described"
+    assert model.generator_sizes is not None, "set by with_config"
     weights = dict(model.weights)
     for name, value in model.weights.items():
         if name.startswith("electra/embeddings/"):  # the generator shares a table if it has no such table of its own

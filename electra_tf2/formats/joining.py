@@ -1,6 +1,6 @@
 """Models made of stored ones: with the generator of another directory, without a generator, without shared layers.
 
-Models with a generator of their own or with shared layers must come from `inference.configured.described`.
+Models with a generator of their own or with shared layers must come from `inference.model_config.with_config`.
 """
 
 import copy
@@ -72,7 +72,7 @@ def with_unshared_layers(model: StoredModel) -> StoredModel:
     if model.architecture.share_layers == "none":
         return model
     generator = model.generator_sizes
-    assert generator is not None, "described"
+    assert generator is not None, "set by with_config"
     weights = unshared(model.weights, model.architecture, "electra")
     for scope in ("generator", "generator_ltr", "generator_rtl"):
         weights = unshared(weights, generator, scope)

@@ -100,7 +100,7 @@ class StoredModel:
     is_run = False  # True: `hparams` are those of the run that trained it
     hints_in_files: tuple[str, ...] = ()  # fields of `Hints` that are refused, since the files hold these facts
 
-    # Writers need these three. They follow from the configuration: `inference.configured.described` sets them.
+    # Writers need these three. They follow from the configuration: `inference.model_config.with_config` sets them.
     # `joining.with_generator` also sets the first, for a generator from another directory.
     generator_sizes: Architecture | None = None
     resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths

@@ -302,7 +302,7 @@ def write_folder(folder: Path, model: StoredModel, step: int, adam_slots: bool) 
     """Writes a checkpoint, the vocabulary, and the hparams that the original needs.
 
     Args:
-      model: from `inference.configured.described`.
+      model: from `inference.model_config.with_config`.
       step, adam_slots: as in `write_checkpoint`.
 
     Returns:
@@ -389,7 +389,7 @@ def _save(prefix: str, variables: "Mapping[str, np.ndarray]") -> None:
 
 
 def original_hparams(model: StoredModel) -> dict[str, Any]:
-    """Hparams with which the original program builds a described model."""
+    """Hparams with which the original program builds a model from `with_config`."""
     resolved = model.resolved_hparams
     hparams = {name: resolved[name] for name in ("model_size", "vocab_size", "embedding_size", "do_lower_case")}
     hparams["model_hparam_overrides"] = {name: getattr(model.architecture, name) for name in _SIZES}

@@ -23,11 +23,11 @@ from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.sentence_modules import longest_in
 from electra_tf2.formats.stored_model import Hints, StoredModel
-from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
+from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
-from electra_tf2.inference.results import Answer, Replaced, States, Suggestion
+from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
 from electra_tf2.inference.scoring import Scorer
-from electra_tf2.inference.unknown import warn_of_unknown
+from electra_tf2.inference.unknown_tokens import warn_of_unknown
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
@@ -91,7 +91,7 @@ def load(
         generator_path = locate_model(os.fspath(generator))
         has_vocabulary = "vocab_file" in find_model(generator_path).hints_in_files
         given = Hints() if has_vocabulary else Hints(vocab_file)
-        source = with_generator(source, described(read_model(generator_path, given)))
+        source = with_generator(source, with_config(read_model(generator_path, given)))
     model = Model(source, precision)
     options = {
         "generator": generator_path and os.path.abspath(generator_path),

@@ -32,9 +32,9 @@ from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
-from electra_tf2.inference.unknown import UnknownTokens, unknown_tokens
+from electra_tf2.inference.unknown_tokens import UnknownTokens, unknown_tokens
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown

@@ -18,7 +18,7 @@ from electra_tf2.exports import saved_model
 from electra_tf2.exports.exportable import Options
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
 from electra_tf2.formats.stored_model import Casing
-from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.model_config import make_network
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
 from tests.support import stored_models as support

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from electra_tf2.exports import self_check, sentence_transformers
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.inference.model import Model
+from electra_tf2.inference.model_config import make_network, pooling_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support

@@ -25,7 +25,7 @@ from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.formats.tf1_checkpoint import write_checkpoint
-from electra_tf2.inference.configured import config_of
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.util.errors import UserError
 from tests.support import golden

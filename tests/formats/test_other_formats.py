@@ -17,7 +17,7 @@ from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tf1_checkpoint import hparams_from_shapes
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.inference.configured import described, generator_architecture
+from electra_tf2.inference.model_config import generator_architecture, with_config
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -59,7 +59,7 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
     model = support.tiny().changed(hparams=dataclasses.asdict(config), casing=Casing(False))
     _write_tf1(tmp_path, adam_slots=False)
-    (tmp_path / "hparams.json").write_text(json.dumps(tf1_checkpoint.original_hparams(described(model))))
+    (tmp_path / "hparams.json").write_text(json.dumps(tf1_checkpoint.original_hparams(with_config(model))))
     again = read_model(str(tmp_path))
     assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
     assert conversions.read_back_difference(model, again) == 0

@@ -27,9 +27,9 @@ from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.stored_model import StoredModel, default_run_hparams
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
-from electra_tf2.inference.configured import described
+from electra_tf2.inference.model_config import with_config
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.unknown import UnknownTokens
+from electra_tf2.inference.unknown_tokens import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -270,7 +270,7 @@ def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_o
     for name, value in theirs.weights.items():
         weights[name] = value * 1.5 if name.endswith("/word_embeddings") else value
     theirs = theirs.changed(weights=weights)
-    joined = electra.Model(with_generator(ours, described(theirs)))
+    joined = electra.Model(with_generator(ours, with_config(theirs)))
     text = "the man went to the house"
     np.testing.assert_array_equal(joined.states(text).vectors, electra.Model(ours).states(text).vectors)
     assert joined.fill("a [MASK]") == electra.Model(theirs).fill("a [MASK]") != electra.Model(ours).fill("a [MASK]")

@@ -11,7 +11,7 @@ from electra_tf2.exports import conversions
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.joining import unshared, with_unshared_layers
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.configured import described, generator_architecture, make_network
+from electra_tf2.inference.model_config import generator_architecture, make_network, with_config
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
@@ -118,7 +118,7 @@ def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tm
     model = read_model(str(tmp_path / "run"))
     assert [name for name in model.weights if "/layer_" in name and "/layer_2/" not in name] == []
     assert export_problems(model.architecture) == ["share_layers all (none only)"]
-    own = with_unshared_layers(described(model))
+    own = with_unshared_layers(with_config(model))
     assert own.architecture.share_layers == generator_architecture(own).share_layers == "none"
     for part in ("main", "generator"):
         np.testing.assert_equal(conversions.outputs(own, part), conversions.outputs(model, part))
