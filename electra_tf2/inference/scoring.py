@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.encoding import Row, at_tokens, by_length, padded
+from electra_tf2.corpus.encoding import Row, by_length, padded, values_at_tokens
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.inference.network import Network, graph_of_any_shape
 from electra_tf2.util.errors import UserError
@@ -115,7 +115,7 @@ class Scorer:
         """For each row float32 [tokens], the scores of all tokens but [CLS] and the last [SEP]."""
         if self.kind == "language_model":
             return self._language_model(rows, batch_size)
-        all_logits = _inner(at_tokens(self._detect, rows, self.special, batch_size))
+        all_logits = _inner(values_at_tokens(self._detect, rows, self.special, batch_size))
         if self.kind == "energies":
             return [-logits for logits in all_logits]
         if self.kind == "detector":
@@ -130,7 +130,7 @@ class Scorer:
     def _language_model(self, rows: Sequence[Row], batch_size: int) -> list[np.ndarray]:
         """For each row float32 [tokens], the log-probability of each token when it alone is masked."""
         if self.network.towers is not None:  # one pass gives the probabilities of all tokens
-            return _inner(at_tokens(self._cloze, rows, self.special, batch_size))
+            return _inner(values_at_tokens(self._cloze, rows, self.special, batch_size))
         # Each token needs a copy of its row in which it is masked. Copies of similar length share a batch.
         log_probs = []
         copies = []  # (index of the row, position of the mask)

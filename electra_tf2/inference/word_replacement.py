@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.corpus.encoding import by_length, padded, rows_of
+from electra_tf2.corpus.encoding import by_length, encode_rows, padded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.inference.network import Network, graph_of_any_shape
 from electra_tf2.util.errors import UserError
@@ -50,7 +50,7 @@ def replaced_texts(
     graph = graph_of_any_shape(sample)
     random = np.random.default_rng(seed)
     special = tokenizer.special
-    rows = rows_of(tokenizer, texts, _MAX_LENGTH)
+    rows = encode_rows(tokenizer, texts, _MAX_LENGTH)
     replaced = [""] * len(rows)
     with Progress("replacing words: text", len(rows)) as progress:
         batches = by_length([len(row.input_ids) for row in rows], _BATCH)
