@@ -109,7 +109,7 @@ def warn_of_cut(cut: Sequence[int], limit: int) -> None:
 class Window(NamedTuple):
     """A part of a long text that is read at once, and those of its tokens for which its results are used.
 
-    start: position of its first token in the text. row: the input. kept: positions, in the text, of the tokens that have
+    start: position of its first token in the text. row: the input. kept: positions in the text of the tokens that have
     more context in this window than in the neighbouring ones.
     """
 

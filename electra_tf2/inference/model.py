@@ -195,7 +195,7 @@ class Model:
 
     @property
     def pooling(self) -> str:
-        """The pooling that the model was trained with, or "mean" if it was trained with none. The default of `embed`."""
+        """The default of `embed`: the pooling that the model was trained with, or else "mean"."""
         return pooling_of(self.source)
 
     @property
