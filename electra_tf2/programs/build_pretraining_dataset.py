@@ -25,7 +25,7 @@ from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import left_out
+from electra_tf2.corpus.text_files import undecodable_note
 from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
@@ -96,7 +96,7 @@ def run_build(**more: Any) -> None:
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
     if metadata["undecodable_bytes"]:
-        print(left_out(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
+        print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
     unknown = unknown_report(share, list(metadata["unknown_characters"]))
     if unknown:

@@ -125,7 +125,7 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, t
                     yield replace_long_words(normalizer.joined(block.lines), b"")
                 progress.update(done / 1e6)
     if undecodable:
-        print(f"{doing}: {text_files.left_out(undecodable, read)}", file=sys.stderr)
+        print(f"{doing}: {text_files.undecodable_note(undecodable, read)}", file=sys.stderr)
     if then:
         say(then)
 

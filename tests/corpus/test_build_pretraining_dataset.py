@@ -197,7 +197,7 @@ def test_jobs_that_are_done_are_not_done_again(corpus, reference, tmp_path, monk
     done, do_job = list[int](), shards.do_job
 
     def count(plan, job, **more):
-        done.append(job.number)
+        done.append(job.index)
         do_job(plan, job, **more)
 
     monkeypatch.setattr(builder, "do_job", count)
@@ -326,7 +326,7 @@ def test_failing_worker_names_the_file(tmp_path, processes):
 @pytest.mark.parametrize("more", [{}, {"num_shards": 1}, {"num_shards": 9}, {"blanks_separate_docs": False}])
 def test_plan_covers_every_byte_once(corpus, tmp_path, more):
     plan = make_plan(settings(corpus, tmp_path, **more))
-    assert [job.number for job in plan.jobs] == list(range(len(plan.jobs)))
+    assert [job.index for job in plan.jobs] == list(range(len(plan.jobs)))
     shards = [job.first_shard + index for job in plan.jobs for index in range(job.num_shards)]
     assert shards == list(range(plan.num_shards)) and len(shards) == (more.get("num_shards") or len(shards))
     pieces = sorted(chunk for job in plan.jobs for chunk in job.chunks)
