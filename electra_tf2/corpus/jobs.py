@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from electra_tf2.config.hparams import dashed
+from electra_tf2.corpus.corpus_reader import TEXT_BYTES_PER_COMPRESSED_BYTE, Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
-from electra_tf2.corpus.text_files import TEXT_BYTES_PER_COMPRESSED_BYTE, Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.files.content import is_compressed
 from electra_tf2.files.reading import json_sha256, sha256_of

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from electra_tf2.corpus.text_files import valid_utf8
+from electra_tf2.corpus.corpus_reader import valid_utf8
 
 # ASCII: control characters are dropped, tab and carriage return become blanks, "\n" separates lines.
 _ASCII_DROPPED = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")

@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from typing import NamedTuple
 
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.corpus_reader import Corpus
 
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _JOINED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"

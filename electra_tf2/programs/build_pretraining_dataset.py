@@ -21,11 +21,11 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.corpus_reader import undecodable_note
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import undecodable_note
 from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError

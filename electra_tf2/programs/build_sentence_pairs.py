@@ -19,8 +19,8 @@ import numpy as np
 from absl import flags
 
 from electra_tf2.config.flags import run
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.scripts import sentences, words
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say

@@ -16,10 +16,10 @@ from absl import flags
 
 from electra_tf2.config.flags import run
 from electra_tf2.config.hparams import dashed
-from electra_tf2.corpus import text_files
+from electra_tf2.corpus import corpus_reader
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
@@ -145,7 +145,7 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, t
                     yield replace_long_words(normalizer.joined(block.lines), b"")
                 progress.update(file_bytes / 1e6)
     if undecodable:
-        print(f"{doing}: {text_files.undecodable_note(undecodable, text_bytes)}", file=sys.stderr)
+        print(f"{doing}: {corpus_reader.undecodable_note(undecodable, text_bytes)}", file=sys.stderr)
     if then:
         say(then)
 

@@ -21,8 +21,8 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import dashed
+from electra_tf2.corpus.corpus_reader import TEXT_BYTES_PER_COMPRESSED_BYTE, Corpus
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
-from electra_tf2.corpus.text_files import TEXT_BYTES_PER_COMPRESSED_BYTE, Corpus
 from electra_tf2.files.content import is_compressed
 from electra_tf2.pretrain.plans import (
     BAG_OF_WORDS,

@@ -19,10 +19,10 @@ import pytest
 from electra_tf2.corpus import build as builder
 from electra_tf2.corpus import jobs, record_metadata, shards
 from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.jobs import BuildSettings, default_num_shards, make_plan
 from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import writing
 from electra_tf2.util.errors import UserError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.corpus import jobs
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.record_metadata import record_files
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.table_files import splits_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden

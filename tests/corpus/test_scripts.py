@@ -9,8 +9,8 @@ import shlex
 import numpy as np
 import pytest
 
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.scripts import sample_of, sentences, warnings_of
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.programs.build_sentence_pairs import cropped, paragraphs
 from tests.support.finetuning import write_lines
 from tests.support.programs import ROOT, run_program

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.programs.build_sentence_pairs import cropped, pairs_of, paragraphs, sample_rows
 from tests.support import golden
 from tests.support.finetuning import write_lines

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from backports import zstd
 
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.files import table_files, tables
 from electra_tf2.files.cells import cell
 from electra_tf2.finetune.data_report import trained_on, unknown_of

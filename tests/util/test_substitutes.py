@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.record_metadata import read_metadata
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import load_tokens, load_vocab, vocab_sha256
 from electra_tf2.exports.saved_model import load_saved
 from electra_tf2.files import table_files, tables
