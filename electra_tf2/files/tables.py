@@ -23,9 +23,8 @@ from electra_tf2.files.reading import parse_json, read_text
 from electra_tf2.files.table_files import format_by_name, format_of
 from electra_tf2.util.errors import UserError, closest, shown
 
-Column = (
-    str | int | tuple[str | int, ...]
-)  # a name, an index, or several of them, of which the first is taken that exists
+# A name, an index, or alternatives, of which the first one that exists is taken.
+Column = str | int | tuple[str | int, ...]
 
 # Rows.
 
