@@ -105,7 +105,7 @@ def ours(job: Job, program: str) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.device_loop import DeviceLoop
     from electra_tf2.training.distribution import distribute, make_strategy
 

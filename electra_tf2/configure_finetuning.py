@@ -13,7 +13,7 @@ from electra_tf2.config.hparams import checked, free_hparam, hparam, model_hpara
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import CAN_BE_PROMPTED
 from electra_tf2.settings.own import DESCRIBED, check_names, settings_of
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
 

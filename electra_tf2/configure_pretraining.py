@@ -1,10 +1,10 @@
 """Every hyperparameter of pre-training: the original's names and defaults, and ours beside them.
 
-`PretrainingConfig` is flat, and this page has three parts: the hparams under headings, what is derived from them, and
-which combinations are refused. Those of network, optimizer and devices, which fine-tuning has too, are inherited from
-training/hparams.py. `PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there
-(config.flags). A paper beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no TensorFlow: a
-wrong hparam fails in a fraction of a second.
+`PretrainingConfig` is one flat class. This page has three parts: the hparams under headings, the values derived from
+them, and the combinations that are refused. The hparams that fine-tuning shares (network, optimizer, devices) are
+inherited from training/shared_hparams.py. Recipes, --hparams and flags (config.flags) all arrive at
+`PretrainingConfig.from_dict`. A paper beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no
+TensorFlow, so that a wrong hparam fails in a fraction of a second.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
 from electra_tf2.config.papers import check_owners, config_class_of
 from electra_tf2.config.phases import Phase, config_in_phase, phases_of, problems_of_later_phases
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
-from electra_tf2.model.flops import Part
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.model.costs import Part
+from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
 __all__ = ["DEBUG", "MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]

@@ -190,7 +190,7 @@ def config_from_flags(
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
-      implied_by: from the hparams of recipe and user to those that files imply (pretrain.starts). They win over the
+      implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams), which win over the
         recipe and yield to the user's.
     """
     extended_class, recipe, user_hparams = _layers(config_class)

@@ -1,9 +1,13 @@
 """Papers beside the core, loaded by name: `--paper mpa`, or `--paper my_package.my_paper`.
 
-A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
-subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
-of those in pretrain/; `starts` has `hparams_of`, if files imply hparams of it (pretrain.starts); `tables` has its kinds
-of `electra build-table`. A paper in one module has all of them there.
+A paper is a module, or a folder of modules, that builds on the core. The core knows no paper. Modules of such a folder:
+
+- `config`: `Config`, a subclass of PretrainingConfig; imports no TensorFlow;
+- `model`: `Model` and, if the paper needs one, `Task`, subclasses of those in pretrain/;
+- `implied_hparams`: a function of that name, where files imply hparams of the paper (pretrain.implied_hparams);
+- `tables`: the kinds of `electra build-table` that the paper adds.
+
+A paper in one module has all of these names there.
 """
 
 import dataclasses

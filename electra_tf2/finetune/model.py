@@ -14,7 +14,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
+from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2

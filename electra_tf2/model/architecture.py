@@ -1,7 +1,7 @@
 """Sizes of one transformer encoder, free of TensorFlow.
 
 Configuration code derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
-networks from it and `model.flops` prices it. Its fields are hparams and flags: what is declared here is all that has to
+networks from it and `model.costs` prices it. Its fields are hparams and flags: what is declared here is all that has to
 be said of a field.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.config.hparams import hparam
-from electra_tf2.model.positions import SCHEMES, PositionScheme
+from electra_tf2.model.position_schemes import SCHEMES, PositionScheme
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
 MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)

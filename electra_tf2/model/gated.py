@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from electra_tf2.model.initializers import Initializer
-from electra_tf2.model.kernels import gated
+from electra_tf2.model.kernels import gated_gelu
 from electra_tf2.model.kernels.switch import with_kernel
 from electra_tf2.model.layers import Dense, add_bias
 
 
-@with_kernel(gated.gated_gelu)
+@with_kernel(gated_gelu.gated_gelu)
 def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """gelu(a) c of x + bias = [a, c], its two halves (Shazeer 2020, "GLU Variants Improve Transformer", equation 5)."""
     activated, factor = tf.split(x + bias, 2, -1)

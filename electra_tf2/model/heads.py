@@ -14,7 +14,7 @@ from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.initializers import glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels.products import matrix_product
 from electra_tf2.model.kernels.switch import are_on
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 

@@ -1,6 +1,6 @@
 """Layers of the position schemes t5, coco (learned biases of the scores) and rotary (rotated queries and keys).
 
-`model.positions` lists the schemes. B batch, L length, H hidden, A heads, D head size.
+`model.position_schemes` lists the schemes. B batch, L length, H hidden, A heads, D head size.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from electra_tf2.model.attention import Positions, Rotation
 from electra_tf2.model.initializers import Initializer, constant, truncated_normal, zeros
 from electra_tf2.model.kernels import positions as position_kernels
 from electra_tf2.model.kernels.switch import with_kernel
-from electra_tf2.model.positions import Bucketed, local_bias, sinusoid_frequencies
+from electra_tf2.model.position_schemes import Bucketed, local_bias, sinusoid_frequencies
 
 
 class LearnedBias(Positions):

@@ -1,6 +1,6 @@
 """The softmax over the vocabulary, whose logits are products with the word table: its formulas.
 
-model.kernels.vocabulary computes the same in fewer passes over memory. B batch, N masked positions, T tokens, E
+model.kernels.vocabulary_softmax computes the same in fewer passes over memory. B batch, N masked positions, T tokens, E
 embedding, V vocabulary.
 """
 
@@ -11,14 +11,14 @@ import tensorflow as tf
 from electra_tf2.model.kernels.chunked_softmax import chunked_log_probs
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.kernels.switch import are_on
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax, invert_cumulative
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax, invert_cumulative
 from electra_tf2.model.layers import shape_of
 
 
 class VocabularySoftmax:
     """softmax over the vocabulary of float32 logits [..., V]: log-probabilities, first choices, entropies, samples.
 
-    Where logits are products with the word table, kernels.vocabulary.FusedSoftmax has the same methods.
+    Where logits are products with the word table, kernels.vocabulary_softmax.FusedSoftmax has the same methods.
     """
 
     def __init__(self, logits: tf.Tensor) -> None:

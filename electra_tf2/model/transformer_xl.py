@@ -13,7 +13,7 @@ from electra_tf2.model.attention import AttentionContext, Positions, SelfAttenti
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import shape_of
-from electra_tf2.model.positions import sinusoid_frequencies
+from electra_tf2.model.position_schemes import sinusoid_frequencies
 
 
 class RelativeAttention(SelfAttention):

@@ -9,7 +9,7 @@ import dataclasses
 from electra_tf2.config.phases import phases_of
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import (
+from electra_tf2.model.costs import (
     Part,
     contrast_head,
     embedding_parameters,

@@ -17,7 +17,7 @@ from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import fold_in
 from electra_tf2.model.softmax import Softmax, without_tokens
 from electra_tf2.pretrain.masking_units import MaskingUnit, draw_without_replacement, number_at_random
-from electra_tf2.pretrain.original import averaged_updates
+from electra_tf2.pretrain.original_masking import averaged_updates
 
 _MANTISSA = 0x7FFFFF  # the lowest 23 bits, those that TensorFlow's own kernels use; XLA's take the highest
 _ONE = 0x3F800000  # the bits of 1.0

@@ -16,9 +16,9 @@ from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.evaluation_metrics import state_cosines
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.masking_units import make_unit
-from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Networks, make_networks
 from electra_tf2.pretrain.objectives import coco_lm, make
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Objective
@@ -40,7 +40,7 @@ class Outputs(NamedTuple):
     loss: float32 scalar, these rows' share of the total loss. Shares of all micro-batches and replicas add up to it.
     losses: loss name -> float32 scalar, likewise, not yet multiplied by its weight.
     metrics: name -> (numerator, denominator), float32 scalars that add up.
-    histograms: name -> float32 [2, K] that add up (pretrain.metrics.auc).
+    histograms: name -> float32 [2, K] that add up (pretrain.evaluation_metrics.auc).
     """
 
     loss: tf.Tensor

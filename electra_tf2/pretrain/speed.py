@@ -13,7 +13,7 @@ from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.pretrain.flops import step_flops
 from electra_tf2.pretrain.pretrain_data import find_records
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.training.distribution import make_strategy, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 

@@ -11,7 +11,7 @@ from electra_tf2.util.machine import this_processor
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
 
 
 def summary(

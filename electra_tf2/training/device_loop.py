@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.training.task import Tensors, TrainingTask
+from electra_tf2.training.training_task import Tensors, TrainingTask
 
 CALL_SECONDS = 2.0  # of one call; a signal waits for its end
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util import machine
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError, how_to_install

@@ -21,7 +21,7 @@ from electra_tf2.training.distribution import distribute, host_number, is_chief
 from electra_tf2.training.reporting import Reporter
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.training.signals import StopSignal
-from electra_tf2.training.task import Tensors, TrainingTask
+from electra_tf2.training.training_task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.model.kernels.products import matmul
-from electra_tf2.training.hparams import OptimizerHparams
+from electra_tf2.training.shared_hparams import OptimizerHparams
 
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)

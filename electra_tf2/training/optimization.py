@@ -1,7 +1,7 @@
 """Optimizer of the original: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
 
 Options are in files of their own: Muon for matrices of hidden layers (training.muon), a moving average of all weights
-(training.averages), a loss scale for float16 (training.loss_scale).
+(training.weight_average), a loss scale for float16 (training.loss_scale).
 """
 
 import contextlib
@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from electra_tf2.model.kernels.barriers import in_one_array
 from electra_tf2.model.kernels.joined import global_norm
-from electra_tf2.training.averages import WeightAverage
-from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, Update
+from electra_tf2.training.shared_hparams import OptimizerHparams
+from electra_tf2.training.weight_average import WeightAverage
 
 DEFAULTS = OptimizerHparams()
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from electra_tf2.config.hparams import dashed
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util import machine
 
 Config = TypeVar("Config", bound=Any)  # a dataclass that inherits OptimizerHparams and DeviceHparams

@@ -10,11 +10,11 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import write_table
-from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
 from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of
+from electra_tf2.papers.mpa.observed_encoder import AttentionMap, ObservedOutput
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support

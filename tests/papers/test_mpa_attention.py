@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf2.model import attention
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
-from electra_tf2.papers.mpa.attention import ObservedEncoder
+from electra_tf2.papers.mpa.observed_encoder import ObservedEncoder
 from tests.model import encoder_reference
 from tests.model.test_transformer_xl import KeysOfDistances
 

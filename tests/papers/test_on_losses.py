@@ -10,15 +10,15 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import read_table, write_table
+from electra_tf2.papers.on_losses.auxiliary import frequencies, labels_of, scaled
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.segments import parted, segments_of
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
-from electra_tf2.papers.on_losses.tasks import frequencies, labels_of, scaled
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support

@@ -9,15 +9,15 @@ import tensorflow as tf
 
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.model import kernels
+from electra_tf2.papers.on_losses.auxiliary import labels_of
 from electra_tf2.papers.on_losses.halves import FastSent, halves
 from electra_tf2.papers.on_losses.model import Task as OnLossesTask
 from electra_tf2.papers.on_losses.model import check_records
 from electra_tf2.papers.on_losses.schedules import active_tasks
-from electra_tf2.papers.on_losses.tasks import labels_of
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.papers.test_on_losses import (
     SEED,

@@ -23,7 +23,7 @@ from electra_tf2.pretrain.objectives.coco_lm import (
 )
 from electra_tf2.pretrain.objectives.contrast import normalised
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from tests.support import golden
 from tests.support import training as support
 

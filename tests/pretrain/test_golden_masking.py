@@ -7,9 +7,9 @@ from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.heads import GeneratorOutput
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.original import averaged_updates
+from electra_tf2.pretrain.original_masking import averaged_updates
 from tests.support import golden
 from tests.support import training as support
 

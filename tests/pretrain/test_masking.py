@@ -12,7 +12,7 @@ from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
 from electra_tf2.pretrain.masking_units import make_unit
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.task import TRAIN, PretrainingTask
+from electra_tf2.pretrain.pretraining_task import TRAIN, PretrainingTask
 from tests.support import golden
 
 SPECIAL = special_ids(load_vocab(golden.CHECKPOINT / "vocab.txt"))

@@ -8,7 +8,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.objectives.contrast import whole_batch
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from tests.support import training as support
 
 SEED = tf.constant([3, 4])

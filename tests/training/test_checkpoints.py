@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import checkpoint_files as files
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.training import loop
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot
 from electra_tf2.training.device_loop import DeviceLoop

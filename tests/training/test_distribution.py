@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.training import distribution
 from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.cluster import Host, this_host
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
 from tests.support import local_hosts
 from tests.support import training as support

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf2.model.kernels.gradients import differentiable
 from electra_tf2.model.kernels.loops import Parts, in_sequence
 from electra_tf2.model.kernels.switch import are_compiled_alone
-from electra_tf2.model.kernels.vocabulary import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
+from electra_tf2.model.kernels.vocabulary_softmax import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
 
 
 def chunked_log_probs(

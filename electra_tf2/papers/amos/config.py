@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from electra_tf2.config.hparams import hparam
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
-from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.model.costs import Part, language_model_head
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """AMOS: an ELECTRA whose replacements come from a mixture of generators (Meng et al. 2022).
 
 Several exits of one generator's layers are language models of their own, all trained to predict the masked tokens
-(papers.amos.generator). The replacements are drawn from a mixture of their logits, whose shares learn, through
+(papers.amos.mixture). The replacements are drawn from a mixture of their logits, whose shares learn, through
 straight-through Gumbel-softmax samples, to make the main network's task harder.
 """
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.papers.amos.config import Config
-from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
+from electra_tf2.papers.amos.mixture import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator_encoder

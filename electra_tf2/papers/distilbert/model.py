@@ -23,7 +23,7 @@ from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.counts import read_table
-from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
+from electra_tf2.papers.mpa.observed_encoder import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator
 from electra_tf2.pretrain.objectives.contrast import holds_sequence

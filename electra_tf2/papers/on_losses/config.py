@@ -11,7 +11,7 @@ from typing import Any
 from electra_tf2.config.hparams import free_hparam, hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import Part, contrast_head, encoder
+from electra_tf2.model.costs import Part, contrast_head, encoder
 from electra_tf2.util.errors import closest
 
 # Their names in aux_tasks, in the order of their variables in checkpoints.

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.kernels.products import matmul
+from electra_tf2.papers.on_losses.auxiliary import Auxiliary
 from electra_tf2.papers.on_losses.config import Config
-from electra_tf2.papers.on_losses.tasks import Auxiliary
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.coco_lm import View

@@ -15,19 +15,19 @@ import tensorflow as tf
 from electra_tf2.corpus.records import FIELDS, read_batches
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.layers import SeedStream, fold_in
+from electra_tf2.papers.on_losses.auxiliary import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.papers.on_losses.config import TASKS, Config
 from electra_tf2.papers.on_losses.halves import FastSent, QuickThoughts
 from electra_tf2.papers.on_losses.schedules import MAIN, ActiveTasks, active_tasks
 from electra_tf2.papers.on_losses.segments import AdjacentSentences, Rearrangement, SentenceOrder
-from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
-from electra_tf2.pretrain.task import EVALUATE, TRAIN, PretrainingTask
-from electra_tf2.training.task import whole_step
+from electra_tf2.pretrain.pretraining_task import EVALUATE, TRAIN, PretrainingTask
+from electra_tf2.training.training_task import whole_step
 from electra_tf2.util.errors import UserError
 
 _TASK_CLASSES: dict[str, type[Auxiliary]] = {

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.papers.on_losses.auxiliary import Auxiliary, TaskHead, labels_of
 from electra_tf2.papers.on_losses.config import Config
-from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskHead, labels_of
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, weighted_mean

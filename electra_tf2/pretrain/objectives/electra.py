@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.heads import ReplacedTokenHead
+from electra_tf2.pretrain.evaluation_metrics import logit_histogram, probability_histogram
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
-from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
 
@@ -78,7 +78,7 @@ class Detection(Objective):
         }
 
     def auc_histogram(self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """float32 [2, K], of whose counts the area under the ROC curve is computed (pretrain.metrics.auc)."""
+        """float32 [2, K]: counts from which evaluation_metrics.auc computes the area under the ROC curve."""
         if self.config.compat == "original":
             # 200 linear thresholds, and every pad counts as a negative that is easily told.
             probs = tf.sigmoid(logits)

@@ -59,7 +59,7 @@ class LossTerm(NamedTuple):
     """Result of an objective on the rows at hand.
 
     numerator: float32 scalar, the weighted sum of losses; `normalizer`, summed over the global batch, divides it.
-    histograms: name -> float32 [2, K], negatives and positives by bucket (pretrain.metrics).
+    histograms: name -> float32 [2, K], negatives and positives by bucket (pretrain.evaluation_metrics).
     """
 
     numerator: tf.Tensor

@@ -1,6 +1,6 @@
 """Hparams that files imply before a configuration is made: those of the vocabulary and of models to start from.
 
-Programs call `hparams_of` and put its result between the recipe and what the user gives (config.flags). The
+Programs call `implied_hparams` and put its result between the recipe and what the user gives (config.flags). The
 configuration itself reads no files. Imports no TensorFlow.
 """
 
@@ -18,18 +18,18 @@ from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architec
 from electra_tf2.util.errors import UserError
 
 
-def hparams_of(hparams: Mapping[str, Any]) -> dict[str, Any]:
+def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams that win over a recipe and yield to what the user gives: the core's, and those of the run's paper.
 
-    Arguments and errors are those of `hparams_of_core`.
+    Arguments and errors are those of `implied_by_core`.
     """
     paper = hparams.get("paper")
     if not isinstance(paper, str):
         paper = ""  # no name: refused with all wrong values
-    return paper_or_core(paper, "starts", "hparams_of", hparams_of_core)(hparams)
+    return paper_or_core(paper, "implied_hparams", "implied_hparams", implied_by_core)(hparams)
 
 
-def hparams_of_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
+def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams that files imply for any run.
 
     They are vocab_size, from vocab_file; sizes, vocabulary and casing, from init_checkpoint and

@@ -8,15 +8,15 @@ import tensorflow as tf
 from electra_tf2.config.papers import paper_or_core
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
+from electra_tf2.pretrain.evaluation_metrics import summary
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
-from electra_tf2.pretrain.metrics import summary
 from electra_tf2.pretrain.objectives import contrast
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import StepValues, make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
+from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 
 # Purposes of seeds (`TrainingTask.seed_of`): a training step and an evaluation batch of one number draw differently.
 TRAIN = 1

@@ -1,7 +1,7 @@
-"""Base class of pre-training and fine-tuning as the loop sees them, and the steps they share: seeds, micro-batches,
-loss scaling, the update.
+"""Base class of pre-training and fine-tuning as the loop sees them.
 
-`training.loop.Trainer` drives a `TrainingTask`; its subclasses in pretrain.task and finetune.model define the loss.
+It also holds the parts of a step that both share: seeds, micro-batches, loss scaling, the update. `training.loop.Trainer`
+drives a `TrainingTask`; the subclasses in pretrain.pretraining_task and finetune.model define the loss.
 """
 
 from collections.abc import Callable, Sequence
