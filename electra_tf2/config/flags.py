@@ -190,8 +190,8 @@ def config_from_flags(
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
-      implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams), which win over the
-        recipe and yield to the user's.
+      implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams). They win over
+        the recipe and yield to the user's.
     """
     extended_class, recipe, user_hparams = _layers(config_class)
     implied: dict[str, Any] = {}

@@ -165,7 +165,7 @@ class FinetuningTask(TrainingTask):
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
+        seed = self.replica_seed(self.step_seed(_TRAIN, step))
         scale = self.scale()
         gradients, result = self._gradients(batch, seed, scale)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}

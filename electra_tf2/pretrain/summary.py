@@ -74,10 +74,10 @@ def expected_loss(task: "PretrainingTask", first_step: int) -> str:
     """The loss that random weights should have at the first step: a weighted sum over the objectives."""
     import tensorflow as tf
 
-    from electra_tf2.pretrain.pretraining_model import StepValues
-
-    values = StepValues(tf.constant(first_step, tf.int64))
-    weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
-    expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
+    step = tf.constant(first_step, tf.int64)
+    weights = {name: float(weight) for name, weight in task.model.loss_weights(step).items()}
+    expected = 0.0
+    for objective in task.model.objectives:
+        expected += weights[objective.loss_name] * objective.initial_loss
     terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
     return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"

@@ -1,6 +1,6 @@
 """Base class of pre-training and fine-tuning as the loop sees them.
 
-It also holds the parts of a step that both share: seeds, micro-batches, loss scaling, the update. `training.loop.Trainer`
+It holds the parts of a step that both share: seeds, micro-batches, loss scaling, the update. `training.loop.Trainer`
 drives a `TrainingTask`; the subclasses in pretrain.pretraining_task and finetune.model define the loss.
 """
 
@@ -105,11 +105,11 @@ class TrainingTask:
 
     # Parts of a step, for subclasses.
 
-    def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
+    def step_seed(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
         """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
         return fold_in(tf.constant([self._seed, purpose]), tf.cast(step, tf.int32))
 
-    def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
+    def replica_seed(self, seed: tf.Tensor) -> tf.Tensor:
         """int32 [2], another one on every replica."""
         return fold_in(seed, self.replica())
 

@@ -38,7 +38,7 @@ def test_number_of_predictions(key):
     assert maximum == golden.load_json("masking")[key]["max_predictions_per_seq"]
     lengths, expected = ARRAYS[key]
     input_mask = tf.sequence_mask(lengths, int(length), tf.int32)
-    actual = masking.number_of_predictions(input_mask, float(mask_prob), maximum)
+    actual = masking.mask_count(input_mask, float(mask_prob), maximum)
     np.testing.assert_array_equal(actual, expected)
 
 

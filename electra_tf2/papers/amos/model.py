@@ -79,7 +79,7 @@ class Model(PretrainingModel):
         assert sampled_ids is None
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
-        softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
+        softmax = masking.sampled_softmax(self.config, masked, self.sampled_pass(masked, generated, seeds))
         logits = softmax.logits / self.config.temperature
         # As in the core, but for the offsets that are added to the embeddings of the samples.
         embeddings = self.encoder.embeddings

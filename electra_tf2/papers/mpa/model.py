@@ -19,7 +19,7 @@ from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator
 from electra_tf2.pretrain.objectives.contrast import holds_sequence
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
-from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
 class Model(PretrainingModel):
@@ -40,13 +40,13 @@ class Model(PretrainingModel):
             objectives.append(AttentionRegulariser(self.config, networks))
         return objectives
 
-    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        weights = super().loss_weights(values)
+    def loss_weights(self, step: tf.Tensor | None) -> dict[str, float | tf.Tensor]:
+        weights = super().loss_weights(step)
         warmup_steps = self.config.mpa_warmup_steps
         if warmup_steps is None:
             warmup_steps = self.config.num_warmup_steps
-        if self.config.mpa_objective and values.step is not None and warmup_steps:
-            share = tf.cast(values.step, tf.float32) / warmup_steps
+        if self.config.mpa_objective and step is not None and warmup_steps:
+            share = tf.cast(step, tf.float32) / warmup_steps
             weights[AttentionRegulariser.loss_name] *= tf.minimum(share, 1.0)
         return weights
 

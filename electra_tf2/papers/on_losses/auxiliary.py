@@ -1,7 +1,6 @@
 """Auxiliary tasks (On Losses, section 3.2): their class, heads and batches, and those on tokens: TF and TF-IDF."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -12,7 +11,6 @@ from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.tables import inverse_frequencies
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
-from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 
 HIGHEST = 10.0  # of scaled term frequencies
@@ -44,11 +42,6 @@ class Auxiliary(Objective):
     config: Config
     task: str
     weight = "aux_weight"
-
-    def views(self, masked: MaskedBatch) -> Sequence[View]:
-        """Other sequences that the network shall read."""
-        del masked
-        return ()
 
 
 class TaskHead(Layer):

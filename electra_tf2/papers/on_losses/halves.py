@@ -11,9 +11,8 @@ from electra_tf2.papers.on_losses.auxiliary import Auxiliary
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
-from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, View, weighted_mean
 
 
 def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
@@ -66,14 +65,14 @@ class QuickThoughts(Auxiliary, Contrast):
 
     def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         first, second = forward.views[self.loss_name]
-        return self.vectors(first.sequence, second.sequence)
+        return self.cls_vectors(first.sequence, second.sequence)
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """Cross-entropy of the cosines of each first half with all second halves."""
         similarity = without_padding(matmul(first, second, transpose_b=True), real)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), similarity)
 
-    def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
+    def contrast_metrics(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
         below_any_cosine = -2.0
         similarity = tf.where(real, matmul(first, second, transpose_b=True), below_any_cosine)
         is_right = tf.equal(tf.argmax(similarity, -1, tf.int32), tf.range(tf.shape(first)[0]))

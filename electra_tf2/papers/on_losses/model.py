@@ -7,14 +7,12 @@ steps.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.corpus.records import FIELDS, read_batches
-from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.layers import SeedStream, fold_in
+from electra_tf2.model.layers import fold_in
 from electra_tf2.papers.on_losses.auxiliary import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.papers.on_losses.config import TASKS, Config
 from electra_tf2.papers.on_losses.halves import FastSent, QuickThoughts
@@ -25,7 +23,7 @@ from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
-from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.pretraining_task import EVALUATE, TRAIN, PretrainingTask
 from electra_tf2.training.training_task import whole_step
 from electra_tf2.util.errors import UserError
@@ -57,9 +55,9 @@ class Model(PretrainingModel):
                 objectives.append(_TASK_CLASSES[task](self.config, networks))
         return objectives
 
-    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        weights = super().loss_weights(values)
-        active = active_tasks(self.config, values.step)
+    def loss_weights(self, step: tf.Tensor | None) -> dict[str, float | tf.Tensor]:
+        weights = super().loss_weights(step)
+        active = active_tasks(self.config, step)
         if active is None:
             return weights
         names = {task.loss_name: task.task for task in self.tasks}
@@ -102,16 +100,6 @@ class Model(PretrainingModel):
             labels[task.task] = batch.get(_label_field(task), nothing_asked)
         return TaskBatch(**vars(masked), labels=labels)
 
-    def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
-        outputs = dict(super().read_views(masked, seeds))
-        for task in self.tasks:
-            views = task.views(masked)
-            if views:
-                outputs[task.loss_name] = [
-                    self.encoder(view.input_ids, view.input_mask, view.segment_ids, seeds) for view in views
-                ]
-        return outputs
-
 
 def _label_field(task: Auxiliary) -> str:
     """Name of a task's labels in a rearranged batch."""
@@ -131,7 +119,7 @@ class Task(PretrainingTask):
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of(TRAIN, step)
+        seed = self.step_seed(TRAIN, step)
         return super().train_step(self._rearranged(batch, seed, active_tasks(self.config, step)), step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
@@ -140,7 +128,7 @@ class Task(PretrainingTask):
         Each task that rearranges the text is measured in a pass of its own.
         """
         result = super().eval_step(batch, step)
-        seed = self.seed_of(EVALUATE, step)
+        seed = self.step_seed(EVALUATE, step)
         for task in self.model.rearrangements:
             rearranged = self._rearranged(batch, seed, {task.task: 1.0})
             metrics = super().eval_step(rearranged, step)["metrics"]

@@ -13,7 +13,7 @@ from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
-from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, make_unit, numbered
+from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, make_unit, unit_indices
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -48,7 +48,7 @@ def longest_matches(begins: tf.Tensor, input_ids: tf.Tensor, ordered: np.ndarray
     inverse_powers = powers(length + 1, inverse=True)[:-1]
 
     places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-    words = numbered(begins)
+    words = unit_indices(begins)
     starts = _starts_of_words(begins, words, places)
     sizes = tf.zeros_like(input_ids)
     for count in range(2, LONGEST + 1):  # so that the longest is the last to be written
@@ -69,7 +69,7 @@ def _starts_of_words(begins: tf.Tensor, words: tf.Tensor, places: tf.Tensor) -> 
     """
     rows = tf.shape(places)[0]
     length = places.shape[1]
-    # Words of all rows, numbered through; all other tokens go to one more, which is left out.
+    # Words of all rows, unit_indices through; all other tokens go to one more, which is left out.
     nowhere = rows * length
     row_starts = tf.range(rows)[:, tf.newaxis] * length
     numbers = tf.where(begins, words + row_starts, nowhere)
@@ -124,7 +124,7 @@ def pmi(config: Config) -> MaskingUnit:
         ends = (places + sizes)[:, tf.newaxis, :]
         # bool [B, L, L]: whether a token goes on with the n-gram that begins at another.
         goes_on = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < ends)
-        return Units(numbered(begins & ~tf.reduce_any(goes_on, -1)))
+        return Units(unit_indices(begins & ~tf.reduce_any(goes_on, -1)))
 
     return units_of
 
