@@ -30,10 +30,11 @@ class BlockwiseEncoder(Encoder):
         super().__init__(*arguments, **named)
         self.exit_layers = tuple(exit_layers)
 
-    def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-        if number in self.exit_layers:  # the first layer of a block
+    def run_layer(self, index: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
+        # Exits count layers from 1, so this is the layer after an exit: the first of a block.
+        if index in self.exit_layers:
             x = tf.stop_gradient(x)
-        return super().run_layer(number, x, context, seeds)
+        return super().run_layer(index, x, context, seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
