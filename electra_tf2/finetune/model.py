@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.head import HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.training.distribution import distribute, host_number, rows_of_host
+from electra_tf2.training.distribution import distribute, has_several_hosts, host_rows
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 from electra_tf2.util.environment import untuned
@@ -196,7 +196,7 @@ class FinetuningTask(TrainingTask):
     def training_data(self, position: int) -> tf.data.Dataset:
         assert self.table is not None
         size = self.config.train_batch_size
-        return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
+        return self.table.training_batches(size, self.seed, position, host_rows(self.strategy, size))
 
     # Prediction.
 
@@ -218,7 +218,7 @@ class FinetuningTask(TrainingTask):
         has_losses = True
         dataset = table.evaluation_batches(batch_size)
         # Of several hosts each predicts all rows by itself, so that none waits for another.
-        alone = host_number(self.strategy) is not None
+        alone = has_several_hosts(self.strategy)
         batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
         # Traced for any length: one graph for all batches.
         self._predict_step.get_concrete_function(batches.element_spec, number, alone)

@@ -17,7 +17,7 @@ from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.objectives import contrast
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.training.distribution import rows_of_host
+from electra_tf2.training.distribution import host_rows
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 
@@ -145,13 +145,13 @@ class PretrainingTask(TrainingTask):
     def training_data(self, position: int) -> tf.data.Dataset:
         assert self.train_records is not None
         size = self.config.train_batch_size
-        rows = rows_of_host(self.strategy, size)
+        rows = host_rows(self.strategy, size)
         return pretrain_data.training_batches(self.train_records, size, self.config.seed, position, rows)
 
     def evaluation_data(self) -> tf.data.Dataset:
         assert self.eval_records is not None
         size = self.config.eval_batch_size
-        return pretrain_data.evaluation_batches(self.eval_records, size, rows_of_host(self.strategy, size))
+        return pretrain_data.evaluation_batches(self.eval_records, size, host_rows(self.strategy, size))
 
     def explain(self, error: Exception) -> str | None:
         """Names the damaged record behind an error; None if there is none."""

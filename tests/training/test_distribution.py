@@ -30,7 +30,7 @@ def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
     assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
     mirrored = distribution.make_strategy(DeviceHparams(strategy="mirrored", num_gpus=0))
     assert mirrored.num_replicas_in_sync == 2
-    assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
+    assert distribution.host_rows(mirrored, 8) is None and not distribution.has_several_hosts(mirrored)
 
 
 @pytest.mark.parametrize("strategy", [tf.distribute.OneDeviceStrategy("CPU:0"), None])
