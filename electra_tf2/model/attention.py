@@ -14,12 +14,12 @@ import tensorflow as tf
 from electra_tf2.model import local_attention
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
-from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.cpu import MASKED_SCORE
+from electra_tf2.model.kernels import whole_attention
 from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
+from electra_tf2.model.kernels.whole_attention import MASKED_SCORE
 from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed_and_rate, shape_of
 
 # Length from which attention is in tiles: they take more time and less memory (benchmarks/RESULTS.md).
@@ -33,7 +33,7 @@ TiledSequences: TypeAlias = Literal["none", "long", "all"]
 # Formulas.
 
 
-@with_kernel(cpu.split_heads, xla.split_heads)
+@with_kernel(whole_attention.split_heads, whole_attention.split_heads_in_program)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
     rows, length, _ = shape_of(product)
@@ -43,7 +43,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tens
     return tf.unstack(by_head)
 
 
-@with_kernel(cpu.attention, xla.attention)
+@with_kernel(whole_attention.attention, whole_attention.attention_in_program)
 def attention(
     scores: tf.Tensor,
     values: tf.Tensor,

@@ -15,7 +15,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, SelfAttention, TiledSequences, make_context
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
-from electra_tf2.model.kernels import xla
+from electra_tf2.model.kernels.feed_forward import recomputed_feed_forward
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.kernels.products import matrix_product
 from electra_tf2.model.kernels.switch import are_one_program
@@ -172,7 +172,7 @@ class TransformerLayer(Layer):
 
         branch_input = self._branch_input(x, self.output_norm)
         if recompute_feed_forward:
-            branch = xla.feed_forward(self.intermediate, self.output_dense, branch_input)
+            branch = recomputed_feed_forward(self.intermediate, self.output_dense, branch_input)
         else:
             inner = self.intermediate(branch_input)  # [B, L, 4H]
             branch = self.output_dense.product(inner)  # [B, L, H]

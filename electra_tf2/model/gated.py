@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from electra_tf2.model.initializers import Initializer
-from electra_tf2.model.kernels import gated_gelu
+from electra_tf2.model.kernels import activations
 from electra_tf2.model.kernels.switch import with_kernel
 from electra_tf2.model.layers import Dense, add_bias
 
 
-@with_kernel(gated_gelu.gated_gelu)
+@with_kernel(activations.gated_gelu)
 def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """gelu(a) c, where a and c are the halves of x + bias: [..., 2n] -> [..., n].
 

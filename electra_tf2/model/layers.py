@@ -13,45 +13,48 @@ import tf_keras
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, ones, zeros
-from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.dtypes import cast_weight
+from electra_tf2.model.kernels import activations, norms
+from electra_tf2.model.kernels import dropout as dropout_kernels
+from electra_tf2.model.kernels.dtypes import cast_weight, to_float32
+from electra_tf2.model.kernels.feed_forward import product_in_program
+from electra_tf2.model.kernels.norms import LAYER_NORM_EPSILON
 from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
 
-@with_kernel(cpu.add_bias, xla.add_bias)
+@with_kernel(activations.add_bias, activations.add_bias_in_program)
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x + bias."""
     return x + bias
 
 
-@with_kernel(cpu.gelu, xla.gelu)
+@with_kernel(activations.gelu, activations.gelu_in_program)
 def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """y Phi(y) with y = x + bias: gelu in its exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
     y = x + bias
     return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
 
 
-@with_kernel(cpu.dropout)
+@with_kernel(dropout_kernels.dropout)
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """x / (1 - rate), or 0 with probability `rate`, decided by a hash of the seed and the place in the array."""
     if rate == 0.0:
         return x
-    kept = cpu.are_kept(tf.shape(x), seed, rate)
+    kept = dropout_kernels.are_kept(tf.shape(x), seed, rate)
     return tf.where(kept, x / (1.0 - rate), tf.zeros_like(x))
 
 
-@with_kernel(cpu.layer_norm, xla.layer_norm)
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON) -> tf.Tensor:
+@with_kernel(norms.layer_norm, norms.layer_norm_in_program)
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
     mean = tf.reduce_mean(x, -1, keepdims=True)  # [..., 1]
     variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)
     return (x - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
 
 
-@with_kernel(cpu.norm_of_sum, xla.norm_of_sum)
+@with_kernel(norms.norm_of_sum, norms.norm_of_sum_in_program)
 def norm_of_sum(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -60,7 +63,7 @@ def norm_of_sum(
     beta: tf.Tensor,
     seed: tf.Tensor,
     rate: float,
-    epsilon: float = cpu.LAYER_NORM_EPSILON,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
     """layer_norm(x + dropout(branch + bias)): end of a residual branch in post-norm layers.
 
@@ -70,7 +73,7 @@ def norm_of_sum(
     return layer_norm(total, gamma, beta, epsilon=epsilon)
 
 
-@with_kernel(cpu.residual_sum, xla.residual_sum)
+@with_kernel(norms.residual_sum, norms.residual_sum_in_program)
 def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """x + dropout(branch + bias): end of a residual branch in pre-norm layers."""
     return x + dropped_out(branch + bias, seed, rate=rate)
@@ -97,7 +100,7 @@ def _identity(x: tf.Tensor) -> tf.Tensor:
 
 def _gelu_with_bias(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     if bias is None:
-        bias = tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype)
+        bias = tf.zeros(x.shape[-1:], to_float32(x).dtype)
     return gelu(x, bias)
 
 
@@ -190,7 +193,7 @@ class Dense(Layer):
         """Computes x W, for a formula that adds the bias itself."""
         kernel = cast_weight(self.kernel, x.dtype)
         if are_one_program():
-            return matrix_product(x, kernel, xla.product)
+            return matrix_product(x, kernel, product_in_program)
         return matrix_product(x, kernel, matmul)
 
 
@@ -244,7 +247,7 @@ class LayerNorm(Layer):
     def __init__(self, scope: str, size: int, architecture: Architecture | None = None) -> None:
         super().__init__(scope)
         has_bias = True
-        self.epsilon = cpu.LAYER_NORM_EPSILON
+        self.epsilon = LAYER_NORM_EPSILON
         if architecture is not None:
             has_bias = architecture.norm_bias
             self.epsilon = architecture.norm_eps

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.kernels.positions import Direction, reaches
+from electra_tf2.model.kernels.whole_attention import MASKED_SCORE
 from electra_tf2.model.layers import shape_of
 
 

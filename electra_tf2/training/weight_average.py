@@ -25,7 +25,7 @@ class WeightAverage:
             self.values.append(tf.Variable(zeros, trainable=False, name=name))
 
     def share(self, step: tf.Tensor) -> tf.Tensor:
-        """float32 scalar: the share of the way to the variables that averages move at 0-based `step`; 1 at the first."""
+        """float32 scalar: which share of the way to the variables averages move at 0-based `step`; 1 at step 0."""
         done = tf.cast(step, tf.float32)
         return 1.0 - tf.minimum(self._decay, done / (done + 10.0))
 

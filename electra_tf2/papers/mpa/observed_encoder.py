@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf2.model.attention import AttentionContext, SelfAttention
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.kernels.cpu import MASKED_SCORE
+from electra_tf2.model.kernels.whole_attention import MASKED_SCORE
 from electra_tf2.model.layers import SeedStream
 
 _untracked = tf.__internal__.tracking.no_automatic_dependency_tracking
