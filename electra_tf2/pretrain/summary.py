@@ -1,4 +1,4 @@
-"""The summary of a pre-training run that is about to begin: what is trained, on what, for how long."""
+"""Summary of a pre-training run that is about to begin: model, devices, batches, data."""
 
 import math
 from typing import TYPE_CHECKING
@@ -21,10 +21,12 @@ def summary(
     task: "PretrainingTask",
     names_processor: bool,
 ) -> list[str]:
-    """Lists what is shown, a line each, with its name in front.
+    """Lines of the summary, each with a name in front.
 
     Args:
-      run_config: of all phases; `phase` is the one that is about to begin.
+      run_config: configuration of the run.
+      phase: the phase that is about to begin.
+      names_processor: whether to show the processor.
     """
     config = run_config.in_phase(phase)
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -46,12 +48,12 @@ def summary(
 
 
 def epochs_of(config: PretrainingConfig, phase: Phase, records: int) -> float:
-    """The number of times that a phase sees each of its records."""
+    """How often a phase reads each of its records."""
     return (phase.end - phase.start) * config.train_batch_size / records
 
 
 def described_devices(strategy: "tf.distribute.Strategy") -> str:
-    """Number and kind of the devices, as "1 x CPU"."""
+    """How many devices of which kind: "1 x CPU"."""
     # "/job:localhost/replica:0/task:0/device:GPU:0"
     kind = strategy.extended.worker_devices[0].split(":")[-2]
     replicas = strategy.num_replicas_in_sync
@@ -61,7 +63,7 @@ def described_devices(strategy: "tf.distribute.Strategy") -> str:
 
 
 def described_batch(config: PretrainingConfig, replicas: int) -> str:
-    """The batch of a step, and how devices and micro-batches divide it."""
+    """Size of a step's batch, and how devices and micro-batches divide it."""
     described = f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"
     if replicas > 1:
         described += f", {config.train_batch_size // replicas} per device"
@@ -71,7 +73,7 @@ def described_batch(config: PretrainingConfig, replicas: int) -> str:
 
 
 def expected_loss(task: "PretrainingTask", first_step: int) -> str:
-    """The loss that random weights should have at the first step: a weighted sum over the objectives."""
+    """Line with the loss that random weights should have at the first step: a weighted sum over the objectives."""
     import tensorflow as tf
 
     step = tf.constant(first_step, tf.int64)

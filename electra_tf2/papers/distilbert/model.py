@@ -157,7 +157,7 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
     """
     start = open_model(teacher)
     names = main_network_names(model, start)
-    names = from_other_depth(model, start, names, lambda number, here, there: number * there // here)
+    names = from_other_depth(model, start, names, lambda layer, depth, stored_depth: layer * stored_depth // depth)
     report = warm_start(model, start, names)
     lacking = [name for name in report.missing if name.startswith("electra/")]
     if lacking:
