@@ -37,7 +37,7 @@ class Rule(NamedTuple):
 
 
 class VocabularySize(NamedTuple):
-    """Size of the vocabulary for corpora of at least `least_bytes`, and the bytes of English that a token stands for."""
+    """Size of the vocabulary for corpora of at least `least_bytes`; bytes of English that a token stands for."""
 
     least_bytes: float
     size: int

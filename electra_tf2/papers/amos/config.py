@@ -26,7 +26,7 @@ class Config(PretrainingConfig):
     )
 
     @property
-    def no_probabilities(self) -> str:
+    def why_no_probabilities(self) -> str:
         return (
             "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of generators, of "
             "which the uppermost alone is at hand"
