@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import write_table
-from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of
+from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_maps
 from electra_tf2.papers.mpa.observed_encoder import AttentionMap, ObservedOutput
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain.pretraining_model import make_model
@@ -130,10 +130,10 @@ def test_the_penalty_equals_plain_loops(table_file):
     forward = model.forward(masked, sampled_ids=tf.constant(sampled, tf.int32))
     objective = model.objectives[-1]
     assert isinstance(objective, AttentionRegulariser) and forward.encoded is not None
-    assert sorted(attention_of(forward)) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert sorted(attention_maps(forward)) == [(0, 1), (0, 3), (1, 1), (1, 3)]
     random = np.random.RandomState(1)
     scores = {
-        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32) for place in sorted(attention_of(forward))
+        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32) for place in sorted(attention_maps(forward))
     }
     output = objective(with_scores(forward, config, scores), True)
     total, wrong, mass = plain_loss(forward, scores, random_table())
@@ -222,7 +222,7 @@ def test_the_weight_is_warmed_up(table_file):
 def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
     config = config_of(table_file, electra_objective=False, mpa_heads=[1], mpa_warmup_steps=0)
     model, forward = forward_of(config)
-    assert forward.corrupted is None and sorted(attention_of(forward)) == [(1, 1)]
+    assert forward.corrupted is None and sorted(attention_maps(forward)) == [(1, 1)]
     guesses = model.objectives[-1].predicted(forward).numpy()
     np.testing.assert_array_equal(guesses, forward.generator.softmax.logits.numpy().argmax(-1))
     _, results = trained(config)

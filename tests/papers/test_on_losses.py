@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import read_table, write_table
-from electra_tf2.papers.on_losses.auxiliary import frequencies, labels_of, scaled
+from electra_tf2.papers.on_losses.auxiliary import frequencies, scaled, task_labels
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.segments import parted, segments_of
@@ -182,7 +182,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
     model = make_model(config_of(folder, ["so"]))
     batch = batch_of(3000, repeated=600)
     masked, _ = rearranged_by(model, tensors(batch))
-    labels = labels_of(masked, "so").numpy()
+    labels = task_labels(masked, "so").numpy()
     draw = draws_of(model, "so", 3000)
     draws = draw(1, [3]).numpy()
     two = batch["segment_ids"].any(-1)

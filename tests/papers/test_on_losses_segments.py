@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.model import kernels
-from electra_tf2.papers.on_losses.auxiliary import labels_of
+from electra_tf2.papers.on_losses.auxiliary import task_labels
 from electra_tf2.papers.on_losses.halves import FastSent, halves
 from electra_tf2.papers.on_losses.model import Task as OnLossesTask
 from electra_tf2.papers.on_losses.model import check_records
@@ -53,7 +53,7 @@ def test_adjacent_sentences_are_balanced_and_shown(tmp_path, rows):
     model = make_model(config_of(tmp_path, ["asp"]))
     batch = batch_of(rows, repeated=600)
     masked, normalizers = rearranged_by(model, tensors(batch))
-    labels = labels_of(masked, "asp").numpy()
+    labels = task_labels(masked, "asp").numpy()
     partners = (np.arange(rows) - rows // 2) % rows
     assert (partners != np.arange(rows)).all()
     possible = batch["segment_ids"].any(-1) & batch["input_mask"].any(-1)[partners]

@@ -12,7 +12,7 @@ from electra_tf2.model.costs import Part, encoder, language_model_head
 
 @dataclasses.dataclass(frozen=True)
 class Config(PretrainingConfig):
-    """The teacher, and what is learned from it."""
+    """ELECTRA or BERT with a teacher."""
 
     teacher: str | None = hparam(
         None,

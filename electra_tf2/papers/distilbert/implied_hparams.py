@@ -1,4 +1,4 @@
-"""Hparams that files imply before a configuration is made (pretrain.implied_hparams): the sizes of the teacher."""
+"""Hparams that follow from files (pretrain.implied_hparams): the core's, and the sizes of the teacher."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from electra_tf2.util.errors import UserError
 
 
 def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """As `implied_by_core`, and teacher_sizes.
+    """What `implied_by_core` returns, and teacher_sizes.
 
     Raises:
-      UserError: as there; the teacher's folder holds no configuration of a model.
+      UserError: as `implied_by_core`; the teacher's folder holds no configuration of a model.
     """
     implied = implied_by_core(hparams)
     path = Config.checked(hparams).get("teacher")
