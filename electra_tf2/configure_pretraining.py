@@ -16,7 +16,7 @@ from typing import Any
 
 from electra_tf2.config.hparams import checked as check_values
 from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
-from electra_tf2.config.papers import check_owners, config_class_of
+from electra_tf2.config.papers import check_owners, paper_config_class
 from electra_tf2.config.phases import Phase, config_in_phase, phases_of, problems_of_later_phases
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.costs import Part
@@ -287,7 +287,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         # values.
         if cls is not PretrainingConfig or not paper or not isinstance(paper, str):
             return cls
-        return config_class_of(paper, PretrainingConfig)
+        return paper_config_class(paper, PretrainingConfig)
 
     @classmethod
     def checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
