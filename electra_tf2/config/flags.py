@@ -338,7 +338,10 @@ def _set(flag: Any, value: str) -> None:
 
 
 def run(
-    main: Callable[[], int | None], doc: str | None, goes_on: bool = False, first: Collection[str] = ()
+    main: Callable[[], int | None],
+    doc: str | None,
+    goes_on: bool = False,
+    first: Collection[str] = (),
 ) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 

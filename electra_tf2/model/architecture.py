@@ -221,7 +221,10 @@ def inner_width(hidden_size: int, gated: bool) -> int:
 
 
 def make_architecture(
-    model_size: str, overrides: Mapping[str, Any], vocab_size: int, embedding_size: int | None
+    model_size: str,
+    overrides: Mapping[str, Any],
+    vocab_size: int,
+    embedding_size: int | None,
 ) -> Architecture:
     """Makes an architecture of a named size; heads and feed-forward width follow the hidden size unless overridden."""
     layers, hidden = MODEL_SIZES[model_size]

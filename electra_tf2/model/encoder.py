@@ -37,7 +37,11 @@ class Embeddings(Layer):
     """
 
     def __init__(
-        self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        words: "Embeddings | None" = None,
     ) -> None:
         super().__init__(scope, seed)
         a = architecture
@@ -185,7 +189,12 @@ class TransformerLayer(Layer):
         return norm(x)
 
     def _added(
-        self, x: tf.Tensor, branch: tf.Tensor, last_dense: Dense, norm: Any, seeds: SeedStream | None
+        self,
+        x: tf.Tensor,
+        branch: tf.Tensor,
+        last_dense: Dense,
+        norm: Any,
+        seeds: SeedStream | None,
     ) -> tf.Tensor:
         """x + dropout(branch + bias of its last layer), normalised where layers are post-norm."""
         seed, rate = seed_and_rate(seeds, self.dropout_rate)

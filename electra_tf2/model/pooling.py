@@ -36,7 +36,10 @@ def orthogonal(shape: list[int], seed: list[int]) -> tf.Tensor:
 
 
 def text_vectors(
-    sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str, projection: Dense | None = None
+    sequence: tf.Tensor,
+    input_mask: tf.Tensor,
+    pooling: str,
+    projection: Dense | None = None,
 ) -> tf.Tensor:
     """float32 unit vectors [B, H or width]: `text_state`, projected. The product of two is their cosine."""
     vectors = tf.cast(text_state(sequence, input_mask, pooling), tf.float32)

@@ -10,7 +10,10 @@ from electra_tf2.model.layers import SeedStream
 
 
 def recomputed(
-    layer: Callable[..., tf.Tensor], x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None
+    layer: Callable[..., tf.Tensor],
+    x: tf.Tensor,
+    context: AttentionContext,
+    seeds: SeedStream | None,
 ) -> tf.Tensor:
     """Runs a layer and keeps only its input; the gradient computes the layer again, with the same dropout.
 

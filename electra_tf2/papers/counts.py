@@ -127,7 +127,10 @@ def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @contextlib.contextmanager
 def counted(
-    inputs: TableInputs, count_in: Callable[[np.ndarray], Counted], group: int, keys_of_record: int
+    inputs: TableInputs,
+    count_in: Callable[[np.ndarray], Counted],
+    group: int,
+    keys_of_record: int,
 ) -> Iterator[tuple[np.ndarray, FrequentParts]]:
     """Counts all records.
 

@@ -53,7 +53,10 @@ def warnings(metrics: Mapping[str, float], advice: str = ADVICE) -> list[str]:
 
 
 def warning_of_training(
-    masked_lm_loss: float | None, unigram_entropy: float | None, kept: float, advice: str = ADVICE
+    masked_lm_loss: float | None,
+    unigram_entropy: float | None,
+    kept: float,
+    advice: str = ADVICE,
 ) -> str | None:
     """Warning about a run that ends without an evaluation, by its last training loss; None if nothing is wrong."""
     if masked_lm_loss is None or unigram_entropy is None or not on_plateau(masked_lm_loss, unigram_entropy, kept):

@@ -104,7 +104,10 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
 
 
 def candidates_mask(
-    input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    special: SpecialIds,
+    separators: bool = False,
 ) -> tf.Tensor:
     """float32 [B, L]: 1 at tokens that may be masked: real ones but [CLS], [MASK], [PAD] and, by default, [SEP]."""
     excluded = [special.cls, special.mask, special.pad]
@@ -148,7 +151,11 @@ def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def mask(
-    config: PretrainingConfig, batch: Batch, draw: Draw, special: SpecialIds, unit: MaskingUnit | None = None
+    config: PretrainingConfig,
+    batch: Batch,
+    draw: Draw,
+    special: SpecialIds,
+    unit: MaskingUnit | None = None,
 ) -> MaskedBatch:
     """Draws positions and masks them (ELECTRA, section 2).
 
@@ -163,7 +170,11 @@ def mask(
 
 
 def draw_positions(
-    config: PretrainingConfig, batch: Batch, draw: Draw, candidates: tf.Tensor, unit: MaskingUnit | None
+    config: PretrainingConfig,
+    batch: Batch,
+    draw: Draw,
+    candidates: tf.Tensor,
+    unit: MaskingUnit | None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Draws the positions to mask among candidates float32 [B, L].
 

@@ -97,7 +97,11 @@ def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted
 
 
 def draw_spans(
-    noise: tf.Tensor, units: tf.Tensor, spans: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
+    noise: tf.Tensor,
+    units: tf.Tensor,
+    spans: tf.Tensor,
+    candidates: tf.Tensor,
+    wanted: tf.Tensor,
 ) -> tf.Tensor:
     """Draws span after span, each from a random unit on, until `wanted` tokens are masked.
 

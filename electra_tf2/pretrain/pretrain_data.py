@@ -163,7 +163,11 @@ def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list
 
 
 def training_batches(
-    records: Records, batch_size: int, seed: int, position: int, rows: slice | None = None
+    records: Records,
+    batch_size: int,
+    seed: int,
+    position: int,
+    rows: slice | None = None,
 ) -> tf.data.Dataset:
     """Makes an endless dataset of shuffled batches.
 

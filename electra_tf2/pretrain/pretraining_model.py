@@ -149,7 +149,10 @@ class PretrainingModel(Layer):
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
 
     def sampled_pass(
-        self, masked: MaskedBatch, generated: GeneratorOutput, seeds: SeedStream | None
+        self,
+        masked: MaskedBatch,
+        generated: GeneratorOutput,
+        seeds: SeedStream | None,
     ) -> GeneratorOutput:
         """The generator's pass that is sampled: `generated`, or with generator_sample_mode eval one without dropout."""
         if self.config.generator_sample_mode == "eval" and seeds is not None:

@@ -92,7 +92,10 @@ class PretrainingTask(TrainingTask):
 
     @part_of_step
     def _prepare(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
+        self,
+        batch: Batch,
+        seed: tf.Tensor,
+        row_offset: tf.Tensor,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         global_batch_size = batch["input_ids"].shape[0] * self.replicas
         return self.model.prepare(batch, seed, row_offset, global_batch_size)

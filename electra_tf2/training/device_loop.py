@@ -87,7 +87,10 @@ class DeviceLoop:
 
 
 def run_and_sum(
-    strategy: tf.distribute.Strategy, function: Callable[..., dict[str, Tensors]], batch: Tensors, step: tf.Tensor
+    strategy: tf.distribute.Strategy,
+    function: Callable[..., dict[str, Tensors]],
+    batch: Tensors,
+    step: tf.Tensor,
 ) -> dict[str, Tensors]:
     """Calls a function with the rows of each replica and sums its results over replicas."""
 

@@ -55,7 +55,9 @@ def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, co
 
 
 def mapped(
-    function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]], batch: Tensors, count: int
+    function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]],
+    batch: Tensors,
+    count: int,
 ) -> dict[str, tf.Tensor]:
     """Computes values of all rows, one micro-batch after another, without gradient.
 

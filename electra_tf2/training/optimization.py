@@ -186,7 +186,12 @@ class AdamW(tf.Module):
             share = self.average.share(self.step)
 
         def update_all(
-            strategy: Any, rates: Rates, gradients: list[tf.Tensor], directions: list[Update], share: Any, keep: Any
+            strategy: Any,
+            rates: Rates,
+            gradients: list[tf.Tensor],
+            directions: list[Update],
+            share: Any,
+            keep: Any,
         ) -> None:
             adam = {**moments, "epsilon": rates.epsilon}
             for index, mean, variance in zip(self._adam_indices, self.means, self.variances, strict=True):

@@ -42,7 +42,12 @@ class Reporter:
                 self._drop_later_events(step)
 
     def steps(
-        self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
+        self,
+        progress: Progress,
+        step: int,
+        losses: Mapping[str, float],
+        others: Mapping[str, float],
+        rate: float,
     ) -> None:
         """Reports means since the last report.
 

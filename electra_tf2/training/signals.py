@@ -38,7 +38,10 @@ class StopSignal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)

@@ -17,7 +17,11 @@ from electra_tf2.model.kernels.vocabulary_softmax import CHUNK, CHUNK_IN_PROGRAM
 
 
 def chunked_log_probs(
-    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 0
+    states: tf.Tensor,
+    table: tf.Tensor,
+    bias: tf.Tensor,
+    token_ids: tf.Tensor,
+    chunk: int = 0,
 ) -> tf.Tensor:
     """log softmax(states table^T + bias) at token_ids.
 

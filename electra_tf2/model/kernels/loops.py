@@ -32,7 +32,9 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
         return index < count
 
     def step(
-        index: tf.Tensor, arrays: list[tf.TensorArray], sums: list[tf.Tensor]
+        index: tf.Tensor,
+        arrays: list[tf.TensorArray],
+        sums: list[tf.Tensor],
     ) -> tuple[tf.Tensor, list[tf.TensorArray], list[tf.Tensor]]:
         stacked, summands = part(index)
         written = [array.write(index, tensor) for array, tensor in zip(arrays, stacked, strict=True)]

@@ -45,7 +45,10 @@ class _Norm(NamedTuple):
 
 
 def normalised(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """y [..., n]; mean and 1 / deviation [..., 1] of each row. All float32."""
     mean = _mean(x)
@@ -67,7 +70,10 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 
 @compiled
 def _layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     y, mean, inverse = normalised(to_float32(x), gamma, beta, epsilon)
     return to_compute_dtype(y, x.dtype), mean, inverse
@@ -204,7 +210,11 @@ def _norm_in_program(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: f
 
 
 def _norm_gradient_in_program(
-    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, gamma: tf.Tensor, epsilon: float
+    upstream: tf.Tensor,
+    x: tf.Tensor,
+    mean: tf.Tensor,
+    gamma: tf.Tensor,
+    epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradient of x, in the type of x, and n in float32; `mean` [..., 1] is that of each row of x."""
     centred = to_float32(x) - mean

@@ -67,7 +67,10 @@ def _block_maxima(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 @compiled
 def _block_sums(
-    product: tf.Tensor, bias: tf.Tensor, block_maxima: tf.Tensor, temperature: tf.Tensor
+    product: tf.Tensor,
+    bias: tf.Tensor,
+    block_maxima: tf.Tensor,
+    temperature: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """[T, 1], the largest logit of each token; [T, K], sums of exp((logit - maximum) / temperature) over each block."""
     maximum = tf.reduce_max(block_maxima, -1, keepdims=True)
@@ -91,7 +94,10 @@ def _weighted_sums(product: tf.Tensor, bias: tf.Tensor, maximum: tf.Tensor) -> t
 
 @compiled
 def _weighted_probabilities(
-    weights: tf.Tensor, product: tf.Tensor, bias: tf.Tensor, log_normalizer: tf.Tensor
+    weights: tf.Tensor,
+    product: tf.Tensor,
+    bias: tf.Tensor,
+    log_normalizer: tf.Tensor,
 ) -> tf.Tensor:
     """weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
     logits = to_float32(product) + bias

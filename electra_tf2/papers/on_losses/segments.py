@@ -158,7 +158,10 @@ def segments_of(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def parted(
-    draws: tf.Tensor, tokens: tf.Tensor, swapped: tf.Tensor, longest: tf.Tensor | None = None
+    draws: tf.Tensor,
+    tokens: tf.Tensor,
+    swapped: tf.Tensor,
+    longest: tf.Tensor | None = None,
 ) -> tuple[TextPart, TextPart]:
     """Divides a text into two parts. Returns them as they are shown: in order, or swapped.
 

@@ -194,7 +194,10 @@ def _joined(ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray
 
 
 def make_vocabulary(
-    inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi"
+    inputs: TableInputs,
+    size: int = 800_000,
+    min_count: int = 11,
+    score: str = "pmi",
 ) -> NgramVocabulary:
     """Counts the n-grams of all records, scores them, and keeps the best of each length, by its share of `size`.
 

@@ -225,7 +225,10 @@ def _crop_span(config: PretrainingConfig, tokens: tf.Tensor) -> tf.Tensor:
 
 
 def contrastive_losses(
-    first: tf.Tensor, second: tf.Tensor, temperature: float, real: tf.Tensor | None = None
+    first: tf.Tensor,
+    second: tf.Tensor,
+    temperature: float,
+    real: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Per sequence the mean of both directions' cross-entropies (COCO-LM, equation 3).
 

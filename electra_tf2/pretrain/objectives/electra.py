@@ -57,7 +57,12 @@ class Detection(Objective):
         return self.output(forward, losses, metrics, histograms)
 
     def detection_metrics(
-        self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, losses: tf.Tensor
+        self,
+        forward: Forward,
+        logits: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        losses: tf.Tensor,
     ) -> Metrics:
         """The original's metrics, and two shares to compare with: replaced_rate (of fakes) and majority_baseline."""
         predictions = tf.cast(logits > 0, tf.int32)
