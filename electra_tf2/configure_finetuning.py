@@ -206,7 +206,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.random_init:
             init_checkpoint = self.init_checkpoint or pretrained
         return {
-            "embedding_size": self.width_of_embeddings,
+            "embedding_size": self.resolved_embedding_size,
             "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),

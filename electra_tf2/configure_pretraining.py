@@ -17,7 +17,7 @@ from typing import Any
 from electra_tf2.config.hparams import checked as check_values
 from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
 from electra_tf2.config.papers import check_owners, paper_config_class
-from electra_tf2.config.phases import Phase, config_in_phase, phases_of, problems_of_later_phases
+from electra_tf2.config.phases import Phase, config_in_phase, later_phase_problems, phases_of
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.model.costs import Part
 from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
@@ -274,7 +274,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         config = config_class(**values)
         config = dataclasses.replace(config, **config.derived())
         problems = list(config.problems())
-        problems += problems_of_later_phases(config, problems)
+        problems += later_phase_problems(config, problems)
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
@@ -299,7 +299,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def derived(self) -> dict[str, Any]:
         """Values of hparams whose defaults follow from others; a paper's Config adds its own."""
-        embedding_size = self.width_of_embeddings
+        embedding_size = self.resolved_embedding_size
         if self.debug:  # its small network has no projection
             embedding_size = self.architecture.embedding_size
         records = os.path.join(self.data_dir, "pretrain_tfrecords")

@@ -32,7 +32,7 @@ from electra_tf2.config.hparams import (
     value_type,
     with_home,
 )
-from electra_tf2.config.papers import paper_of
+from electra_tf2.config.papers import paper_with_hparam
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.files.reading import parse_json, read_json
 from electra_tf2.util.environment import before_tensorflow
@@ -66,7 +66,7 @@ def _define(declaring_class: type, field: dataclasses.Field, is_from_paper: bool
 
     The flag's default is None, so that it is known which flags the user gave; help shows the hparam's default.
     """
-    text = _help_of_hparam(field)
+    text = _hparam_help(field)
     kind, _ = value_type(declaring_class, field)
     if kind in (dict, list):
         holds_words = typing.get_type_hints(declaring_class)[field.name] == list[str]
@@ -87,7 +87,7 @@ def _define(declaring_class: type, field: dataclasses.Field, is_from_paper: bool
     flag.is_from_paper = is_from_paper
 
 
-def _help_of_hparam(field: dataclasses.Field) -> str:
+def _hparam_help(field: dataclasses.Field) -> str:
     """The help text of an hparam, with its choices where the text does not name them all, and its default."""
     text = field.metadata["help"]
     if field.name == "recipe":
@@ -292,7 +292,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
 def _hint_for_unknown(name: str) -> str:
     """A hint for a flag that is not defined: the paper that has it, or a flag with a similar name."""
     if "paper" in flags.FLAGS:
-        paper = paper_of(name.removeprefix("no_"))
+        paper = paper_with_hparam(name.removeprefix("no_"))
         if paper:
             return f"; add --paper {paper}, which has it"
     return closest(dashed(name), map(dashed, flags.FLAGS))

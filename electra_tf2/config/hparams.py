@@ -276,8 +276,8 @@ def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
             continue
         result[name] = value
         if field.metadata["entries"] is not None:
-            result[name], problems_of_entries = _check(field.metadata["entries"], value)
-            problems += [f"{name}: {problem}" for problem in problems_of_entries]
+            result[name], entry_problems = _check(field.metadata["entries"], value)
+            problems += [f"{name}: {problem}" for problem in entry_problems]
             problems += [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
         elif value is not None and value_type(config_class, field)[0] is float:
             result[name] = float(value)

@@ -34,7 +34,7 @@ def paper_names() -> list[str]:
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.py"))
 
 
-def paper_of(hparam: str) -> str:
+def paper_with_hparam(hparam: str) -> str:
     """Name of the paper of this package that declares an hparam, or "". Reads their files as text, without imports."""
     declared = re.compile(rf"^    {re.escape(hparam)}: ", re.MULTILINE)
     for name in paper_names():
@@ -49,7 +49,7 @@ def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
     for name in hparams:
         if not isinstance(name, str) or name in known:
             continue
-        paper = paper_of(name)
+        paper = paper_with_hparam(name)
         if paper:
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
 

@@ -101,7 +101,7 @@ def config_in_phase(config: Any, phase: Phase) -> Any:
     return dataclasses.replace(config, model_hparam_overrides=sizes, **changes)
 
 
-def problems_of_later_phases(config: Any, known: Collection[str]) -> list[str]:
+def later_phase_problems(config: Any, known: Collection[str]) -> list[str]:
     """Problems of the phases after the first, without those that are `known`."""
     try:
         phases = phases_of(config)

@@ -121,8 +121,8 @@ def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
     keys = keys[order]
     counts = counts[order]
     # Where a key differs from the one before it; something different is put before the first.
-    first_of_each = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
-    return keys[first_of_each], np.add.reduceat(counts, first_of_each)
+    firsts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return keys[firsts], np.add.reduceat(counts, firsts)
 
 
 @contextlib.contextmanager

@@ -77,9 +77,9 @@ def _load_generator(model: PretrainingModel, path: str) -> list[str]:
     start = open_model(path)
     report = warm_start(model.generator, start, generator_checkpoint_names(start))
     say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
-    missing_of_encoder = [name for name in report.missing if "_predictions/" not in name]
-    if missing_of_encoder:
-        raise UserError(f"init_generator_checkpoint lacks {', '.join(missing_of_encoder[:5])}")
+    missing_in_encoder = [name for name in report.missing if "_predictions/" not in name]
+    if missing_in_encoder:
+        raise UserError(f"init_generator_checkpoint lacks {', '.join(missing_in_encoder[:5])}")
     if report.missing:
         say(f"  an encoder alone: random values for {', '.join(report.missing)}")
     return report.missing

@@ -32,14 +32,14 @@ def make_networks(config: PretrainingConfig) -> Networks:
     return Networks(encoder, make_generator(config, encoder))
 
 
-def _arguments_of_networks(config: PretrainingConfig) -> dict[str, Any]:
+def _network_arguments(config: PretrainingConfig) -> dict[str, Any]:
     """Arguments that are the same for all networks of a run."""
     return {"compute_dtype": config.precision, "seed": config.seed, "recompute": config.recompute}
 
 
 def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
     """Makes the network that is pre-trained: ELECTRA's main network, or BERT's only one."""
-    return encoder_class("electra", config.architecture, **_arguments_of_networks(config))
+    return encoder_class("electra", config.architecture, **_network_arguments(config))
 
 
 def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
@@ -55,7 +55,7 @@ def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
         return MaskedLanguageModel(make_generator_encoder(config, main, Encoder), seed=config.seed)
     if kind is GeneratorKind.TWO_TOWERS:
         embeddings = _generator_embeddings(config, main.embeddings)
-        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_arguments_of_networks(config))
+        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_network_arguments(config))
     if kind is GeneratorKind.UNIFORM:
         return UniformGenerator(config.vocab_size)
     # BERT, and a generator that shares all weights: a head on the main network.
@@ -65,7 +65,7 @@ def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
 def make_generator_encoder(config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., E]) -> E:
     """Makes the encoder of a generator that is a masked language model of its own."""
     embeddings = _generator_embeddings(config, main.embeddings)
-    return encoder_class("generator", config.generator_architecture, embeddings, **_arguments_of_networks(config))
+    return encoder_class("generator", config.generator_architecture, embeddings, **_network_arguments(config))
 
 
 def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embeddings | None:

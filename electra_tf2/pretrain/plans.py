@@ -178,7 +178,7 @@ def _rule_for(flops: float) -> Rule:
 
 def _planned(stage: Stage, flops: float, vocab_size: int) -> PlannedRun:
     """The stage with as many steps as these FLOPs pay for."""
-    config = config_of(stage, vocab_size)
+    config = stage_config(stage, vocab_size)
     flops_per_step = step_flops(config)
     steps = max(8, int(flops / flops_per_step))
     warmup = min(config.num_warmup_steps, steps // 4)
@@ -188,13 +188,13 @@ def _planned(stage: Stage, flops: float, vocab_size: int) -> PlannedRun:
     return PlannedRun(stage, steps, config.train_batch_size, warmup, decay, steps * flops_per_step)
 
 
-def config_of(stage: Stage, vocab_size: int) -> PretrainingConfig:
+def stage_config(stage: Stage, vocab_size: int) -> PretrainingConfig:
     return PretrainingConfig.from_dict(read_recipe(stage.recipe) | {"vocab_size": vocab_size})
 
 
 def export_formats(plan: Plan) -> str:
     """Names the formats that the plan's last model can be written in."""
-    network = config_of(plan.runs[-1].stage, plan.vocab_size).architecture
+    network = stage_config(plan.runs[-1].stage, plan.vocab_size).architecture
     model_type = "modernbert" if is_like_modernbert(network) else "bert"
     if not export_problems(network, model_type, but=("norm_eps",)):
         return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"

@@ -41,13 +41,13 @@ def summary(
     if task.train_records is not None:
         records = task.train_records.total
         steps = phase.end - phase.start
-        epochs = epochs_of(config, phase, records)
+        epochs = epochs_in_phase(config, phase, records)
         lines.append(f"batch          {described_batch(config, strategy.num_replicas_in_sync)}")
         lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
     return lines
 
 
-def epochs_of(config: PretrainingConfig, phase: Phase, records: int) -> float:
+def epochs_in_phase(config: PretrainingConfig, phase: Phase, records: int) -> float:
     """How often a phase reads each of its records."""
     return (phase.end - phase.start) * config.train_batch_size / records
 

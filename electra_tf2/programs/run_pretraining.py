@@ -23,7 +23,7 @@ from electra_tf2.files.writing import check_writable, write_atomically, write_js
 from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.pretrain.implied_hparams import implied_hparams
-from electra_tf2.pretrain.summary import epochs_of, expected_loss, summary
+from electra_tf2.pretrain.summary import epochs_in_phase, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
@@ -305,7 +305,7 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     say("\n".join(lines), indent=_MARGIN, broken=True)
     if task.train_records is None:
         return
-    if epochs_of(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
+    if epochs_in_phase(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
         warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 

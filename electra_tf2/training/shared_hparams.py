@@ -44,7 +44,7 @@ class NetworkHparams:
         return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
 
     @property
-    def width_of_embeddings(self) -> int:
+    def resolved_embedding_size(self) -> int:
         """embedding_size, or its default by the model's size."""
         if self.embedding_size:
             return self.embedding_size

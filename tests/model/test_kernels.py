@@ -142,8 +142,8 @@ PASSES = {
     "gelu": Passes(activations._gelu, (_X, _ROW), {}, 1),
     "gelu's gradient": Passes(activations._gelu_gradient, (_X, _X, _ROW), {}, 1),
     "gated": Passes(activations._gated_gelu, _TWO, {}, 1),
-    "gated's gradient of the activated half": Passes(activations._gradient_of_activated, (_X, *_TWO), {}, 1),
-    "gated's gradient of the factor": Passes(activations._gradient_of_factor, (_X, *_TWO), {}, 1),
+    "gated's gradient of the activated half": Passes(activations._activated_gradient, (_X, *_TWO), {}, 1),
+    "gated's gradient of the factor": Passes(activations._factor_gradient, (_X, *_TWO), {}, 1),
     "layer norm": Passes(norms._layer_norm, (_X, _ROW, _ROW), _EPSILON, 5),
     "layer norm's gradient": Passes(norms._layer_norm_gradient, (_X, _X, _NORM), {}, 7),
     "norm of sum": Passes(

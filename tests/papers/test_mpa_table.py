@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.papers.counts import read_table
-from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, make_table, scores_of
+from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, make_table, pmi_scores
 from electra_tf2.util.errors import UserError
 from tests.papers.test_mpa import dense
 from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
@@ -43,7 +43,7 @@ def test_pairs_are_counted_as_by_plain_loops(ids, window):
 
 def test_scores_are_normalised_pmi(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    found = scores_of(keys, counts, totals)
+    found = pmi_scores(keys, counts, totals)
     assert ((found >= 0) & (found <= 1)).all() and found.max() > 0.2
     size, whole = len(TOKENS), totals.sum()
     table = {(int(k // size), int(k % size)): value for k, value in zip(keys, found, strict=True)}

@@ -13,7 +13,7 @@ from electra_tf2.papers.counts import read_table, write_table
 from electra_tf2.papers.on_losses.auxiliary import frequencies, scaled, task_labels
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
-from electra_tf2.papers.on_losses.segments import parted, segments_of
+from electra_tf2.papers.on_losses.segments import parted, split_segments
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.flops import parameter_count
@@ -201,7 +201,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
 def test_lengths_do_not_tell_the_order():
     batch = batch_of(400)
     draws = tf.constant(np.random.RandomState(1).rand(400, 3), tf.float32)
-    _, first, second = segments_of(tensors(batch))
+    _, first, second = split_segments(tensors(batch))
     two = batch["segment_ids"].any(-1)
     shown = []
     for swapped in (False, True):

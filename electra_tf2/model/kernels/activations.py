@@ -124,7 +124,7 @@ def _gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 
 @compiled
-def _gradient_of_activated(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _activated_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     a, c = _halves(x, bias)
     cdf, density = normal_cdf_and_density(a)
     slope = cdf + a * density
@@ -132,7 +132,7 @@ def _gradient_of_activated(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -
 
 
 @compiled
-def _gradient_of_factor(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _factor_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     a, _ = _halves(x, bias)
     cdf, _ = normal_cdf_and_density(a)
     return to_compute_dtype(to_float32(upstream) * (a * cdf), x.dtype)
@@ -143,8 +143,8 @@ def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """Kernel of gated.gated_gelu: [..., 2n] and [2n] -> [..., n]."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        to_a = _gradient_of_activated(upstream, x, bias)
-        to_c = _gradient_of_factor(upstream, x, bias)
+        to_a = _activated_gradient(upstream, x, bias)
+        to_c = _factor_gradient(upstream, x, bias)
         to_x = tf.concat([to_a, to_c], -1)
         return to_x, bias_gradient(to_x)
 

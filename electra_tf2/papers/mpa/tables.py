@@ -74,7 +74,7 @@ def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
     return Counted(keys, counts, totals.astype(np.int64))
 
 
-def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+def pmi_scores(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """float64 [K] in [0, 1]: normalised PMI, max(0, log(p_ij / (p_i p_j)) / -log p_ij).
 
     Frequent words have little of it.
@@ -109,7 +109,7 @@ def make_table(
     most_frequent = np.argsort(-totals, kind="stable")[:drop_frequent]
     is_dropped[most_frequent] = True
     for keys, counts in parts:
-        scores = scores_of(keys, counts, totals)
+        scores = pmi_scores(keys, counts, totals)
         rows = keys // vocab_size
         columns = keys % vocab_size
         kept = np.flatnonzero((scores > 0) & ~is_dropped[rows] & ~is_dropped[columns])

@@ -54,21 +54,21 @@ class TaskHead(Layer):
 
     Args:
       outputs: C.
-      of_sequence: true reads [CLS] states, false all states.
+      reads_cls: true reads [CLS] states, false all states.
 
     >>> sizes = make_architecture("small", {"hidden_size": 64}, 600, None)
-    >>> TaskHead("head", sizes, 3, of_sequence=True)(tf.zeros([2, 7, 64])).shape
+    >>> TaskHead("head", sizes, 3, reads_cls=True)(tf.zeros([2, 7, 64])).shape
     TensorShape([2, 3])
     """
 
-    def __init__(self, scope: str, architecture: Architecture, outputs: int, seed: int, of_sequence: bool) -> None:
+    def __init__(self, scope: str, architecture: Architecture, outputs: int, seed: int, reads_cls: bool) -> None:
         super().__init__(scope, seed)
         width = architecture.hidden_size
         initializer = truncated_normal(architecture.initializer_range)
-        activation = "tanh" if of_sequence else "gelu"
+        activation = "tanh" if reads_cls else "gelu"
         self.dense = Dense(f"{scope}/dense", width, width, initializer, seed, activation)
         self.layer_norm = None
-        if not of_sequence:
+        if not reads_cls:
             self.layer_norm = LayerNorm(f"{scope}/LayerNorm", width)
         self.outputs = Dense(f"{scope}/outputs", width, outputs, initializer, seed)
 
@@ -94,7 +94,7 @@ class TermFrequency(Auxiliary):
 
     def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
-        self.head = TaskHead(f"{self.task}_predictions", config.architecture, 1, config.seed, of_sequence=False)
+        self.head = TaskHead(f"{self.task}_predictions", config.architecture, 1, config.seed, reads_cls=False)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.candidates

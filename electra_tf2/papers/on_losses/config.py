@@ -98,10 +98,10 @@ class Config(PretrainingConfig):
         tasks = self.aux_tasks
         if "asp" in tasks and "so" in tasks:
             yield f"aux_tasks so, asp rearrange the same two segments: {_TAKE_TURNS}"
-        tasks_of_halves = [task for task in tasks if task in ("qt", "fs")]
-        if "asp" in tasks and tasks_of_halves:
+        half_tasks = [task for task in tasks if task in ("qt", "fs")]
+        if "asp" in tasks and half_tasks:
             yield (
-                f"aux_tasks {', '.join(tasks_of_halves)} want halves of one text, asp puts text of others there: "
+                f"aux_tasks {', '.join(half_tasks)} want halves of one text, asp puts text of others there: "
                 f"{_TAKE_TURNS}"
             )
 
@@ -117,12 +117,12 @@ class Config(PretrainingConfig):
         if "qt" in self.aux_tasks:
             parts.append(contrast_head("quick thoughts", sizes))
         if "asp" in self.aux_tasks:
-            parts.append(_head_of_cls("asp", sizes, 3))
+            parts.append(_cls_head("asp", sizes, 3))
         if "so" in self.aux_tasks:
-            parts.append(_head_of_cls("so", sizes, 2))
+            parts.append(_cls_head("so", sizes, 2))
         for task in ("tf", "tf_idf"):
             if task in self.aux_tasks:
-                parts.append(_head_of_tokens(task, sizes, self.max_seq_length))
+                parts.append(_token_head(task, sizes, self.max_seq_length))
         return parts
 
 
@@ -134,14 +134,14 @@ def _fast_sent_heads(sizes: Architecture, half_length: int) -> Part:
     return Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops)
 
 
-def _head_of_cls(task: str, sizes: Architecture, classes: int) -> Part:
+def _cls_head(task: str, sizes: Architecture, classes: int) -> Part:
     """Costs of a `TaskHead` that reads the [CLS] state."""
     hidden = sizes.hidden_size
     kernels = hidden * hidden + hidden * classes
     return Part(f"head of {task}", kernels + hidden + classes, 2 * kernels)
 
 
-def _head_of_tokens(task: str, sizes: Architecture, length: int) -> Part:
+def _token_head(task: str, sizes: Architecture, length: int) -> Part:
     """Costs of a `TaskHead` that computes one number from each state."""
     hidden = sizes.hidden_size
     kernels = hidden * hidden + hidden

@@ -58,7 +58,7 @@ class Rearrangement(Auxiliary):
         super().__init__(config, networks)
         self.initial_loss = math.log(self.classes)
         scope = f"{self.head_name}_predictions"
-        self.head = TaskHead(scope, config.architecture, self.classes, config.seed, of_sequence=True)
+        self.head = TaskHead(scope, config.architecture, self.classes, config.seed, reads_cls=True)
 
     def rearrange(self, batch: Batch, draw: Draw) -> Rearranged:
         """Rearranges records, with `draw` for random numbers."""
@@ -89,7 +89,7 @@ class SentenceOrder(Rearrangement):
     head_name = "sentence_order"
 
     def rearrange(self, batch: Batch, draw: Draw) -> Rearranged:
-        text, first, second = segments_of(batch)
+        text, first, second = split_segments(batch)
         has_two = second[:, 0] >= 0
         is_swapped = tf.cast(draw(0, []) < 0.5, tf.int32)
         labels = tf.where(has_two, is_swapped, -1)
@@ -112,7 +112,7 @@ class AdjacentSentences(Rearrangement):
     head_name = "asp"
 
     def rearrange(self, batch: Batch, draw: Draw) -> Rearranged:
-        text, first, second = segments_of(batch)
+        text, first, second = split_segments(batch)
         rows, length = text.shape
         tokens = tf.maximum(first + tf.maximum(second, 0), 0)
         other_text = tf.roll(text, rows // 2, 0)
@@ -142,7 +142,7 @@ class AdjacentSentences(Rearrangement):
 # Two segments as parts of a text.
 
 
-def segments_of(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def split_segments(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The text of both segments without special tokens, int32 [B, L]; how many tokens each segment has, int32 [B, 1].
 
     In records of one segment the second has -1.

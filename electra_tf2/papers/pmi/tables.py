@@ -61,7 +61,7 @@ class NgramVocabulary(NamedTuple):
 
 
 @functools.cache
-def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
+def piece_kinds(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
     """bool [V] each: tokens that continue a word ("##"), and special ones."""
     tokens = load_vocab(vocab_file)
     continues = np.array([token.startswith("##") for token in tokens])
@@ -106,7 +106,7 @@ def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray,
 
     Pieces before the first word belong to none.
     """
-    continues, special = pieces_of(vocab_file)
+    continues, special = piece_kinds(vocab_file)
     bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))  # where words begin, and the end
     # How many special tokens stand before each word. If an n-gram holds none, it is the same at its end as at its
     # start.
@@ -205,7 +205,7 @@ def make_vocabulary(
       UserError: no word occurs `min_count` times.
     """
     frequencies = _frequencies(inputs, min_count)
-    continues, _ = pieces_of(inputs.vocab_file)
+    continues, _ = piece_kinds(inputs.vocab_file)
     vocab_size = len(continues)
     ids: list[np.ndarray] = []  # wordpieces of each n-gram
     lengths: list[int] = []
