@@ -18,6 +18,7 @@ from electra_tf2.pretrain.objectives import contrast
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.training.distribution import host_rows
+from electra_tf2.training.micro_batches import WholeBatch
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 
@@ -75,11 +76,13 @@ class PretrainingTask(TrainingTask):
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Masks a batch, computes the gradient of the loss, updates the weights."""
+        """Makes one update: masks the batch, computes the gradient of the loss, updates the weights."""
         seed = self.step_seed(TRAIN, step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
+        # Losses are divided by sums over the global batch, so the shares of replicas and micro-batches add up.
         normalizers = self._sum_over_replicas(normalizers)
-        scale = self.scale()
+        scale = self.scale()  # 1, except in float16
+        # Dropout differs on every replica; masking, a function of the row in the global batch, does so anyway.
         gradients, result = self._gradients(masked, normalizers, self.replica_seed(seed), scale, step)
         gradient_norm = self.update(gradients, scale)
         return result | {"watched": {"gradient_norm": gradient_norm}}
@@ -110,12 +113,7 @@ class PretrainingTask(TrainingTask):
         step: tf.Tensor,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of this replica's share of the loss, and the step's losses and metrics."""
-        whole_batch = None
-        if self.micro_batches > 1 and self.config.needs_whole_batch:
-            # A loss that compares rows needs those of the other micro-batches, too. A first pass computes them.
-            whole_batch = contrast.whole_batch(
-                self.model.objectives, self.model.forward, masked, seed, self.micro_batches
-            )
+        whole_batch = self._whole_batch(masked, seed)
 
         def loss(micro_batch: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             rows, row_indices = micro_batch
@@ -126,8 +124,14 @@ class PretrainingTask(TrainingTask):
             losses = {"loss": outputs.loss} | outputs.losses
             return outputs.loss, {"losses": losses, "metrics": outputs.metrics}
 
-        row_indices = tf.range(masked.input_ids.shape[0])  # [B]; each micro-batch thereby knows where it begins
+        row_indices = tf.range(masked.input_ids.shape[0])  # [B], by which a micro-batch knows where it begins
         return self.summed_gradients(self.model.trained_variables, loss, (masked, row_indices), seed, scale)
+
+    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor) -> WholeBatch | None:
+        """What a loss that compares rows needs of other micro-batches, by a first pass; None if no loss needs it."""
+        if self.micro_batches == 1 or not self.config.needs_whole_batch:
+            return None
+        return contrast.whole_batch(self.model.objectives, self.model.forward, masked, seed, self.micro_batches)
 
     @part_of_step
     def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
