@@ -77,6 +77,7 @@ class ContrastHead(Layer):
         super().__init__(scope, seed)
         hidden = architecture.hidden_size
         initializer = truncated_normal(architecture.initializer_range)
+        # gelu and the original's layer norm, whatever the architecture has.
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
 

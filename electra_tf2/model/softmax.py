@@ -71,8 +71,10 @@ def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     vocab_size = logits.shape[-1]
     block_size = math.isqrt(vocab_size - 1) + 1  # the root of V, rounded up
     blocks = -(-vocab_size // block_size)  # K
-    weights = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))  # proportional to the probabilities
-    weights = tf.pad(weights, [[0, 0], [0, 0], [0, blocks * block_size - vocab_size]])
+    maxima = tf.reduce_max(logits, -1, keepdims=True)
+    weights = tf.exp(logits - maxima)  # proportional to the probabilities
+    padding = blocks * block_size - vocab_size
+    weights = tf.pad(weights, [[0, 0], [0, 0], [0, padding]])
     weights = tf.reshape(weights, [-1, logits.shape[1], blocks, block_size])  # [B, N, K, block_size]
     block_weights = tf.reduce_sum(weights, -1)  # [B, N, K]
     block = invert_cumulative(tf.cumsum(block_weights, axis=-1), noise[..., 0])  # [B, N]
@@ -110,7 +112,8 @@ def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> t
 
     T^2 keeps the size of the gradient when T changes; with T = 1 the gradient is that of the cross-entropy.
     """
-    wanted = tf.nn.log_softmax(teacher / temperature)
-    learned = tf.nn.log_softmax(student / temperature)
-    divergence = tf.reduce_sum(tf.exp(wanted) * (wanted - learned), -1)
+    teacher_log_probs = tf.nn.log_softmax(teacher / temperature)
+    student_log_probs = tf.nn.log_softmax(student / temperature)
+    differences = teacher_log_probs - student_log_probs
+    divergence = tf.reduce_sum(tf.exp(teacher_log_probs) * differences, -1)
     return temperature**2 * divergence

@@ -42,11 +42,14 @@ class RelativeAttention(SelfAttention):
     def _by_distance(self, queries: tf.Tensor, distance_keys: tf.Tensor) -> tf.Tensor:
         """Multiplies queries [B, A, L, D] by the keys [2L - 1, A D] of all distances: [B, A, L, 2L - 1]."""
         rows, heads, length, width = shape_of(queries)
-        keys = tf.transpose(tf.reshape(distance_keys, [-1, heads, width]), [1, 2, 0])  # [A, D, 2L - 1]
+        keys = tf.reshape(distance_keys, [-1, heads, width])  # [2L - 1, A, D]
+        keys = tf.transpose(keys, [1, 2, 0])  # [A, D, 2L - 1]
         # All rows of the batch have the same keys, so one product for each head, with the batch among its rows, is
         # faster than a product for each row and head.
-        flat = tf.reshape(tf.transpose(queries, [1, 0, 2, 3]), [heads, -1, width])  # [A, B L, D]
-        products = tf.reshape(matmul(flat, keys), [heads, rows, length, 2 * length - 1])
+        by_head = tf.transpose(queries, [1, 0, 2, 3])  # [A, B, L, D]
+        flat = tf.reshape(by_head, [heads, -1, width])  # [A, B L, D]
+        products = matmul(flat, keys)  # [A, B L, 2L - 1]
+        products = tf.reshape(products, [heads, rows, length, 2 * length - 1])
         return tf.transpose(products, [1, 0, 2, 3])
 
 

@@ -66,10 +66,11 @@ def auc(histogram: np.ndarray) -> float:
     # At threshold k everything is predicted positive that exceeds more than k thresholds.
     false_positives = negatives.sum() - np.cumsum(negatives)
     true_positives = positives.sum() - np.cumsum(positives)
-    fpr = false_positives / (negatives.sum() + _EPSILON)
-    tpr = (true_positives + _EPSILON) / (positives.sum() + _EPSILON)
-    widths = fpr[:-1] - fpr[1:]
-    return float(np.sum(widths * (tpr[:-1] + tpr[1:]) / 2))
+    false_positive_rate = false_positives / (negatives.sum() + _EPSILON)
+    true_positive_rate = (true_positives + _EPSILON) / (positives.sum() + _EPSILON)
+    widths = false_positive_rate[:-1] - false_positive_rate[1:]
+    heights = (true_positive_rate[:-1] + true_positive_rate[1:]) / 2
+    return float(np.sum(widths * heights))
 
 
 def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:

@@ -13,8 +13,9 @@ def averaged_updates(sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tens
 
     def sums(values: tf.Tensor) -> tf.Tensor:
         """int32 [B, L]: sums by position of values [B, N] of the draws."""
-        flat = tf.reshape(values, [-1])
-        return tf.reshape(tf.math.unsorted_segment_sum(flat, places, rows * length), [-1, length])
+        flat_values = tf.reshape(values, [-1])
+        flat_sums = tf.math.unsorted_segment_sum(flat_values, places, rows * length)
+        return tf.reshape(flat_sums, [-1, length])
 
     is_not_cls = tf.cast(tf.range(length) > 0, tf.int32)  # draws at position 0 do not count
     draws = sums(tf.ones_like(updates)) * is_not_cls  # [B, L], how often each position was drawn

@@ -79,7 +79,9 @@ def _word_starts(begins: tf.Tensor, words: tf.Tensor, places: tf.Tensor) -> tf.T
     nowhere = rows * length
     row_starts = tf.range(rows)[:, tf.newaxis] * length
     segments = tf.where(begins, words + row_starts, nowhere)
-    starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(segments, [-1]), nowhere + 1)
+    flat_places = tf.reshape(places, [-1])
+    flat_segments = tf.reshape(segments, [-1])
+    starts = tf.math.unsorted_segment_min(flat_places, flat_segments, nowhere + 1)
     starts = tf.reshape(starts[:-1], [-1, length])
     starts = tf.minimum(starts, length)  # int32.max where there is no such word
     return tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
@@ -95,17 +97,19 @@ def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     places = tf.range(sizes.shape[1])
     ends = places + sizes
     # Whether the matches that begin at two places overlap.
-    overlap = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])  # [B, L, L]
-    overlap &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
+    first_begins_in_time = places[:, tf.newaxis] < ends[:, tf.newaxis, :]
+    second_begins_in_time = places < ends[:, :, tf.newaxis]
+    overlap = first_begins_in_time & second_begins_in_time  # [B, L, L]
+    overlap &= ~tf.eye(sizes.shape[1], dtype=tf.bool)  # a match with itself
     # Ranks decide, because two draws of the noise may be equal.
     rank = tf.argsort(tf.argsort(noise))
 
     def pick(kept: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Keeps all matches left that overlap none of a higher rank, and drops those that they overlap."""
-        rivals = overlap & left[:, tf.newaxis, :]
-        highest_rival = tf.reduce_max(tf.where(rivals, rank[:, tf.newaxis, :], -1), -1)
-        picked = left & (rank > highest_rival)
-        is_overlapped = tf.reduce_any(overlap & picked[:, tf.newaxis, :], -1)
+        rivals = overlap & left[:, tf.newaxis, :]  # [B, L, L]
+        rival_ranks = tf.where(rivals, rank[:, tf.newaxis, :], -1)
+        picked = left & (rank > tf.reduce_max(rival_ranks, -1))  # [B, L]
+        is_overlapped = tf.reduce_any(overlap & picked[:, tf.newaxis, :], -1)  # [B, L]
         return kept | picked, left & ~picked & ~is_overlapped
 
     def any_left(kept: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
