@@ -196,7 +196,7 @@ def export_formats(plan: Plan) -> str:
     """Names the formats that the plan's last model can be written in."""
     network = stage_config(plan.runs[-1].stage, plan.vocab_size).architecture
     model_type = "modernbert" if is_like_modernbert(network) else "bert"
-    if not export_problems(network, model_type, but=("norm_eps",)):
+    if not export_problems(network, model_type, exempt=("norm_eps",)):
         return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
     exportable = " and ".join(stage.recipe for stage in RULES[1].stages)
     return (

@@ -128,7 +128,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
 
     import electra_tf2
     from electra_tf2.corpus.encoding import LongTexts
-    from electra_tf2.inference.unknown import unknown_tokens
+    from electra_tf2.inference.unknown_tokens import unknown_tokens
 
     values = flags.FLAGS
     model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
@@ -153,7 +153,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     # One line for all batches.
     cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
     if cut:
-        warn(LongTexts.all_of(cut, len(shortest_first), model.max_length))
+        warn(LongTexts.merged(cut, len(shortest_first), model.max_length))
     ids = model.tokenizer.pieces(shortest_first)
     unknown = unknown_tokens(model.tokenizer, ids, [[text] for text in shortest_first])
     if unknown is not None:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import Runtime, fixed_inputs
+from electra_tf2.exports.exportable import Runtime
+from electra_tf2.exports.self_check import fixed_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor, parse

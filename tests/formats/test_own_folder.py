@@ -15,15 +15,16 @@ import electra_tf2 as electra
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exports.conversions import read_back_difference
 from electra_tf2.exports.conversions import to_huggingface as convert
-from electra_tf2.exports.exportable import TOLERANCE, Options
+from electra_tf2.exports.exportable import Options
+from electra_tf2.exports.self_check import TOLERANCE
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.joining import without_generator
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import TensorFlowCheckpoint
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
