@@ -94,7 +94,7 @@ class StoredModel:
     # What its configuration adds, which writers need: `inference.configured.described` sets these three.
     generator_sizes: Architecture | None = None  # set before, too, for a generator that came from another model
     resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths
-    task_kinds: dict[str, str]  # kind of each task of a fine-tuned model, by its name
+    task_classes: dict[str, str]  # by task: name behind the family's of the class of transformers for its kind, or ""
 
     def __init__(self, path: str | Path, given: Given = NOTHING) -> None:
         self.path, self.given = str(path), given
