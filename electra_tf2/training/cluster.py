@@ -4,14 +4,15 @@ Programs need it before TensorFlow is imported, because only the first host touc
 training.distribution divides the rows of a batch by it.
 """
 
+import dataclasses
 import json
 import os
-from typing import NamedTuple
 
 from electra_tf2.util.errors import UserError
 
 
-class Host(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Host:
     """A host of a job.
 
     index: from 0; host 0 is the chief, which writes results.
