@@ -93,7 +93,7 @@ def losses_of(
     """
     import tensorflow as tf
 
-    from electra_tf2.pretrain.task import make_task
+    from electra_tf2.pretrain.pretraining_task import make_task
 
     strategy = tf.distribute.OneDeviceStrategy(device)
     with strategy.scope():

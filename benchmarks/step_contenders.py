@@ -72,8 +72,9 @@ def our_hparams(job: Job) -> dict[str, Any]:
 def set_kernels(program: str) -> None:
     """Turns off kernels or barriers in this process, for contenders that measure what these bring.
 
-    ours_xla_without_kernel: no kernels of kernels/xla.py. ours_xla_plain: TensorFlow's own gradients of formulas.
-    ours_xla_without_barriers: no barriers to XLA's fusion. To be called before the model's modules are imported.
+    ours_xla_without_kernel: none of the kernels called ..._in_program. ours_xla_plain: TensorFlow's own gradients of
+    formulas. ours_xla_without_barriers: no barriers to XLA's fusion. To be called before the model's modules are
+    imported.
     """
     from electra_tf2.model.kernels import barriers, switch
 
@@ -104,7 +105,7 @@ def ours(job: Job, program: str) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.device_loop import DeviceLoop
     from electra_tf2.training.distribution import distribute, make_strategy
 

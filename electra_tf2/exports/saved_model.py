@@ -42,8 +42,8 @@ from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
+from electra_tf2.settings.kinds import kind_named
 
-_OF_STRINGS = ("classification", "regression")  # kinds of tasks whose SavedModel takes strings
 _COLUMNS = ("text", "text_pair")
 # Texts of the self-check; a task of single texts reads the first of each pair.
 _PAIRS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))
@@ -74,7 +74,7 @@ def takes_strings(model: StoredModel) -> bool:
     config = config_of(model)
     if not isinstance(config, FinetuningConfig) or embeds(model):
         return True
-    return not config.prompt and all(config.kind_of(name) in _OF_STRINGS for name in config.task_names)
+    return not config.prompt and all(kind_named(config.kind_of(name)).plain_texts for name in config.task_names)
 
 
 # SavedModels that take strings.

@@ -14,7 +14,7 @@ from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.folders import read_config, shipped_folder
 from electra_tf2.formats.readers import find_model
-from electra_tf2.settings.own import check_names, settings_of, task_of_file
+from electra_tf2.settings.described import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
 
 

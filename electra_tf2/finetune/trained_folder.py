@@ -29,10 +29,10 @@ from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
 from electra_tf2.formats.folders import fine_tuned_folders, shipped_folder
 from electra_tf2.formats.readers import find_model
-from electra_tf2.settings.own import without_files
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.settings.described import without_files
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import holds_work
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util.errors import UserError, reason
 
 if TYPE_CHECKING:

@@ -322,18 +322,18 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
     family = alone.class_name.removesuffix("Model")
     if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
         return alone
-    kind = model.task_kinds[task]
+    task_class = model.task_classes[task]  # "" for one whose head no class has
     if f"{scope}/start/kernel" in variables:
         class_name = f"{family}ForQuestionAnswering"
         left_out = sorted(name for name in variables if name.startswith(f"{scope}/answerable"))
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported({"architectures": [class_name]}, tensors, left_out)
-    if kind == "choice" or f"{scope}/dense/kernel" not in variables:  # no class judges candidates
+    if not task_class or f"{scope}/dense/kernel" not in variables:
         return alone
     labels = (model.task_states or {}).get(task, {}).get("labels")
     config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
     config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
-    if kind == "tagging":
+    if task_class == "TokenClassification":
         class_name = f"{family}ForTokenClassification"
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported(config | {"architectures": [class_name]}, tensors, [])

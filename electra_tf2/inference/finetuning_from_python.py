@@ -1,6 +1,6 @@
 """`electra_tf2.finetune`: fine-tunes a model from Python, on texts and labels in memory or on a file.
 
-Examples in memory become a file. From there everything goes as in `electra finetune`, by inference.finetuning_run.
+Examples in memory become a file. From there everything goes as in `electra finetune`.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from electra_tf2.config.hparams import all_hparams, checked
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
-from electra_tf2.inference.finetuning_run import prepare, train_and_score
-from electra_tf2.util.environment import before_tensorflow
+from electra_tf2.inference.finetuning_run import prepare
+from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import counted
 
@@ -145,9 +145,12 @@ def _configuration(
 
 
 def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
-    """Trains, and loads the first trial's model. Arguments as `train_and_score`."""
+    """Trains, and loads the first trial's model. Arguments as `Trials.run`."""
     before_tensorflow()
-    code, _ = train_and_score(config, is_kept)
+    import_tensorflow()
+    from electra_tf2.finetune.trials import Trials
+
+    code = Trials(config).run(is_kept)
     if code == 130:
         raise KeyboardInterrupt
     if code:

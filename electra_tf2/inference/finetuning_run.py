@@ -1,14 +1,11 @@
-"""A fine-tuning from its configuration to its report, as the program and `electra_tf2.finetune` run it.
+"""What precedes the trials of a fine-tuning, from the program as from `electra_tf2.finetune`: refusals and a summary.
 
-    prepare           refuses what cannot work, before anything slow
-    train_and_score   trains and scores every trial, and prints the report
-
-Imports no TensorFlow before `train_and_score`, so that a mistake is answered at once.
+Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +14,14 @@ from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
-from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.starts import recipe_of
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
 from electra_tf2.formats.folders import SHIPPED, models, read_config
 from electra_tf2.pretrain import diagnosis
-from electra_tf2.settings.own import settings_of
+from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
-from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, closest
 from electra_tf2.util.progress import say, warn
 
@@ -165,54 +160,3 @@ def problems_of_start(folder: str | None) -> list[str]:
                 newest_step = step
                 problems = warnings
     return problems
-
-
-# Training.
-
-
-def train_and_score(config: FinetuningConfig, is_kept: bool = True) -> tuple[int, list[dict[str, Any]]]:
-    """Trains and scores all trials that are not finished, and writes and prints the scores of all.
-
-    Args:
-      is_kept: whether the files outlive this process, so that it is of use to say where they are.
-
-    Returns:
-      Exit code, 128 and the signal's number after one, and what scores.json holds of every finished trial.
-    """
-    import_tensorflow()
-    from electra_tf2.finetune.trials import Trials
-    from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
-
-    strategy = make_strategy(config)
-    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
-    check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    code, finished = Trials(config, strategy).run()
-    if finished and is_chief(strategy):
-        report(config, finished)
-        if is_kept:
-            say_what_was_written(config)
-    return code, finished
-
-
-def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]]) -> None:
-    """Writes and prints the table and the scores of all trials."""
-    from electra_tf2.finetune.mistakes import shown_errors
-    from electra_tf2.finetune.results import summarise_trials, table
-
-    scores = [trial["scores"] for trial in finished]
-    last = finished[-1]
-    majority = last.get("majority", {})
-    text = table(scores, majority)
-    write_atomically(config.results_txt, text)
-    summary = {"summary": summarise_trials(scores), "majority": majority}
-    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
-    print(text, end="")
-    for name, errors in last.get("errors", {}).items():
-        print(shown_errors(name, errors), end="")
-
-
-def say_what_was_written(config: FinetuningConfig) -> None:
-    say(f"wrote {config.results_json}")
-    first_model = Path(f"{config.model_dir}_1")
-    if first_model.exists() and len(config.task_names) == 1:
-        say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")

@@ -36,7 +36,7 @@ from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_sha
 from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
 from electra_tf2.inference.scoring import Scorer
 from electra_tf2.inference.unknown_tokens import warn_of_unknown
-from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.training.shared_hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
 

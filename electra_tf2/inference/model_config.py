@@ -10,7 +10,8 @@ from electra_tf2.formats.sentence_modules import pooling_in
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.settings.own import without_files
+from electra_tf2.settings.described import without_files
+from electra_tf2.settings.kinds import kind_named
 
 
 def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
@@ -39,14 +40,17 @@ def _without_paths(model: StoredModel, config_class: type) -> dict[str, object]:
 
 
 def with_config(model: StoredModel) -> StoredModel:
-    """Adds what writers in formats/ need of the configuration: all hparams, the generator's sizes, kinds of tasks."""
+    """Adds what writers in formats/ need of the configuration: all hparams, the generator's sizes, classes of tasks."""
     config = config_of(model)
     paths = places(type(config))
     hparams = {name: value for name, value in dataclasses.asdict(config).items() if name not in paths}
-    kinds = {}
+    classes = {}
     if isinstance(config, FinetuningConfig):
-        kinds = {name: config.kind_of(name) for name in config.task_names}
-    return model.changed(resolved_hparams=hparams, task_kinds=kinds, generator_sizes=_generator_sizes(model, config))
+        for name in config.task_names:
+            classes[name] = kind_named(config.kind_of(name)).transformers_class
+    return model.changed(
+        resolved_hparams=hparams, task_classes=classes, generator_sizes=_generator_sizes(model, config)
+    )
 
 
 def generator_architecture(model: StoredModel) -> Architecture:
@@ -72,7 +76,7 @@ def embeds(model: StoredModel) -> bool:
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return False
-    return any(config.kind_of(name) == "embedding" for name in config.task_names)
+    return any(kind_named(config.kind_of(name)).embeds for name in config.task_names)
 
 
 def pooling_of(model: StoredModel) -> str:

@@ -24,7 +24,6 @@ from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.batching import prediction_table
-from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
@@ -32,16 +31,15 @@ from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.inference.unknown_tokens import UnknownTokens, unknown_tokens
-from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track, warn
 
 _NO_TEXT = {"error": "an empty text"}
-_TABS_ARE_TEXT = ("tagging", "qa")  # kinds of tasks whose last text may hold tabs
 
 
 class Predictor:
@@ -168,8 +166,8 @@ def row_of(task: Task, text: Any) -> dict[str, Any]:
     if isinstance(text, str):
         _refuse_half_a_pair(task, text)
         return _row_of_texts(task, [text], text)
-    if task.config.kind_of(task.name) == "tagging":
-        return {"words": list(text)}
+    if task.list_key:
+        return {task.list_key: list(text)}
     return _row_of_texts(task, list(text), text)
 
 
@@ -190,7 +188,7 @@ def _refuse_half_a_pair(task: Task, text: str) -> None:
 def row_of_line(task: Task, line: str) -> dict[str, Any]:
     """Makes a row from a line of plain text, with tabs between its texts."""
     texts = line.split("\t")
-    if task.config.kind_of(task.name) in _TABS_ARE_TEXT:
+    if task.holds_tabs:
         most_texts = max(len(keys) for keys in task.text_keys)
         texts = line.split("\t", most_texts - 1)
     return _row_of_texts(task, texts, line, " a line, a tab between")
@@ -228,15 +226,10 @@ def open_rows(source: str, task: Task) -> Table:
         if rows is not None:
             return Table(name, "row", itertools.starmap(TableRow, enumerate(rows, start=1)))
     read_line = functools.partial(row_of_line, task)
-    settings = _columns_of(task)
+    settings = task.settings
     if settings is None:
         return tables.open_table(name, "predict", content=content, of_line=read_line)
     return open_texts(Path(name), settings, content, "predict", of_line=read_line)
-
-
-def _columns_of(task: Task) -> TextSettings | None:
-    """The columns of a task's tables, where its settings name them; else None."""
-    return getattr(task, "settings", None)
 
 
 def _standard_input() -> str:
@@ -275,7 +268,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, s
 
 def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
     """Yields each row of a table twice: as it is, and with its texts under the names that the task reads."""
-    settings = _columns_of(task)
+    settings = task.settings
     names_in_table = None
     if settings is not None and settings.texts:
         names_in_table = tables.place(table, settings.texts)

@@ -212,7 +212,7 @@ def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method
         if not has_detector:
             raise UserError("method detector: this model does not detect replaced tokens")
         return "detector"
-    why_not = getattr(config, "no_probabilities", "")
+    why_not = getattr(config, "why_no_probabilities", "")
     if why_not:
         raise UserError(why_not)
     if is_electric and has_detector:

@@ -29,7 +29,7 @@ from electra_tf2.files.content import is_no_data
 from electra_tf2.files.reading import field, read_json_lines, read_text
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.inference import ranking
-from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.training.shared_hparams import PRECISIONS
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, warn
 

@@ -26,7 +26,7 @@ from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
@@ -135,7 +135,7 @@ def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path
         assert read_model(str(place)).casing == Casing(True, False)
         given = {"init_checkpoint": str(place), "data_dir": "nowhere", "task_names": ["cola"]}
         assert configuration(given).do_strip_accents is False
-        assert starts.hparams_of({"init_checkpoint": str(place)})["do_strip_accents"] is False
+        assert implied_hparams({"init_checkpoint": str(place)})["do_strip_accents"] is False
 
 
 def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.model_config import generator_architecture, make_network, with_config
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.costs import embedding_parameters
+from electra_tf2.model.costs import encoder as priced
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.flops import embedding_parameters
-from electra_tf2.model.flops import encoder as priced
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import training as support
