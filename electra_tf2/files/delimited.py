@@ -29,7 +29,7 @@ _QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)*"')  # quotes within are doubled
 _BACKSLASHED_CELL = re.compile(r'"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"', re.DOTALL)  # or follow a backslash
 
 
-def rows_of_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = None) -> Iterator[Cells]:
+def read_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = None) -> Iterator[Cells]:
     """Splits the text of a delimited file into rows. Blank lines are skipped.
 
     Args:

@@ -39,7 +39,7 @@ _NAMES_OF_SPLITS = {
 # Files.
 
 
-def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
+def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yields the lines of a file, decompressed, with their ends. Raises UserError if it cannot be read."""
     try:
         with opened(path) as file:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import is_object
-from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, rows_of_cells
+from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, read_cells
 from electra_tf2.files.reading import parse_json, read_text
 from electra_tf2.files.table_files import format_by_name, format_of
 from electra_tf2.util.errors import UserError, closest, shown
@@ -76,7 +76,7 @@ def open_table(
     header: bool | Callable[[list[str]], bool] = True,
     delimiter: str = "",
     quoted: bool | None = None,
-    of_line: Callable[[str], dict[str, Any]] | None = None,
+    parse_line: Callable[[str], dict[str, Any]] | None = None,
 ) -> Table:
     """Opens a table.
 
@@ -86,7 +86,7 @@ def open_table(
       header: True if the first row of a delimited file names its columns; or a function that decides by its cells.
       delimiter: stands between the cells of a delimited file; "": a tab, or in csv the one that fits.
       quoted: True if cells may be quoted; None: in csv they may, and elsewhere if the cells look so.
-      of_line: makes a row from a line of plain text; None: plain text is a table with tabs.
+      parse_line: makes a row from a line of plain text; None: plain text is a table with tabs.
 
     Raises:
       UserError: the file cannot be read.
@@ -106,10 +106,10 @@ def open_table(
     if format == "json":
         _refuse_data_frame(text, name)
         return Table(name, "line", _json_rows(text, name))
-    if format == "text" and of_line is not None:
+    if format == "text" and parse_line is not None:
         _refuse_table(text, name)
-        return Table(name, "line", _text_rows(text, of_line))
-    return _delimited(rows_of_cells(text, name, delimiter, quoted), name, header)
+        return Table(name, "line", _text_rows(text, parse_line))
+    return _delimited(read_cells(text, name, delimiter, quoted), name, header)
 
 
 def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
@@ -117,10 +117,10 @@ def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
         yield TableRow(row_number, row)
 
 
-def _text_rows(text: str, of_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
+def _text_rows(text: str, parse_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
     for line_number, line in numbered_lines(text):
         if line.strip():
-            yield TableRow(line_number, of_line(line))
+            yield TableRow(line_number, parse_line(line))
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
@@ -222,7 +222,7 @@ def names_of(column: Column) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, alternatives(column))))  # without duplicates
 
 
-def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = ()) -> list[str] | None:
+def find_columns(table: Table, columns: Sequence[Column], optional: Sequence[Column] = ()) -> list[str] | None:
     """Finds columns in a delimited table: the names that its rows have for them.
 
     A column may have names and indices. If the header has one of the columns by a name, all are found by names, or else

@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, Any]] = {
     "table without a known name": ("a", read_tables_rows),
     "parquet": ("a.parquet", read_tables_rows),
     "Arrow": ("a.arrow", read_tables_rows),
-    "lines of a table": ("a.jsonl", lambda path: list(table_files.lines_of(path))),
+    "lines of a table": ("a.jsonl", lambda path: list(table_files.read_lines(path))),
     "tagged words": ("a.conll", lambda path: read_sentences(path, tagged=True)),
     "questions": ("a.json", lambda path: list(read_questions(path, v2=True, training=True))),
     "corpus": ("a.txt", read_corpus),

@@ -175,7 +175,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
         table = tables.open_table(path)
         yield from ((table.where(number), values) for number, values in table.readable())
         return
-    lines = table_files.lines_of(path)
+    lines = table_files.read_lines(path)
     first = next(lines, "")
     second = next(lines, "")
     # A whole object in the first line and another line behind it are JSON lines, whatever the file is called.
