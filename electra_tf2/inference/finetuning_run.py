@@ -7,6 +7,7 @@ Imports no TensorFlow before `train_and_score`, so that a mistake is answered at
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,15 +19,15 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
 from electra_tf2.files.writing import write_atomically, write_json
-from electra_tf2.finetune.starts import recipe_of
+from electra_tf2.finetune.starts import configuration, recipe_of, with_named
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import RELEASED, models, read_config
+from electra_tf2.formats.folders import RELEASED, holds_weights, models, read_config, what_lies_at
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.own import settings_of
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, program_called
 from electra_tf2.util.errors import UserError, closest
 from electra_tf2.util.progress import say, warn
 
@@ -35,7 +36,7 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> 
     """Checks a training before anything slow, and prints what it is.
 
     Args:
-      given: the hparams that the user gave.
+      given: the hparams that the user gave, before others follow from them.
       advice: what to do about a folder that holds another run.
 
     Returns:
@@ -48,8 +49,8 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> 
     check_vocabulary(config)
     check_data(config)
     config = in_fitting_precision(config, given)
-    check_folders(config, advice)
-    print_summary(config, given)
+    check_folders(config, given, advice)
+    print_summary(config, with_named(given))
     return config
 
 
@@ -58,7 +59,12 @@ def check_start(config: FinetuningConfig) -> None:
     if Path(f"{config.model_dir}_1").exists():
         return  # a trial that was begun needs it no more
     start = config.init_checkpoint
-    if not start or "://" in start or Path(start).exists() or Path(f"{start}.index").exists():
+    if not start or "://" in start or Path(f"{start}.index").exists():
+        return
+    if Path(start).exists():
+        if Path(start).is_dir() and not holds_weights(start):
+            hint = what_lies_at(start) or "nothing was trained there yet"
+            raise UserError(f"no checkpoint at {start}: {hint}")
         return
     name = Path(start).name
     hint = "" if name in recipe_names() else closest(name, models())
@@ -107,14 +113,19 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
     return config
 
 
-def check_folders(config: FinetuningConfig, advice: str) -> None:
+def check_folders(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> None:
     """Raises UserError if a trial's folder holds a run with other hparams, which this one is not to overwrite.
 
     Only reads: the trials lock their folders and look again before they train.
     """
+
+    def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+        kept = {name: value for name, value in given.items() if name != left_out}
+        return json.loads(configuration({**kept, **hparams}).to_json())
+
     for trial in range(1, config.num_trials + 1):
         folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
-        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared)
+        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared, resolved_with)
 
 
 _RATES = ("learning_rate", "layerwise_lr_decay", "weight_decay_rate")
@@ -215,4 +226,4 @@ def say_what_was_written(config: FinetuningConfig) -> None:
     say(f"wrote {config.results_json}")
     first_model = Path(f"{config.model_dir}_1")
     if first_model.exists() and len(config.task_names) == 1:
-        say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
+        say(f"to label other rows: {program_called()} predict FILE --output ANSWERS.csv --model {first_model}")

@@ -43,6 +43,23 @@ class Span(NamedTuple):
     type: str
 
 
+class _Letters(NamedTuple):
+    """The letters of an encoding of spans, by the place of a word in its span; the first of several words has B."""
+
+    inside: str
+    last: str
+    single: str
+
+
+# Encodings by the letters that files use.
+_ENCODINGS = {
+    "BIO": _Letters("I", "I", "B"),
+    "BIOES": _Letters("I", "E", "S"),
+    "BILOU": _Letters("I", "L", "U"),
+    "BMES": _Letters("M", "E", "S"),
+}
+
+
 def split_words(text: str) -> Words:
     """Splits at ASCII's white space, as tf.strings.split does in a SavedModel."""
     return divided(text, _WORD)
@@ -306,9 +323,29 @@ def _in_bioes_letters(tag: str) -> str:
     return f"{bioes_letter}{dash}{kind}"
 
 
+def encoding_of(sentences: Sequence[Sentence]) -> str:
+    """The encoding of the tags of spans in a file: BIO (also of IOB1, and of types without letters), BIOES, BILOU or
+    BMES."""
+    respelled = _with_letters_before_types(sentences)
+    letters = set()
+    for sentence in sentences:
+        for tag in sentence.tags:
+            letter, dash, _ = respelled.get(tag, tag).partition("-")
+            if dash:
+                letters.add(letter.upper())
+    if letters & {"L", "U"}:
+        return "BILOU"
+    if "M" in letters:
+        return "BMES"
+    if letters & {"E", "S"}:
+        return "BIOES"
+    return "BIO"
+
+
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans of BIO (also IOB1) or BIOES tags, by conlleval's rules: a change of type ends a span."""
-    return [Span(start, end, kind) for kind, start, end in get_entities(list(tags))]
+    """The spans of tags in any of the encodings (also IOB1), by conlleval's rules: a change of type ends a span."""
+    bioes_tags = [_in_bioes_letters(tag) for tag in tags]
+    return [Span(start, end, kind) for kind, start, end in get_entities(bioes_tags)]
 
 
 def originals_spans(tags: Sequence[str]) -> list[Span]:
@@ -334,21 +371,27 @@ def _type(tag: str) -> str:
 
 def bioes(spans: Sequence[Span], length: int) -> list[str]:
     """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
-    return _tags(spans, length, "S", "E")
+    return encoded(spans, length, "BIOES")
 
 
 def bio(spans: Sequence[Span], length: int) -> list[str]:
     """One tag per word: B for a span's first word, I for the others; O outside."""
-    return _tags(spans, length, "B", "I")
+    return encoded(spans, length, "BIO")
 
 
-def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
+def encoded(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
+    """One tag per word in the encoding of that name; O outside of spans.
+
+    Spans without a type have tags of a letter alone, as their files do.
+    """
+    letters_of = _ENCODINGS[encoding]
     tags = ["O"] * length
     for start, end, kind in spans:
         if start == end:
-            letters = single
+            letters = letters_of.single
         else:
-            inside = "I" * (end - start - 1)
-            letters = f"B{inside}{last}"
-        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
+            inside = letters_of.inside * (end - start - 1)
+            letters = f"B{inside}{letters_of.last}"
+        ending = "" if kind == _NO_TYPE else f"-{kind}"
+        tags[start : end + 1] = [f"{letter}{ending}" for letter in letters]
     return tags

@@ -89,6 +89,7 @@ class TaggingTask(Task):
         super().__init__(name, config, tokenizer, **files)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
+        self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
         self._names_of_numbers = labels
         self._columns: tuple[str, ...] = ()
         if label_column:
@@ -135,7 +136,9 @@ class TaggingTask(Task):
         for sentence_labels in labels:
             for label in sentence_labels or ():
                 if label not in label_names:
-                    unknown[label] += 1
+                    # Of spans the type alone, since the file may have other letters than the label.
+                    name = label.partition("-")[2] if self.spans else label
+                    unknown[name] += 1
         if unknown:
             warn(
                 f"{self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
@@ -152,6 +155,8 @@ class TaggingTask(Task):
                 columns=self._columns,
                 labels=self._names_of_numbers,
             )
+            if split == "train" and self.spans:
+                self._encoding = conll.encoding_of(sentences_of_file)
             if self.spans and not self._as_original:
                 sentences_of_file = conll.spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
@@ -268,7 +273,7 @@ class TaggingTask(Task):
         golds: list[str] = []
         if labelled:
             for example in encoded:
-                golds += example.labels or []
+                golds += self._file_tags(example.labels or [])
         return Split(encoded, features, counts, labelled, golds=golds)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
@@ -361,10 +366,10 @@ class TaggingTask(Task):
         return answers
 
     def _file_tags(self, labels: Sequence[str]) -> list[str]:
-        """Labels as tags in the encoding that files have: BIO for spans."""
+        """Labels as tags in the encoding of the training data."""
         if not self.spans:
             return list(labels)
-        return conll.bio(conll.spans_of(labels), len(labels))
+        return conll.encoded(conll.spans_of(labels), len(labels), self._encoding)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         if not split.labelled:
@@ -373,7 +378,10 @@ class TaggingTask(Task):
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        commonest = Counter(map(str, split.golds)).most_common(1)[0][0]
+        counts: Counter[str] = Counter()
+        for labels in gold:
+            counts.update(labels)
+        commonest = counts.most_common(1)[0][0]
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -391,10 +399,11 @@ class TaggingTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        return {"labels": self.label_names}
+        return {"labels": self.label_names, "encoding": self._encoding}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
+        self._encoding = saved.get("encoding", self._encoding)
         if self.target is None:
             self.target = names
         check_same_names(self.target, names, self.name)
