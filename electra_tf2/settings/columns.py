@@ -37,5 +37,8 @@ SCORE = ("score", "label", "similarity")
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 
+# Answers to a question about a context: objects or lists of texts and places; or the text of one answer.
+ANSWERS = ("answers", "answer", "answer_text")
+
 # What an object with several questions is called by.
 IDENTITY = ("idx", "id", "example_id")

@@ -22,6 +22,7 @@ from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
 from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
+from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
@@ -33,7 +34,7 @@ class QATask(Task):
     """Answers are spans of the document, found in overlapping windows of it.
 
     Args:
-      v2: questions may have no answer (SQuAD 2.0).
+      v2: questions may have no answer (SQuAD 2.0); None: if some of the training data have none.
       mrqa: files are called as MRQA's JSON lines are; else as SQuAD's JSON. What is in them says what they are.
       f1_of: what answers are compared by, of settings.metrics.F1_OF.
     """
@@ -47,7 +48,7 @@ class QATask(Task):
         config: FinetuningConfig,
         tokenizer: WordpieceTokenizer,
         *,
-        v2: bool = False,
+        v2: bool | None = None,
         mrqa: bool = False,
         f1_of: str = "words",
         **files: Any,
@@ -63,6 +64,8 @@ class QATask(Task):
     # Files to examples.
 
     def read(self, split: str) -> TaskData:
+        if self.v2 is None:
+            self.v2 = any(qa_files.has_impossible(path) for path in self.files.paths("train"))
         questions: list[qa_files.Question] = []
         for path in self.files.paths(split):
             questions += qa_files.read_questions(path, self.v2, split == "train", self.config.compat == "original")
@@ -88,7 +91,7 @@ class QATask(Task):
 
     def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
         """Reads `question`, `context` and, if wanted, `id`."""
-        asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
+        asked = {name: value for name, value in row.items() if name not in (*ANSWERS, "is_impossible")}
         return qa_files.question_of(asked, asked, str(row.get("id", number + 1)), where, qa_files.split_words)
 
     # Examples to features.
@@ -251,6 +254,13 @@ class QATask(Task):
             paths.append(folder / f"{self.name}_{name}_{kind}.json")
             write_json(paths[-1], content)
         return paths
+
+    def state(self) -> dict[str, Any]:
+        return {"v2": self.v2}
+
+    def check_state(self, saved: dict[str, Any]) -> None:
+        if self.v2 is None:
+            self.v2 = bool(saved.get("v2", False))
 
 
 class AnswerHead(Head):
