@@ -37,6 +37,9 @@ SCORE = ("score", "label", "similarity")
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 
+# Spans of characters that are marked in a text.
+MARKED_SPANS = ("entities", "spans", "label", "labels")
+
 # Answers to a question about a context: objects or lists of texts and places; or the text of one answer.
 ANSWERS = ("answers", "answer", "answer_text")
 

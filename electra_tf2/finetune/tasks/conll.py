@@ -13,8 +13,11 @@ from electra_tf2.files.cells import cell
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import open_table
+from electra_tf2.finetune.tasks.marked_texts import marked_text
+from electra_tf2.finetune.tasks.marked_texts import tagged as tagged_words
 from electra_tf2.settings.columns import TAGS, WORDS
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import warn
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
@@ -28,11 +31,15 @@ _LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
 
 
 class Sentence(NamedTuple):
-    """Words, their tags ([] where the file has none), and the line of the first word."""
+    """Words, their tags ([] where the file has none), and the line of the first word.
+
+    text: the text that they are the words of, where the file has one.
+    """
 
     words: list[str]
     tags: list[str]
     line: int
+    text: Words | None = None
 
 
 class Span(NamedTuple):
@@ -69,7 +76,7 @@ def read_sentences(
     path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
 ) -> list[Sentence]:
     """The sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; or a table
-    with lists of words and tags, as the library `datasets` writes them.
+    with lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts).
 
     The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last
     column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
@@ -240,8 +247,17 @@ def _sentences_in_table(
 ) -> Iterator[Sentence]:
     """The sentences of rows with lists of words and tags."""
     table = open_table(path)
+    left_out = 0
     for line, row in table.readable():
         where = table.where(line)
+        has_words = any(row.get(name) for name in WORDS)
+        marked = None if has_words else marked_text(row, where)
+        if marked is not None:
+            text, span_tags, spans_left_out = tagged_words(marked)
+            left_out += spans_left_out
+            if text.words:
+                yield Sentence(list(text.words), span_tags, line, text)
+            continue
         words = _words_of_row(row, where)
         tags = _tags_of_row(row, tag_columns or TAGS, where)
         if tags is None and not tagged:
@@ -249,13 +265,18 @@ def _sentences_in_table(
         if not isinstance(tags, list) or (tags and len(tags) != len(words)):
             raise UserError(f"{where}: as many tags as words are needed, in a list; it has {shown(', '.join(row))}")
         yield Sentence(words, [_tag(tag, labels, where) for tag in tags], line)
+    if left_out:
+        warn(f"{path}: {left_out:,} spans are left out, which are empty or lie inside or across others")
 
 
 def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
     names = [name for name in WORDS if name in row]
     words = cell(row, names[0], "list", where) if names else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
+        raise UserError(
+            f'{where}: a list of words is needed, called words or tokens, or a text with spans, as [[0, 4, "PER"]] in '
+            f"entities; it has {shown(', '.join(row))}"
+        )
     return words
 
 

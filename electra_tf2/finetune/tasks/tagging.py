@@ -21,6 +21,7 @@ from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
@@ -90,6 +91,7 @@ class TaggingTask(Task):
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
+        self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         self._columns: tuple[str, ...] = ()
         if label_column:
@@ -114,7 +116,7 @@ class TaggingTask(Task):
         self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
-            examples.append(TaggedSentence(joined(sentence.words), sentence_labels))
+            examples.append(TaggedSentence(sentence.text or joined(sentence.words), sentence_labels))
         return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
@@ -157,6 +159,7 @@ class TaggingTask(Task):
             )
             if split == "train" and self.spans:
                 self._encoding = conll.encoding_of(sentences_of_file)
+                self._splits_at_signs = any(sentence.text is not None for sentence in sentences_of_file)
             if self.spans and not self._as_original:
                 sentences_of_file = conll.spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
@@ -236,10 +239,11 @@ class TaggingTask(Task):
         return sum(_is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
     def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
-        """Reads `words`, a list, or `text`, split at blanks."""
+        """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
         words = row.get("words", row.get("tokens"))
-        if words is None and isinstance(row.get("text"), str):
-            text = conll.split_words(row["text"])
+        raw_text = text_of(row)
+        if not words and raw_text is not None:
+            text = split_at_signs(raw_text) if self._splits_at_signs else conll.split_words(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
@@ -399,11 +403,12 @@ class TaggingTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        return {"labels": self.label_names, "encoding": self._encoding}
+        return {"labels": self.label_names, "encoding": self._encoding, "splits_at_signs": self._splits_at_signs}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
         self._encoding = saved.get("encoding", self._encoding)
+        self._splits_at_signs = saved.get("splits_at_signs", self._splits_at_signs)
         if self.target is None:
             self.target = names
         check_same_names(self.target, names, self.name)
