@@ -150,9 +150,11 @@ def _refuse_data_frame(text: str, name: str) -> None:
     except ValueError:
         return  # whoever reads the rows tells what is wrong
     is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
+    lengths = {len(column) if isinstance(column, list) else -1 for column in value.values()}
+    is_of_lists = len(value) > 1 and len(lengths) == 1 and min(lengths) > 0
     is_by_rows = isinstance(value.get("0"), dict)
     is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
-    if value and (is_by_columns or is_by_rows or is_split):
+    if value and (is_by_columns or is_by_rows or is_split or is_of_lists):
         raise UserError(
             f"{name} holds a whole data frame in one JSON object, not a row a line: "
             "pandas writes rows by frame.to_json(path, orient='records', lines=True)"

@@ -10,12 +10,13 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.cells import cell
+from electra_tf2.files.content import plain_name
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.marked_texts import marked_text
 from electra_tf2.finetune.tasks.marked_texts import tagged as tagged_words
-from electra_tf2.settings.columns import TAGS, WORDS
+from electra_tf2.settings.columns import SENTENCE_OF_WORD, TAG, TAGS, WORD, WORDS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
@@ -75,8 +76,9 @@ def split_words(text: str) -> Words:
 def read_sentences(
     path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
 ) -> list[Sentence]:
-    """The sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; or a table
-    with lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts).
+    """The sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; a table with
+    lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts); or a
+    table with a word in each row, its tag, and the number of its sentence.
 
     The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last
     column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
@@ -92,6 +94,8 @@ def read_sentences(
     """
     if format_of(path) in ("json", "columnar"):
         sentences = list(_sentences_in_table(path, tagged, columns, labels))
+    elif _is_table_of_words(path):
+        sentences = list(_sentences_in_rows(path, columns))
     else:
         lines = _lines(read_text(path, "task"))
         if unended:
@@ -269,6 +273,55 @@ def _sentences_in_table(
         warn(f"{path}: {left_out:,} spans are left out, which are empty or lie inside or across others")
 
 
+def _is_table_of_words(path: Path) -> bool:
+    """Tells a delimited table with a header, of which a column holds words, from lines of words and tags."""
+    if not plain_name(path.name).endswith((".csv", ".tsv")):
+        return False
+    columns = open_table(path).columns or []
+    return _column(columns, WORD) is not None and _column(columns, (*TAG, *TAGS)) is not None
+
+
+def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the columns that has one of the names, in any case."""
+    return next((column for column in columns if column.strip().lower() in names), None)
+
+
+def _sentences_in_rows(path: Path, tag_columns: tuple[str, ...]) -> Iterator[Sentence]:
+    """The sentences of rows with a word each. A row whose sentence is not named goes on with that of the row before, as
+    spreadsheets have it."""
+    table = open_table(path)
+    columns = table.columns or []
+    word_column = _column(columns, WORD)
+    tag_column = _column(columns, tag_columns or (*TAG, *TAGS))
+    sentence_column = _column(columns, SENTENCE_OF_WORD)
+    if sentence_column is None:
+        raise UserError(
+            f"{path}: a column sentence_id is needed, which says what sentence a word is of: it has "
+            f"{shown(', '.join(columns))}"
+        )
+    if word_column is None or tag_column is None:
+        raise UserError(f"{path}: columns of words and tags are needed: it has {shown(', '.join(columns))}")
+    words: list[str] = []
+    tags: list[str] = []
+    first = 0
+    current = ""
+    for line, row in table.readable():
+        named = str(row[sentence_column] or "").strip()
+        if named and named != current:
+            if words:
+                yield Sentence(words, tags, first)
+            words = []
+            tags = []
+            first = line
+            current = named
+        words.append(row[word_column])
+        tags.append(row[tag_column].strip())
+        if not tags[-1]:
+            raise UserError(f"{table.where(line)}: a word and a tag are needed, got {words[-1]!r}")
+    if words:
+        yield Sentence(words, tags, first)
+
+
 def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
     names = [name for name in WORDS if name in row]
     words = cell(row, names[0], "list", where) if names else None
@@ -301,9 +354,9 @@ def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
 def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
 
-    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B");
-    letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without letters,
-    as in Few-NERD, where neighbours of one type are one span.
+    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type
+    ("PER-B"); letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without
+    letters, as in Few-NERD, where neighbours of one type are one span.
     """
     respelled = _with_letters_before_types(sentences)
     result = []
@@ -323,9 +376,12 @@ def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
         num_outside += len(sentence.tags) - len(inside)
     num_letters = sum(tag.upper() in _LETTERS for tag in tags)
     num_in_front = sum(tag[1:2] == "-" and tag[0].upper() in _LETTERS for tag in tags)
+    num_underscores = sum(tag[1:2] == "_" and len(tag) > 2 and tag[0].upper() in _LETTERS for tag in tags)
     num_behind = sum(tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS for tag in tags)
     if tags and num_letters == len(tags):
         return {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
+    if tags and num_underscores == len(tags):
+        return {tag: f"{tag[0]}-{tag[2:]}" for tag in tags}
     if num_in_front < len(tags) and num_behind == len(tags):
         return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
     # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
@@ -401,10 +457,7 @@ def bio(spans: Sequence[Span], length: int) -> list[str]:
 
 
 def encoded(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
-    """One tag per word in the encoding of that name; O outside of spans.
-
-    Spans without a type have tags of a letter alone, as their files do.
-    """
+    """One tag per word in the encoding of that name; O outside of spans."""
     letters_of = _ENCODINGS[encoding]
     tags = ["O"] * length
     for start, end, kind in spans:
@@ -413,6 +466,10 @@ def encoded(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
         else:
             inside = letters_of.inside * (end - start - 1)
             letters = f"B{inside}{letters_of.last}"
-        ending = "" if kind == _NO_TYPE else f"-{kind}"
-        tags[start : end + 1] = [f"{letter}{ending}" for letter in letters]
+        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
     return tags
+
+
+def as_written(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
+    """The same tags as files have them: those of spans without a type are a letter alone."""
+    return [tag.removesuffix(f"-{_NO_TYPE}") for tag in encoded(spans, length, encoding)]

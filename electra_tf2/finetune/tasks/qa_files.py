@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,7 +126,10 @@ def _located(question: Question, compat: bool) -> Question:
         stretch = " ".join(stretch.split())
     answer_words = question.answer.split()
     if " ".join(answer_words).lower() not in stretch.lower():
-        raise ValueError(f"{question.answer!r} is not at character {first}, where {stretch!r} stands")
+        form = ""
+        if unicodedata.normalize("NFC", question.answer) in unicodedata.normalize("NFC", stretch):
+            form = " in another form of Unicode (NFC or NFD)"
+        raise ValueError(f"{question.answer!r} is not at character {first}, where {stretch!r} stands{form}")
     if text[first : last + 1].lower() != question.answer.lower():
         # The file's numbers are off: the nearest occurrence of the answer within these words.
         pattern = re.compile(r"\s+".join(map(re.escape, answer_words)), re.IGNORECASE)
@@ -242,7 +246,7 @@ def question_of(
     place = (-1, -1)
     if answers and not impossible:
         # The first is learned, as in the original.
-        answer = answers[0]
+        answer = records[0].get("learned", answers[0])
         first = cell(records[0], "answer_start", "whole", where)
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
@@ -286,12 +290,11 @@ def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
         records = []
         for answer in _list({names[0]: answers}, names[0], where):
             if isinstance(answer, str):
-                first = cell(qa, "answer_start", "whole", where)
-                if first is None or first < 0:
-                    first = place_of(answer, context)
-                answer = {"text": answer, "answer_start": first}
+                answer = _answer_in_context(answer, qa, context, where)
             records.append(answer)
         return records
+    if isinstance(answers.get("text"), str):
+        return [answers]  # a single one
     # As `datasets` has them: lists of all texts and of all places.
     texts = _list(answers, "text", where)
     starts = _list(answers, "answer_start", where)
@@ -300,16 +303,53 @@ def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
-def place_of(answer: str, context: str) -> int:
-    """The character at which an answer stands in its context for the first time, by itself rather than within a word,
-    and in its own case rather than in another; -1 if it is not there."""
-    pattern = r"\s+".join(map(re.escape, answer.split()))
+def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
+    """An answer that is a text alone, with the place that the row says, or else the first that it has in the context;
+    -1 if it is not there. `learned` is the text that stands there, which may have other accents, quotes or blanks."""
+    first = cell(qa, "answer_start", "whole", where)
+    if first is not None and first >= 0:
+        return {"text": answer, "answer_start": first}
+    place = place_of(answer, context)
+    if place is None:
+        return {"text": answer, "answer_start": -1}
+    first, behind = place
+    return {"text": answer, "answer_start": first, "learned": context[first:behind]}
+
+
+def place_of(answer: str, context: str) -> tuple[int, int] | None:
+    """The characters between which an answer stands in its context for the first time, by itself rather than within a
+    word, and in its own case rather than in another; None if it is not there.
+
+    Composed and decomposed accents are the same, and straight and curly quotes.
+    """
+    plain, places = _plain(context)
+    pattern = r"\s+".join(re.escape(word) for word in _plain(answer)[0].split())
     for spelled in (rf"(?<!\w){pattern}(?!\w)", pattern):
         for flags in (0, re.IGNORECASE):
-            match = re.search(spelled, context, flags)
-            if match:
-                return match.start()
-    return -1
+            match = re.search(spelled, plain, flags)
+            if match and pattern:
+                return places[match.start()], places[match.end()]
+    return None
+
+
+_QUOTES = str.maketrans("‘’‚‛“”„‟‐‑–—\u00a0\u202f", "'" * 4 + '"' * 4 + "-" * 4 + "  ")
+
+
+def _plain(text: str) -> tuple[str, list[int]]:
+    """A text with composed accents and straight quotes, and the place in the original of each character and of the
+    end."""
+    plain = ""
+    places: list[int] = []
+    at = 0
+    while at < len(text):
+        behind = at + 1
+        while behind < len(text) and unicodedata.combining(text[behind]):
+            behind += 1
+        letter = unicodedata.normalize("NFC", text[at:behind]).translate(_QUOTES)
+        plain += letter
+        places += [at] * len(letter)
+        at = behind
+    return plain, [*places, len(text)]
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:

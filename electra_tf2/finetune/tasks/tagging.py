@@ -109,10 +109,10 @@ class TaggingTask(Task):
 
     def read(self, split: str) -> TaskData:
         sentences = self._sentences(split)
+        labels = self._labels_of_split(sentences, split)
         label_names = self.target
         if label_names is None:
             label_names = self._labels_in(sentences)
-        labels = self._labels_of_split(sentences, split)
         self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
@@ -194,6 +194,11 @@ class TaggingTask(Task):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         if self.spans:
             for tag in sentence.tags:
+                if tag.isdecimal() and tag != "0":
+                    raise UserError(
+                        f"{where}: {shown(tag)} is the number of a tag: give their names in the order of the numbers, "
+                        '"labels": ["O", "B-PER", ...] in the task\'s description'
+                    )
                 if not _is_span_tag(tag):
                     raise UserError(
                         f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
@@ -373,7 +378,7 @@ class TaggingTask(Task):
         """Labels as tags in the encoding of the training data."""
         if not self.spans:
             return list(labels)
-        return conll.encoded(conll.spans_of(labels), len(labels), self._encoding)
+        return conll.as_written(conll.spans_of(labels), len(labels), self._encoding)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         if not split.labelled:
