@@ -61,6 +61,11 @@ def test_several_labels_of_a_text_lead_to_a_task_in_python() -> None:
         classes_of(examples(["x", "y"], "x"), "own", ())
 
 
+def test_a_label_in_a_list_of_its_own_is_the_label() -> None:
+    """So does doccano write it."""
+    assert classes_of(examples(["x"], ["y"], "x"), "own", ()).names == ("x", "y")
+
+
 @pytest.mark.parametrize("value", ["3,5", "1,200", "-1,200.50"])
 def test_numbers_with_commas_are_refused_with_what_to_write(value: str) -> None:
     with pytest.raises(UserError, match="has a comma: write decimals with a point"):

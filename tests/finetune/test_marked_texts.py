@@ -44,6 +44,8 @@ def label_studio(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"id": 3, "text": TEXT, "label": SPANS},
         {"id": 3, "text": TEXT, "labels": SPANS},
         {"text": TEXT, "entities": objects(start="start_offset", end="end_offset"), "relations": []},
+        {"text": TEXT, "annotations": objects(start="start_offset", end="end_offset"), "meta": {}},
+        {"text": TEXT, "label": [[*span, TEXT[span[0] : span[1]]] for span in SPANS]},
         {"text": TEXT, "spans": objects(), "tokens": [], "answer": "accept"},
         {"text": TEXT, "label": [span | {"labels": [span["label"]]} for span in objects(in_utf16=True)]},
         {"data": {"text": TEXT}, "annotations": label_studio(objects(in_utf16=True))},

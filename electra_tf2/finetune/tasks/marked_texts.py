@@ -71,6 +71,8 @@ def _items(row: Mapping[str, Any], where: str) -> Sequence[Any] | None:
     annotations = row.get("annotations", row.get("completions"))
     if isinstance(annotations, list):
         for annotation in annotations:
+            if isinstance(annotation, dict) and _first(annotation, _START) is not None:
+                return annotations  # doccano's first versions have the spans there
             is_cancelled = not isinstance(annotation, dict) or annotation.get("was_cancelled")
             if not is_cancelled and isinstance(annotation.get("result"), list):
                 # Relations and choices for the whole text stand beside the spans.
@@ -99,6 +101,8 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
             kind = kind[0] if kind else None
     else:
         start, end, kind = (*item, None, None, None)[:3]
+    if type(kind) is int:
+        kind = str(kind)
     are_places = type(start) is int and type(end) is int
     if not are_places or not isinstance(kind, str) or not kind:
         raise UserError(f'{where}: a span must be like [0, 4, "PER"], or have start, end and label; got {shown(item)}')

@@ -33,11 +33,14 @@ _ENOUGH_ROWS = 20  # from which on labels of one row each look like another colu
 
 
 def label_text(value: Any) -> str | None:
-    """A class's name from the value of a label in a file; None if the value is neither text nor a number.
+    """A class's name from the value of a label in a file; None if the value is neither text nor a number, nor a list of
+    one of them, as doccano writes it.
 
     Different spellings give one name: white space around it, composed or decomposed accents (Unicode's NFC and NFD),
     and 1.0 for 1, to which pandas turns the whole numbers of a column with gaps.
     """
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -296,7 +299,7 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     names = set()
     for row in rows:
         name = label_text(row.label)
-        if isinstance(row.label, (list, tuple)):
+        if not name and isinstance(row.label, (list, tuple)):
             raise UserError(
                 f"{row.where}: one label is needed, got {shown(row.label)}: several labels of a text are learned by a "
                 "task in Python (docs/own_tasks.md)"
