@@ -312,11 +312,14 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
         return Exported({"architectures": [class_name]}, tensors, left_out)
     if kind == "choice" or f"{scope}/dense/kernel" not in variables:  # no class judges candidates
         return alone
-    labels = (model.task_states or {}).get(task, {}).get("labels")
+    state = (model.task_states or {}).get(task, {})
+    labels = state.get("labels")
     config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
     config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
     if kind == "tagging":
         class_name = f"{family}ForTokenClassification"
+        if labels and "encoding" in state:  # of spans
+            config |= _labels([_as_bio(str(label)) for label in labels])
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported(config | {"architectures": [class_name]}, tensors, [])
     if labels is None:
@@ -364,8 +367,19 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
 
 def _labels(labels: Sequence[str]) -> dict[str, Any]:
     """Fields of config.json that name the classes."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    return {"id2label": {str(number): label for label, number in numbers.items()}, "label2id": numbers}
+    names_by_number = {str(number): label for number, label in enumerate(labels)}
+    numbers: dict[str, int] = {}
+    for number, label in enumerate(labels):
+        numbers.setdefault(label, number)
+    return {"id2label": names_by_number, "label2id": numbers}
+
+
+def _as_bio(label: str) -> str:
+    """The name of a label of BIOES in BIO: transformers' pipelines group by B- and I- alone, so that a word with S-PER
+    would be an entity of the type "S-PER". Two labels then have one name, which `id2label` may hold twice."""
+    letters = {"S": "B", "E": "I"}
+    letter, dash, kind = label.partition("-")
+    return f"{letters.get(letter, letter)}{dash}{kind}"
 
 
 def write_directory(

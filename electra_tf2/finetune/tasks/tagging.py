@@ -408,7 +408,10 @@ class TaggingTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        return {"labels": self.label_names, "encoding": self._encoding, "splits_at_signs": self._splits_at_signs}
+        state: dict[str, Any] = {"labels": self.label_names, "splits_at_signs": self._splits_at_signs}
+        if self.spans:
+            state["encoding"] = self._encoding
+        return state
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
