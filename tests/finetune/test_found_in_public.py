@@ -10,7 +10,7 @@ import pytest
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.conll import encoding_of, read_sentences, spelled_as_bioes
 from electra_tf2.finetune.tasks.qa_files import place_of, read_questions
-from electra_tf2.finetune.tasks.targets import Scale, classes_of, is_no_label
+from electra_tf2.finetune.tasks.targets import Scale, classes_of, is_no_label, label_text
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.util.errors import UserError
 
@@ -59,6 +59,15 @@ def test_labels_that_differ_in_case_alone_are_told(capsys: pytest.CaptureFixture
 def test_several_labels_of_a_text_lead_to_a_task_in_python() -> None:
     with pytest.raises(UserError, match=r"line 0: one label is needed, got \['x', 'y'\].*own_tasks"):
         classes_of(examples(["x", "y"], "x"), "own", ())
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [("1.0", "1"), ("-1.0", "-1"), (1.0, "1"), (" 10.0 ", "10"), ("2.5", "2.5"), ("v1.0", "v1.0"), ("1.00", "1.00")],
+)
+def test_whole_numbers_that_pandas_wrote_as_floats_are_the_same_class(value: Any, name: str) -> None:
+    """A column with gaps has 1.0 where another file of the same data has 1, in JSON as in csv, where cells are text."""
+    assert label_text(value) == name
 
 
 def test_a_label_in_a_list_of_its_own_is_the_label() -> None:

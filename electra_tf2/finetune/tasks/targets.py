@@ -29,6 +29,7 @@ from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
 _NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # "\\N" is MySQL's and Hive's
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
@@ -47,7 +48,10 @@ def label_text(value: Any) -> str | None:
         value = int(value)
     if not isinstance(value, (str, int, float)):
         return None
-    return unicodedata.normalize("NFC", str(value).strip())
+    text = unicodedata.normalize("NFC", str(value).strip())
+    if _WHOLE_FLOAT.fullmatch(text):  # a cell of a csv, which is text
+        return text.removesuffix(".0")
+    return text
 
 
 def is_no_label(value: Any) -> bool:
