@@ -300,7 +300,7 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
     scope = f"task_specific/{task}"
     variables = {name for name in model.weights if name.startswith(f"{scope}/")}
     if f"{scope}/end_hidden/kernel" in variables:
-        return alone._replace(left_out=[f"{scope}: the end of an answer given its start (joint_prediction)"])
+        return alone._replace(left_out=[_JOINT_ANSWERS.format(scope=scope)])
     family = alone.class_name.removesuffix("Model")
     if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
         return alone
@@ -363,6 +363,12 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
     class_name = f"{family}ForSequenceClassification"
     tensors = names.to_theirs(names.head(class_name, a, scope), weights)
     return Exported(config | {"architectures": [class_name]}, tensors, [])
+
+
+_JOINT_ANSWERS = (
+    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction leaves "
+    "whole"
+)
 
 
 def _labels(labels: Sequence[str]) -> dict[str, Any]:
