@@ -366,8 +366,8 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
 
 
 _JOINT_ANSWERS = (
-    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction leaves "
-    "whole"
+    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction "
+    "leaves whole"
 )
 
 
