@@ -153,7 +153,8 @@ def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> N
     shares = [0.9, 0.8, 0.5, 0.6]
     answers = [
         {"words": words, "tags": ["B-PER", "I-PER", "O", "B-PER"], "probabilities": shares, "entities": []},
-        {"words": words, "tags": ["B-PER", "O", "O", "B-LOC"], "probabilities": shares, "entities": []},
+        {"words": ["Ann", "Lee", "met", "Rome"], "tags": ["B-PER", "O", "O", "B-LOC"], "probabilities": shares}
+        | {"entities": []},
     ]
     gold = ["B-PER", "I-PER", "O", "B-LOC"]
     errors = outcome([gold, gold], answers)
