@@ -92,8 +92,11 @@ _OTHER_WEIGHTS = {
 
 
 def holds_weights(folder: str | Path) -> bool:
-    """True if a folder holds weights that are read: a checkpoint, or safetensors."""
-    return find_prefix(folder) is not None or any(Path(folder).glob("*.safetensors"))
+    """True if a folder holds weights that are read: a checkpoint, perhaps the best one alone, or safetensors."""
+    for place in (Path(folder), Path(folder, "best")):
+        if find_prefix(place) is not None or any(place.glob("*.safetensors")):
+            return True
+    return False
 
 
 def what_lies_at(path: str | Path) -> str:

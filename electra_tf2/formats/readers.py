@@ -13,7 +13,7 @@ without a config.json follow from the shapes of its variables.
 from pathlib import Path
 
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.folders import holds_weights, read_config, what_lies_at
 from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.huggingface_config import is_huggingface
 from electra_tf2.formats.original import BareCheckpoint
@@ -59,6 +59,9 @@ def open_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
         raise UserError(f"{' and '.join(idle)}: the files of {path} hold {pronoun} already, so leave {pronoun} out")
     if given.pairs and not isinstance(model, HuggingFaceDirectory):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
+    if isinstance(model, OwnFolder) and not model.checkpoint and not holds_weights(model.folder):
+        # Before anything else of the folder is read: what is wrong with it otherwise does not matter yet.
+        raise UserError(f"no checkpoint at {str(path)!r}: {what_lies_at(path) or 'it holds no weights'}")
     if type(model) is StoredModel:  # no file of this machine; TensorFlow also knows other file systems
         return BareCheckpoint(weights_module().find_checkpoint(str(path)), given)
     return model
