@@ -274,10 +274,10 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
             return code
         if not config.do_eval:
             warn_without_evaluation(trainer, config, phase.end, task.unigram_entropy)
-    elif not step and not config.init_checkpoint:
+    elif not step and not config.init_checkpoint and config.num_train_steps:
         raise UserError(
             f"nothing was trained in {config.model_dir} yet: it holds no checkpoint that could be evaluated. Train "
-            "first (--do-train), or name weights by --init-checkpoint"
+            "first (--do-train), or name weights by --init-checkpoint; --num-train-steps 0 evaluates random weights"
         )
 
     is_last = phase.end == run.config.num_train_steps

@@ -155,6 +155,8 @@ def test_a_run_without_a_checkpoint_is_not_evaluated(run, settings, tmp_path):
     code, _, err = run(settings, "--no-do-train", "--do-eval")
     assert code == 2 and f"nothing was trained in {tmp_path / 'model'} yet" in err and "Traceback" not in err
     assert not (tmp_path / "model").exists()
+    code, out, err = run(settings | {"num_train_steps": 0}, "--no-do-train", "--do-eval")  # asked for in so many words
+    assert code == 0 and "evaluation at step 0" in out, err
 
 
 def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):
