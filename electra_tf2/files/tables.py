@@ -98,7 +98,7 @@ def open_table(
     text = content
     if text is None:
         text = read_text(path, what)
-    is_list = re.match(r"\s*\[\s*[{\]]", text) is not None  # of objects, or an empty one
+    is_list = re.match(r"\s*\[\s*[{\]\[]", text) is not None  # of objects or pairs, or an empty one
     if format == "json" and is_list:
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
@@ -123,6 +123,9 @@ def _text_rows(text: str, of_line: Callable[[str], dict[str, Any]]) -> Iterator[
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
     for number, value in enumerate(values, start=1):
+        is_pair = isinstance(value, list) and len(value) == 2
+        if is_pair and isinstance(value[0], str) and isinstance(value[1], dict):
+            value = {"text": value[0]} | value[1]  # as spaCy's training data were
         if isinstance(value, dict):
             yield TableRow(number, value)
         else:

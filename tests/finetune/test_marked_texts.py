@@ -64,6 +64,15 @@ def test_spans_of_characters_become_tags_of_words(tmp_path: Path, row: dict[str,
     assert second.tags == ["O", "O"]
 
 
+def test_spacys_older_pairs_of_text_and_annotations(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([[TEXT, {"entities": SPANS}], ["none here", {"entities": []}]], indent=1))
+    assert [(one.words, one.tags) for one in read_sentences(path)] == [(WORDS, TAGS), (["none", "here"], ["O", "O"])]
+    path.write_text(json.dumps([["a", "b"], ["c", "d"]]))
+    with pytest.raises(UserError, match="row 1: a JSON object is needed"):
+        read_sentences(path)
+
+
 def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "marked.jsonl"
     support.write_lines(path, json.dumps({"text": TEXT, "entities": [*SPANS, (7, 14, "INNER"), (12, 20, "ACROSS")]}))
