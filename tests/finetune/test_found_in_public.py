@@ -131,6 +131,11 @@ def test_an_underscore_divides_letter_and_type_as_a_dash_does(tmp_path: Path) ->
     assert encoding_of(sentences) == "BIO"
 
 
+def test_numbered_words_of_conll_2003_have_the_tags_of_names_not_those_of_chunks(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 EU NNP I-NP I-ORG\n2 rejects VBZ I-VP O\n\n1 Peter NNP I-NP I-PER\n\n")
+    assert [one.tags for one in read_sentences(tmp_path / "a.txt")] == [["I-ORG", "O"], ["I-PER"]]
+
+
 # Questions.
 
 

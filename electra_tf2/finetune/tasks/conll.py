@@ -25,6 +25,7 @@ _BLANKS = re.compile("[ \t]+")
 _WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
+_GERM_EVAL_COLUMNS = 4
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
 _LETTERS = ("B", "I", "E", "S", "U", "L", "M")
 _NO_TYPE = "_"  # seqeval's type of a tag that is a letter alone
@@ -192,8 +193,9 @@ def _layout(lines: Sequence[str]) -> _Layout:
         return _Layout(tabs, width, tags=tags)
     if width == _CONLL_U_COLUMNS:
         return _Layout(tabs, width, word=1, tag=3)
-    if width > 3 and _has_two_levels(rows, width):
-        # GermEval: the tags of outer names stand before those of the names inside them.
+    if width == _GERM_EVAL_COLUMNS and _has_two_levels(rows, width):
+        # The tags of outer names stand before those of the names inside them. (CoNLL-2003's, where its words were
+        # numbered, stand behind those of chunks.)
         return _Layout(tabs, width, word=1, tag=-2)
     return _Layout(tabs, width, word=1, tag=-1)
 
