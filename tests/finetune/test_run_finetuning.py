@@ -8,8 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from electra_tf2 import load
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
+from electra_tf2.inference.finetuning_run import check_folders
+from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_forked, run_program
@@ -204,3 +209,48 @@ def test_a_model_that_is_not_there_is_named_before_anything_is_said_of_it(tmp_pa
     [error] = result.errors
     assert f"no model at {tmp_path / 'models' / 'electra_minni'}; did you mean 'electra_mini'?" in error
     assert "layers of" not in result.stdout
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_model_that_has_no_checkpoint_yet_is_not_blamed_for_its_vocabulary(tmp_path, begun):
+    """By fine-tuning and by whoever loads it."""
+    folder = tmp_path / "models" / "young"
+    folder.mkdir(parents=True)
+    write_lines(tmp_path / "vocab.txt", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
+    if begun:
+        config = PretrainingConfig.from_dict({"data_dir": str(tmp_path), "model_name": "young"})
+        (folder / "config.json").write_text(config.to_json())
+    result = run_program(
+        "run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "young", "--task-names", "sst"
+    )
+    [error] = result.errors
+    assert f"no checkpoint at {folder}: nothing was trained there yet" in error
+    if begun:
+        with pytest.raises(UserError, match="nothing was trained there yet"):
+            load(folder)
+
+
+def test_a_refused_folder_is_told_what_can_be_changed_alone(tmp_path):
+    """Not what follows from that: sizes from the model, the least number of steps from the epochs."""
+    write_lines(tmp_path / "rows.csv", "text,label", "a,x", "b,y")
+    given = {"train_file": str(tmp_path / "rows.csv"), "model": "electra_mini", "model_dir": str(tmp_path / "model")}
+    folder = tmp_path / "model_1"
+    folder.mkdir()
+    (folder / "model.ckpt-9.index").write_text("")
+    changes: list[tuple[dict, str]] = [
+        ({"num_train_epochs": 9.0}, r"num_train_epochs was (\S+), is 9\.0\. "),
+        ({"model": "electra_deep"}, r"model was 'electra_mini', is 'electra_deep'\. "),
+        ({"seed": 3, "learning_rate": 0.5}, r"learning_rate was (\S+), is 0\.5; seed was 0, is 3\. "),
+        ({"task_type": "tagging"}, r"task_type was 'classification', is 'tagging'\. "),
+    ]
+    for change, message in changes:
+        for before, now in ((given, given | change), (given | change, given)):
+            (folder / "config.json").write_text(configuration(before).to_json())
+            (folder / "vocab.txt").unlink(missing_ok=True)
+            if now is not given:
+                expected = f"holds a run with other hparams: {message}Do this"
+            else:
+                names = [part.split(" was ")[0] for part in message.split("; ")]
+                expected = "hparams: " + "; ".join(rf"{name} was [^;]+, is [^;]+" for name in names) + r"\. Do this$"
+            with pytest.raises(UserError, match=expected):
+                check_folders(configuration(now), now, "Do this")

@@ -142,13 +142,21 @@ def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, trained, se
     assert of_start == of_step_4
 
 
-def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, settings, tmp_path):
+def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, trained, settings, tmp_path):
     copy = tmp_path / "data" / "pretrain_tfrecords"
     support.write_records(copy)
-    changes = {"data_dir": str(tmp_path / "data"), "electra_objective": False}
-    code, out, err = run(settings | changes, "--no-do-train", "--do-eval")
+    code, _, err = run(settings | {"data_dir": str(tmp_path / "data")}, "--no-do-train", "--do-eval")
     assert code == 0, err
-    assert "WARNING: no held-out records match" in err and "There is no checkpoint" in out
+    assert "WARNING: no held-out records match" in err
+
+
+def test_a_run_without_a_checkpoint_is_not_evaluated(run, settings, tmp_path):
+    """Nobody wants the scores of random weights: the folder's name was mistyped, or the run has not saved yet."""
+    code, _, err = run(settings, "--no-do-train", "--do-eval")
+    assert code == 2 and f"nothing was trained in {tmp_path / 'model'} yet" in err and "Traceback" not in err
+    assert not (tmp_path / "model").exists()
+    code, out, err = run(settings | {"num_train_steps": 0}, "--no-do-train", "--do-eval")  # asked for in so many words
+    assert code == 0 and "evaluation at step 0" in out, err
 
 
 def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):
