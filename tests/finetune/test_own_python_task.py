@@ -9,10 +9,10 @@ from electra_tf2.exports import exportable, litert, onnx, saved_model
 from electra_tf2.exports.exportable import fixed_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
-from tests.finetune.test_run_finetuning import run
 from tests.support import exports
 from tests.support.finetuning import write_lines
-from tests.test_readme import blocks
+from tests.support.finetuning_runs import run
+from tests.support.pages import blocks
 
 TOPICS = {"sport": "file", "money": "list", "weather": "error"}  # and the word that tells each
 

@@ -12,9 +12,9 @@ import pytest
 import electra_tf2 as electra
 from electra_tf2.inference import finetuning_run
 from tests.support import golden
+from tests.support.finetuning_runs import SIZES
 from tests.support.programs import run_program
 
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
 SETTINGS: dict[str, Any] = {
     "model_hparam_overrides": SIZES["model_hparam_overrides"],
     "embedding_size": SIZES["embedding_size"],

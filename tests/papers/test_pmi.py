@@ -11,11 +11,12 @@ from electra_tf2.papers.pmi.tables import KIND, NgramVocabulary
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from tests.pretrain.test_masking import SETTINGS
-from tests.pretrain.test_masking_units import (
+from tests.support import training as support
+from tests.support.masking import (
     FEW_PIECES,
     FEW_WORDS,
     PIECES,
+    SETTINGS,
     TOKENS,
     VOCABULARY,
     check_drawn_units,
@@ -27,7 +28,6 @@ from tests.pretrain.test_masking_units import (
     units_of,
     words_of,
 )
-from tests.support import training as support
 
 # Of the few words and pieces, so that sequences hold many of them, which overlap and contain one another.
 NGRAMS = [

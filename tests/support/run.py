@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -41,7 +42,7 @@ class Durations:
 class Result(NamedTuple):
     """The end of a process of tests.
 
-    seconds: of the processor, with the processes that it started.
+    seconds: of the processor, without the programs that tests fork from another process.
     memory: peak of this process, in bytes.
     """
 
@@ -79,6 +80,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         results = run_groups(waiting, folder, values.jobs, pytest_words)
+        stop_fork_server()
         seconds = seconds_of_tests(folder)
     show_slowest(seconds, values.durations)
     show_failures(results)
@@ -113,6 +115,11 @@ def prepare_to_fork() -> None:
     with errors_unseen():  # it would tell of the semaphores that an ended file has left
         multiprocessing.forkserver.ensure_running()
     gc.freeze()  # so that the collector of a forked process leaves the pages shared
+
+
+def stop_fork_server() -> None:
+    """Waits for its end, so that what the programs of tests took counts among what this process's children took."""
+    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def run_groups(waiting: list[list[Path]], folder: Path, jobs: int, pytest_words: list[str]) -> list[Result]:
@@ -184,7 +191,8 @@ def show_failures(results: list[Result]) -> None:
 
 def show_summary(results: list[Result], seconds: float) -> None:
     bad = [result for result in results if not result.passed]
-    processor = sum(result.seconds for result in results)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = children.ru_utime + children.ru_stime
     memory = max(result.memory for result in results)
     print(
         f"{len(results)} processes, {len(bad)} with failures, in {seconds:.0f} s: "
