@@ -1,5 +1,7 @@
 """Shared by the tests of masking: rows of a few words and pieces, and what any masking unit must do with them."""
 
+from typing import Any
+
 import hypothesis
 import numpy as np
 import pytest
@@ -19,10 +21,15 @@ def draw_of(rows, seed=1):
     return masking.row_draws(tf.constant([seed, 3]), rows, 0, rows)
 
 
+_UNITS: dict[str, Any] = {}  # by the configuration
+
+
 def unit_of(config):
-    if config.paper:
-        return make_model(config).unit
-    return make_unit(config)
+    """The masking unit of a configuration, made once: that of a paper comes with a whole model."""
+    name = config.to_json()
+    if name not in _UNITS:
+        _UNITS[name] = make_model(config).unit if config.paper else make_unit(config)
+    return _UNITS[name]
 
 
 VOCABULARY = golden.CHECKPOINT / "vocab.txt"
