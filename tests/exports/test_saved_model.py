@@ -122,9 +122,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """A fine-tuned model that takes ids."""
+    """A fine-tuned model that takes ids, in a folder whose name TensorFlow would take for a pattern."""
     tags = {"labels": ["DT", "NN", "VB"]}
-    return save(tmp_path_factory.mktemp("tagger"), support.fine_tuned("pos", dense(3), tags))
+    return save(tmp_path_factory.mktemp("tagger") / "run [1]", support.fine_tuned("pos", dense(3), tags))
 
 
 def test_it_loads_where_none_of_our_code_is_and_says_the_same(encoder: Saved, tmp_path: Path) -> None:

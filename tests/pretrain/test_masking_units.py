@@ -17,10 +17,10 @@ from tests.support.masking import (
     check_rate,
     config_of,
     draw_of,
+    drawn_of,
     rows_of,
     spans_of,
     unit_of,
-    units_of,
     words_of,
 )
 
@@ -29,7 +29,7 @@ from tests.support.masking import (
 @hypothesis.given(st.integers(0, 2**31 - 1))
 def test_words_are_found_as_by_plain_loops(seed):
     config, batch = config_of("whole_word"), rows_of(seed)
-    words, _ = units_of(config, batch, draw_of(6))
+    words = drawn_of(config, batch).units
     for row, of_words in zip(batch["input_ids"].numpy(), words, strict=True):
         assert spans_of(of_words) == words_of(row)
 
@@ -77,35 +77,30 @@ def test_the_lengths_of_spans_are_spanberts():
 def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     """Whole words by falling noise, from the first to where span, segment or budget end; [MASK] or kept as a whole."""
     config = config_of("span", mask_prob=mask_prob)
-    batch, draw = rows_of(seed), draw_of(6, seed % 1000)
-    _, candidates = units_of(config, batch, draw)
-    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
-    where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
-    lengths = span_lengths(draw(masking.UNIT, [32])).numpy()
-    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
+    batch = rows_of(seed)
+    drawn = drawn_of(config, batch, seed % 1000)
+    lengths = span_lengths(tf.constant(drawn.unit_noise)).numpy()
     for row in range(6):
-        words, left = words_of(batch["input_ids"].numpy()[row]), int(wanted[row])
-        sizes = [int(candidates[row, start:end].sum()) for start, end in words]
+        words, left = words_of(batch["input_ids"].numpy()[row]), int(drawn.wanted[row])
+        sizes = [int(drawn.candidates[row, start:end].sum()) for start, end in words]
         spans: list[list[int]] = []
-        drawn: set[int] = set()
-        for first in np.argsort(-where[row, : len(words)], kind="stable"):
-            if first in drawn or not 0 < sizes[first] <= left:
+        taken: set[int] = set()
+        for first in np.argsort(-drawn.where[row, : len(words)], kind="stable"):
+            if first in taken or not 0 < sizes[first] <= left:
                 continue
             spans.append([])
             for word in range(first, min(first + lengths[row, first], len(words))):
-                if sizes[word] == 0 or (word not in drawn and sizes[word] > left):
+                if sizes[word] == 0 or (word not in taken and sizes[word] > left):
                     break
-                if word not in drawn:
+                if word not in taken:
                     spans[-1].append(word)
-                    drawn.add(word)
+                    taken.add(word)
                     left -= sizes[word]
-        tokens = {token for word in drawn for token in range(*words[word])}
-        weights = masked.masked_lm_weights.numpy()[row] > 0
-        assert set(masked.positions.numpy()[row][weights].tolist()) == tokens
+        tokens = {token for word in taken for token in range(*words[word])}
+        assert set(drawn.positions[row][drawn.weights[row] > 0].tolist()) == tokens
         for span in spans:
             for run in np.split(span, 1 + np.flatnonzero(np.diff(span) > 1)):  # other spans may stand between
-                of_run = hidden[row, words[run[0]][0] : words[run[-1]][1]]
+                of_run = drawn.hidden[row, words[run[0]][0] : words[run[-1]][1]]
                 assert of_run.all() or not of_run.any()
 
 

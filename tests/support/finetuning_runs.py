@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.model import kernels
 from tests.support import golden
 from tests.support.programs import run_program
 
@@ -43,9 +42,8 @@ def command(data_dir: Path, out: Path, *words: str, **hparams: Any) -> list[str]
 
 
 def run(data_dir, out, *words, expect=0, **hparams) -> str:
-    """What that command says, in this process, by formulas: XLA would compile their kernels for seconds."""
-    with kernels.off():
-        result = run_program(*command(data_dir, out, *words, **hparams)[1:])
+    """What that command says, in this process."""
+    result = run_program(*command(data_dir, out, *words, **hparams)[1:])
     assert result.returncode == expect, result.stdout + result.stderr
     return result.stdout + result.stderr
 

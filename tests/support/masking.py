@@ -1,6 +1,7 @@
 """Shared by the tests of masking: rows of a few words and pieces, and what any masking unit must do with them."""
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
@@ -63,10 +64,50 @@ def config_of(unit, length=32, **overrides):
     return golden.config(mask_unit=unit, mask_sampling="without_replacement", max_seq_length=length, **overrides)
 
 
-def units_of(config, batch, draw):
-    candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
-    units = unit_of(config)(batch["input_ids"], draw(masking.UNIT, [config.max_seq_length]))
-    return units.numbers.numpy(), candidates.numpy()
+class Drawn(NamedTuple):
+    """A masking of a batch, and what it was drawn by: arrays of a row for each of the batch.
+
+    units: the number of each token's unit. candidates: tokens that may be masked. positions, weights: what is masked.
+    hidden: tokens that are not shown as they are. where, unit_noise: the draws. wanted: how many are to be masked.
+    """
+
+    units: np.ndarray
+    candidates: np.ndarray
+    positions: np.ndarray
+    weights: np.ndarray
+    hidden: np.ndarray
+    where: np.ndarray
+    unit_noise: np.ndarray
+    wanted: np.ndarray
+
+
+_PROGRAMS: dict[str, Any] = {}  # by the configuration
+
+
+def drawn_of(config, batch, seed=1) -> Drawn:
+    """Masks a batch of six rows, in a graph that is traced once for a configuration."""
+    name = config.to_json()
+    if name not in _PROGRAMS:
+        unit = unit_of(config)
+        length = config.max_seq_length
+
+        @functools.partial(tf.function, autograph=False)
+        def mask(batch, seed):
+            draw = masking.row_draws(tf.stack([seed, 3]), 6, 0, 6)
+            masked = masking.mask(config, batch, draw, SPECIAL, unit=unit)
+            return Drawn(
+                units=unit(batch["input_ids"], draw(masking.UNIT, [length])).numbers,
+                candidates=masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL),
+                positions=masked.positions,
+                weights=masked.masked_lm_weights,
+                hidden=masked.masked_input_ids != masked.input_ids,
+                where=draw(masking.WHERE, [length]),
+                unit_noise=draw(masking.UNIT, [length]),
+                wanted=masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12),
+            )
+
+        _PROGRAMS[name] = mask
+    return Drawn(*(value.numpy() for value in _PROGRAMS[name](batch, tf.constant(seed))))
 
 
 def words_of(row):
@@ -83,23 +124,18 @@ def spans_of(units):
 
 def check_drawn_units(config, batch, seed):
     """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
-    draw = draw_of(6, seed % 1000)
-    units, candidates = units_of(config, batch, draw)
-    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
-    where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12).numpy()
-    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
+    drawn = drawn_of(config, batch, seed % 1000)
     for row in range(6):
-        drawn, left = set(), int(wanted[row])
-        for unit_number in np.argsort(-where[row], kind="stable"):
-            tokens = np.flatnonzero((units[row] == unit_number) & (candidates[row] > 0))
+        expected = set()
+        left = int(drawn.wanted[row])
+        for unit_number in np.argsort(-drawn.where[row], kind="stable"):
+            tokens = np.flatnonzero((drawn.units[row] == unit_number) & (drawn.candidates[row] > 0))
             if 0 < len(tokens) <= left:
-                drawn |= set(tokens.tolist())
+                expected |= set(tokens.tolist())
                 left -= len(tokens)
-        weights = masked.masked_lm_weights.numpy()[row] > 0
-        assert set(masked.positions.numpy()[row][weights].tolist()) == drawn
-        for unit_number in np.unique(units[row]):
-            of_unit = hidden[row][(units[row] == unit_number) & (candidates[row] > 0)]
+        assert set(drawn.positions[row][drawn.weights[row] > 0].tolist()) == expected
+        for unit_number in np.unique(drawn.units[row]):
+            of_unit = drawn.hidden[row][(drawn.units[row] == unit_number) & (drawn.candidates[row] > 0)]
             assert of_unit.all() or not of_unit.any()
 
 

@@ -27,6 +27,12 @@ NOTHING_CHOSEN = pytest.ExitCode.NO_TESTS_COLLECTED
 # A test that asks for a fixture of tests/finetune/conftest.py which trains, and that several files share.
 SHARED_FIXTURES = re.compile(r"def test_\w+\([^)]*\b(trained|data_dir|copied)\b")
 
+# Files that take long for their size: they begin first, so that the end does not wait for one of them.
+LONG = """
+    test_every_task test_every_paper test_lowered_steps test_pretraining_modes test_phases test_distribution
+    test_resume test_brackets test_notebook test_readme_commands test_own_python_task test_training test_plan
+"""
+
 
 class Durations:
     """Plugin of pytest that writes the seconds of every test, fixtures included, to a file."""
@@ -89,7 +95,7 @@ def main() -> int:
 
 
 def groups(chosen: list[Path]) -> list[list[Path]]:
-    """The files of each process: one file, or those that share a fixture which trains. Large ones come first."""
+    """The files of each process: one file, or those that share a fixture which trains. Long ones come first."""
     files: set[Path] = set()
     for path in chosen:
         files.update(path.rglob("test_*.py") if path.is_dir() else [path])
@@ -102,7 +108,12 @@ def groups(chosen: list[Path]) -> list[list[Path]]:
             divided.append([file])
     if sharing:
         divided.append(sharing)
-    return sorted(divided, key=lambda group: -sum(file.stat().st_size for file in group))
+
+    def order(group: list[Path]) -> tuple[bool, int]:
+        is_long = len(group) > 1 or group[0].stem in LONG.split()
+        return not is_long, -sum(file.stat().st_size for file in group)
+
+    return sorted(divided, key=order)
 
 
 def prepare_to_fork() -> None:
