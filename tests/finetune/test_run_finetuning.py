@@ -2,69 +2,19 @@
 
 import json
 import re
-import signal
-import sys
 
 import numpy as np
 import pytest
 
 from electra_tf2 import load
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.inference.finetuning_run import check_folders
 from electra_tf2.util.errors import UserError
-from tests.support import golden
 from tests.support.finetuning import write_lines
-from tests.support.programs import run_forked, run_program
-
-TASKS: dict[str, dict] = {
-    "kind": {"type": "classification", "text_columns": ["text"]},
-    "count": {"type": "regression", "text_columns": ["text"], "max": 2},
-}
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
-SIZES["model_hparam_overrides"]["num_hidden_layers"] = 1  # of two: a step is traced in half the time
-
-
-def command(data_dir, out, *words, **hparams):
-    base = {
-        "model_hparam_overrides": SIZES["model_hparam_overrides"],
-        "embedding_size": SIZES["embedding_size"],
-        "vocab_size": SIZES["vocab_size"],
-        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
-        "init_checkpoint": str(golden.CHECKPOINT),
-        "data_dir": str(data_dir),
-        "pretrained_model_dir": str(out),
-        "tasks": TASKS,
-        "task_names": ["kind"],
-        "max_seq_length": 32,
-        "train_batch_size": 8,
-        "eval_batch_size": 16,
-        "num_train_epochs": 2.0,
-        "iterations_per_loop": 5,
-        "learning_rate": 1e-3,
-    }
-    return [sys.executable, "run_finetuning.py", "--hparams", json.dumps(base | hparams), *words]
-
-
-def run(data_dir, out, *words, expect=0, **hparams):
-    result = run_program(*command(data_dir, out, *words, **hparams)[1:])
-    assert result.returncode == expect, result.stdout + result.stderr
-    return result.stdout + result.stderr
-
-
-def results(out, tasks="kind"):
-    return json.loads((out / "results" / f"{tasks}_results.json").read_text())
-
-
-def line_of(output):
-    """Without the ends of lines that a terminal needs."""
-    return " ".join(output.split())
-
-
-def first_scores(out):
-    return results(out)["trials"][0]["scores"]
+from tests.support.finetuning_runs import TASKS, first_scores, line_of, results, run
+from tests.support.programs import run_program
 
 
 def test_a_task_is_learned_and_everything_is_written(trained):
@@ -136,16 +86,6 @@ def test_two_tasks_and_two_trials_make_one_table(copied):
     assert "kind,count_model_1 was trained with other count train" in line_of(refused)
 
 
-def test_a_killed_trial_goes_on_to_the_same_scores(trained, data_dir, tmp_path):
-    out, _, settings = trained
-    settings = settings | {"num_trials": 1}
-    often = {"save_checkpoints_steps": 7, "iterations_per_loop": 1}
-    words = command(data_dir, tmp_path, **settings | often)[1:]
-    assert run_forked(words, tmp_path / "output", 19, signal.SIGKILL)[0] == -signal.SIGKILL
-    assert "resuming at step 14 of 80" in run(data_dir, tmp_path, **settings)
-    assert results(tmp_path)["trials"][0]["scores"] == first_scores(out)
-
-
 def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     settings = {"optimizer": "muon", "ema_decay": 0.9, "num_train_epochs": 1.0}
     run(data_dir, tmp_path, **settings)
@@ -157,32 +97,15 @@ def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     assert (checkpoint[name] != checkpoint[f"{name}/average"]).any()
 
 
-def test_the_best_checkpoint_is_scored_and_an_interrupted_evaluation_changes_no_score(data_dir, tmp_path, monkeypatch):
+def test_the_best_checkpoint_is_scored(data_dir, tmp_path):
     settings = {"eval_every_steps": 5, "save_checkpoints_steps": 5, "keep_best": True, "num_train_epochs": 0.375}
-    run(data_dir, tmp_path / "whole", **settings)
-    selecting, calls = Evaluation.selecting, []
-
-    def interrupted(self, model):
-        calls.append(model)
-        if len(calls) == 2:  # after the checkpoint of step 10 was saved
-            raise RuntimeError("killed")
-        return selecting(self, model)
-
-    monkeypatch.setattr(Evaluation, "selecting", interrupted)
-    with pytest.raises(RuntimeError, match="killed"):
-        run(data_dir, tmp_path / "killed", **settings)
-    run(data_dir, tmp_path / "killed", **settings)
-    whole, killed = (results(tmp_path / name)["trials"][0] for name in ("whole", "killed"))
-    assert whole["scores"] == killed["scores"]
-    assert whole["training"]["best_step"] == killed["training"]["best_step"]
-    evaluations, of_killed = (
-        {path.stem: json.loads(path.read_text()) for path in (tmp_path / name).rglob("eval/step-*.json")}
-        for name in ("whole", "killed")
-    )
-    assert evaluations == of_killed and evaluations.keys() == {f"step-{step}" for step in (5, 10, 15)}
+    run(data_dir, tmp_path, **settings)
+    (trial,) = results(tmp_path)["trials"]
+    evaluations = {path.stem: json.loads(path.read_text()) for path in tmp_path.rglob("eval/step-*.json")}
+    assert evaluations.keys() == {f"step-{step}" for step in (5, 10, 15)}
     best = max(metrics["score"] for metrics in evaluations.values())
-    assert whole["scores"]["kind"]["dev"]["accuracy"] == best
-    assert evaluations[f"step-{whole['training']['best_step']}"]["score"] == best
+    assert trial["scores"]["kind"]["dev"]["accuracy"] == best
+    assert evaluations[f"step-{trial['training']['best_step']}"]["score"] == best
 
 
 @pytest.mark.parametrize("padding", [{}, {"fixed_padding": True}])

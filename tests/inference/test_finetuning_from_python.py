@@ -15,9 +15,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.inference import finetuning_from_python
 from electra_tf2.inference.finetuning_from_python import with_arguments
 from tests.support import golden
+from tests.support.finetuning_runs import SIZES
 from tests.support.programs import run_program
 
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
 SETTINGS: dict[str, Any] = {
     "model_hparam_overrides": SIZES["model_hparam_overrides"],
     "embedding_size": SIZES["embedding_size"],
