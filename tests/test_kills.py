@@ -60,7 +60,7 @@ def pretraining(data: Path, *flags: str, **overrides: Any) -> Words:
     # Every step is reported, so a signal cannot end an interval of the report early.
     steps = {"num_train_steps": 15, "iterations_per_loop": 1, "save_checkpoints_steps": 3, "keep_checkpoint_max": 1}
     evaluation = {"eval_tfrecords": str(data / "pretrain_tfrecords" / "*"), "eval_every_steps": 4, "num_eval_steps": 2}
-    hparams = training.shared_hparams(data, do_eval=True, **steps, **evaluation, **overrides)
+    hparams = training.hparams(data, do_eval=True, **steps, **evaluation, **overrides)
 
     def words(folder: Path) -> list[str]:
         places = {f"results_{kind}": str(folder / f"results.{kind}") for kind in ("txt", "json")}

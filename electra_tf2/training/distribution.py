@@ -163,7 +163,7 @@ def host_rows(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice
         return None
     host = this_host("multi_worker")
     rows = global_batch_size // host.hosts
-    return slice(host.index * rows, (host.index + 1) * rows)
+    return slice(host.rank * rows, (host.rank + 1) * rows)
 
 
 def wants_xla(config: DeviceHparams) -> bool:
