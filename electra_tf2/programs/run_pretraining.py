@@ -90,7 +90,7 @@ def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
 
 def is_chief(config: PretrainingConfig) -> bool:
     """True for the process that writes: the first of a job on several hosts, or the only one."""
-    return this_host(config.strategy).index == 0
+    return this_host(config.strategy).rank == 0
 
 
 def check_request(config: PretrainingConfig, dry_run: bool) -> None:
