@@ -1,11 +1,13 @@
 """Converts cells of tables to the type of their field: true or false, whole numbers, lists."""
 
 import ast
+import re
 from typing import Any, Literal
 
 from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, shown
 
+_ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -46,13 +48,16 @@ def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"]
 
 
 def _literal(text: str, what: str) -> Any:
-    """Parses a list or object from JSON, or as Python prints one, since pandas writes such cells."""
+    """Parses a list or object from JSON, or as Python prints one, since pandas writes such cells.
+
+    Arrays of numpy may be among them.
+    """
     try:
         return parse_json(text, what, object)
     except UserError as error:
         if "'" not in text:
             raise
         try:
-            return ast.literal_eval(text)
+            return ast.literal_eval(_ARRAY.sub(r"\1", text))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise error from None

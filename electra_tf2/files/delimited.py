@@ -40,7 +40,7 @@ def read_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = 
     Raises:
       UserError: a quoted cell does not end, or goes on after its closing quote; names the line.
     """
-    if Path(plain_name(name)).suffix == ".csv":
+    if Path(plain_name(name)).suffix == ".csv" or (not delimiter and _looks_like_csv(text, name)):
         return _rows_of_csv(text, name, delimiter, quoted is not False)
     delimiter = delimiter or "\t"
     if quoted is None:
@@ -90,12 +90,21 @@ def _rows_of_csv(text: str, name: str, delimiter: str, quoted: bool) -> Iterator
     return rows
 
 
-def _guess_delimiter(text: str) -> str:
-    """Guesses the delimiter of a csv file.
+def _looks_like_csv(text: str, name: str) -> bool:
+    """True for a csv file whose name does not tell: its first line has no tab, and its first rows have a delimiter."""
+    first_line = text.partition("\n")[0]
+    if Path(plain_name(name)).suffix in (".tsv", ".tab") or "\t" in first_line:
+        return False
+    return _delimiter_of_rows(text) is not None
 
-    It is the first one by which the first rows all have the same number of cells, more than one; or else the one that
-    is most frequent in the first line.
-    """
+
+def _guess_delimiter(text: str) -> str:
+    """The delimiter of a csv file's first rows, or else the one that is most frequent in its first line."""
+    return _delimiter_of_rows(text) or max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
+def _delimiter_of_rows(text: str) -> str | None:
+    """The first delimiter by which the first rows all have the same number of cells, more than one; None if none."""
     for delimiter in _DELIMITERS:
         try:
             reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
@@ -104,7 +113,7 @@ def _guess_delimiter(text: str) -> str:
             continue
         if len(widths) == 1 and widths != {1}:
             return delimiter
-    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+    return None
 
 
 def _has_blanks_after_delimiters(text: str, delimiter: str) -> bool:

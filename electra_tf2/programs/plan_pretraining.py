@@ -34,7 +34,7 @@ from electra_tf2.pretrain.plans import (
     make_plan,
     stage_config,
 )
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, warn
@@ -125,7 +125,7 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
     for name, reason in _choices(plan, text, amount, rate):
         print(textwrap.fill(reason, _LINE_WIDTH, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
-    if _program() == "electra" and shutil.which("electra") is None:
+    if program_called() == "electra" and shutil.which("electra") is None:
         # It was called by its path, so its environment is not active and the script would not find it.
         print(f"PATH={quote(os.path.dirname(sys.executable))}:$PATH")
 
@@ -177,7 +177,7 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
 
 def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data_dir: str) -> Iterator[list[str]]:
     """Yields each command as a list: the program, then flags with their values."""
-    program = _program()
+    program = program_called()
     vocab = quote(f"{data_dir}/vocab.txt")
     text_flags = [*corpus_flags, f"--vocab-file {vocab}", *accent_flags]
 
@@ -202,11 +202,6 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
         if index == 0:
             yield [*words, "--dry-run"]
         yield [*words, "--do-eval"]
-
-
-def _program() -> str:
-    """The program's name as it was called."""
-    return "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
 
 
 def _hours(seconds: float) -> str:

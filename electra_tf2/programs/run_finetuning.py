@@ -47,8 +47,8 @@ def check_files(given: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
-    given = with_named(given)
+    typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    given = with_named(typed)
     if flags.FLAGS.predict:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):
@@ -56,7 +56,7 @@ def main() -> int:
     if given.get("do_train", True):
         check_files(given)
         config = configuration(given)
-        config = prepare(config, given, advice_on_folder(config))
+        config = prepare(config, typed, advice_on_folder(config))
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
         check_vocabulary(config)

@@ -8,9 +8,11 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -75,14 +77,20 @@ def main() -> int:
 
     # Only training locks the folder: a run may be evaluated while it trains.
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE)
+        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE, resolved_with=resolved_with)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
 
+def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+    """The configuration of this command if some hparams were given, too, and another one were not."""
+    config = util_flags.config_with(hparams, left_out, PretrainingConfig, implied_hparams)
+    return json.loads(config.to_json())
+
+
 def is_chief(config: PretrainingConfig) -> bool:
     """True for the process that writes files: the first of a job on several hosts, or the only one."""
-    return this_host(config.strategy).index == 0
+    return this_host(config.strategy).rank == 0
 
 
 def check_request(config: PretrainingConfig, dry_run: bool) -> None:
@@ -264,8 +272,11 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
             return code
         if not config.do_eval:
             warn_without_evaluation(trainer, config, phase.end, task.unigram_entropy)
-    elif not step and not config.init_checkpoint:
-        say("There is no checkpoint: evaluating the initial weights.")
+    elif not step and not config.init_checkpoint and config.num_train_steps:
+        raise UserError(
+            f"nothing was trained in {config.model_dir} yet: it holds no checkpoint that could be evaluated. Train "
+            "first (--do-train), or name weights by --init-checkpoint; --num-train-steps 0 evaluates random weights"
+        )
 
     is_last = phase.end == run.config.num_train_steps
     if config.do_eval and (is_last or not config.do_train):
