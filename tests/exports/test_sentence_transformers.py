@@ -52,6 +52,14 @@ def test_as_many_tokens_are_read_as_embed_reads(tmp_path: Path) -> None:
     assert said["max_seq_length"] == Model(model).max_length > 8
 
 
+@pytest.mark.parametrize("positions", [64, 1024])
+def test_never_more_tokens_are_read_than_the_model_has_positions_or_embed_reads(positions: int, tmp_path: Path) -> None:
+    model = support.with_crc_weights({"max_position_embeddings": positions})
+    sentence_transformers.write_sentence_transformer(tmp_path, model)
+    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
+    assert said["max_seq_length"] == Model(model).max_length == min(positions, 512)
+
+
 _STRANGER = """
 import json, sys
 import numpy as np

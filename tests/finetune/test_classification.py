@@ -33,6 +33,11 @@ def test_texts_are_cut_as_little_as_possible_and_the_longer_first(lengths, room)
             assert kept[longer] >= kept[1 - longer] - 1
 
 
+def test_of_texts_as_long_as_one_another_the_second_is_cut_first():
+    """As BERT and ELECTRA do it: of a pair that differs in its last words alone, the first keeps one more."""
+    assert truncated_lengths([5, 5], 7) == [4, 3] and truncated_lengths([9, 5], 7) == [4, 3]
+
+
 def test_files_and_folders_as_glue_distributes_them(tmp_path):
     write_lines(tmp_path / "CoLA" / "train.tsv", "gj04\t1\t\tThe file is open.", "gj04\t0\t*\tThe file open is.")
     task = support.task(tmp_path, "cola")

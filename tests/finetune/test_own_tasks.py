@@ -15,7 +15,7 @@ from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.inference.predictor import read_rows
 from electra_tf2.util.errors import UserError
-from tests.finetune.test_run_finetuning import run
+from tests.finetune.test_run_finetuning import line_of, run
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -154,10 +154,12 @@ def test_a_pipe_is_labelled_and_an_empty_text_does_not_stop_it(trained, data_dir
     out, _, settings = trained
     pipe = tmp_path / "new.jsonl"
     os.mkfifo(pipe)
-    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "label": "mine"}', ""]
+    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "label": "mine"}']
+    lines += ['{"text": "", "id": 9}', ""]
     threading.Thread(target=pipe.write_text, args=["\n".join(lines)], daemon=True).start()
     output = run(data_dir, out, "--predict", str(pipe), **settings)
     rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
-    assert [(row.get("id"), row.get("label")) for row in rows] == [(7, "some"), (8, None), (None, "none")]
-    assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
+    assert [(row.get("id"), row.get("label")) for row in rows] == [(7, "some"), (8, None), (None, "none"), (9, None)]
+    assert [row.get("error") for row in rows] == [None, "an empty text", None, "an empty text"]
+    assert "line 2 (and of 1 more): an empty text, so no answer" in line_of(output)
     assert rows[2]["given_label"] == "mine"
