@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.exports import exportable, sentence_transformers
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.inference.model import Model
@@ -58,6 +59,13 @@ def test_never_more_tokens_are_read_than_the_model_has_positions_or_embed_reads(
     sentence_transformers.write_sentence_transformer(tmp_path, model)
     said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
     assert said["max_seq_length"] == Model(model).max_length == min(positions, 512)
+
+
+def test_a_folder_that_cuts_texts_earlier_is_read_so(tmp_path: Path) -> None:
+    sentence_transformers.write_sentence_transformer(tmp_path, support.tiny())
+    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(said | {"max_seq_length": 16}))
+    assert Model(read_model(str(tmp_path))).max_length == 16
 
 
 _STRANGER = """

@@ -88,6 +88,13 @@ def test_bad_lines_are_named(tmp_path, name, lines, message):
         support.task(tmp_path, name, described).load(split)
 
 
+def test_of_texts_from_python_the_wrong_one_is_named_by_its_number(tmp_path):
+    task = support.task(tmp_path, "cola")
+    rows = [{"sentence": "the file"}, {"sentence": 3}]
+    with pytest.raises(UserError, match=r"texts, line 2: .* must be text, got 3"):
+        parse(task, rows, "texts")
+
+
 def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():
     for value in (1, "1"):
         assert Classes(("negative", "positive"), ("negative", "positive")).checked(value, "here") == "positive"
