@@ -128,8 +128,8 @@ def test_a_task_learns_of_its_own_questions_alone_where_several_are_learned_toge
     write_lines(tmp_path / "copa" / "train.jsonl", *questions)
     pairs = [json.dumps({"text": f"the file {number}", "positive": f"a list {number}"}) for number in range(6)]
     write_lines(tmp_path / "sentence_embedding" / "train.jsonl", *pairs)
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    small |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    small: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small |= {"intermediate_size": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     given: dict[str, Any] = {"embedding_size": 16, "model_hparam_overrides": small, "init_checkpoint": None}
     given |= {"raw_data_dir": str(tmp_path), "train_batch_size": 8, "max_seq_length": 24}
     config = support.config("copa", "sentence_embedding", **given)

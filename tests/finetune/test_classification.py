@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_bad_lines_are_named(tmp_path, name, lines, message):
 
 def test_of_texts_from_python_the_wrong_one_is_named_by_its_number(tmp_path):
     task = support.task(tmp_path, "cola")
-    rows = [{"sentence": "the file"}, {"sentence": 3}]
+    rows: list[dict[str, Any]] = [{"sentence": "the file"}, {"sentence": 3}]
     with pytest.raises(UserError, match=r"texts, line 2: .* must be text, got 3"):
         parse(task, rows, "texts")
 
