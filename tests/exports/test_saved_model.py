@@ -18,7 +18,7 @@ from electra_tf2.exports import saved_model
 from electra_tf2.exports.exportable import Options
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
 from electra_tf2.formats.stored_model import Casing
-from electra_tf2.inference.configured import make_network
+from electra_tf2.inference.model_config import make_network
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
 from tests.support import stored_models as support
@@ -121,7 +121,7 @@ def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     model = support.fine_tuned_together(_TASKS, max_seq_length=20)
     predictor = Predictor(model, model.tokenizer())
     written = saved_model.convert(tmp_path, model, Options())
-    assert written.difference < 1e-5 and "mnli, sts, sst" in written.what
+    assert written.difference < 1e-5 and "mnli, sts, sst" in written.summary
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
     first, second = (tf.constant(column) for column in zip(*pairs, strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf2.finetune.trained_folder import digest
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.weights import find_checkpoint
+from electra_tf2.formats.stored_weights import find_checkpoint
 from electra_tf2.training.checkpoints import Checkpoints
 from tests.finetune.test_run_finetuning import command, line_of, results, run
 from tests.support import golden

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.formats.weights import TensorFlowCheckpoint
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_forked, run_program

@@ -13,8 +13,8 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import PRESETS
-from electra_tf2.model.positions import SCHEMES
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.model.position_schemes import SCHEMES
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 

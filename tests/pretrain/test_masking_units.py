@@ -47,7 +47,7 @@ def config_of(unit, length=32, **overrides):
 def units_of(config, batch, draw):
     candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
     units = unit_of(config)(batch["input_ids"], draw(masking.UNIT, [config.max_seq_length]))
-    return units.numbers.numpy(), candidates.numpy()
+    return units.indices.numpy(), candidates.numpy()
 
 
 def words_of(row):
@@ -77,7 +77,7 @@ def check_drawn_units(config, batch, seed):
     units, candidates = units_of(config, batch, draw)
     masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
     where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12).numpy()
+    wanted = masking.mask_count(batch["input_mask"], config.mask_prob, 12).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
         drawn, left = set(), int(wanted[row])
@@ -153,7 +153,7 @@ def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     _, candidates = units_of(config, batch, draw)
     masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
     where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
+    wanted = masking.mask_count(batch["input_mask"], mask_prob, 12).numpy()
     lengths = span_lengths(draw(masking.UNIT, [32])).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):

@@ -119,7 +119,7 @@ def gathered_loss(objective: Contrast) -> tuple[float, np.ndarray, np.ndarray]:
     def loss_and_gradient(first: tf.Tensor, second: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             views = normalised(layer(first)), normalised(layer(second))
-            loss = objective._gathered_loss(*views, tf.fill([first.shape[0]], True))
+            loss = objective._loss(tf.stack(views, 1), tf.fill([first.shape[0]], True), None)
         return [loss, tape.gradient(loss, layer.kernel)]
 
     @functools.partial(tf.function, autograph=False)
