@@ -160,7 +160,7 @@ def test_accuracies_of_the_language_model_count_real_tokens_alone():
     model, masked = prepared()
     forward = model.forward(masked)
     metrics = golden.objective_of(model, CorrectiveLM)(forward, training=False).metrics
-    original = (forward.replaced.input_ids == masked.input_ids).numpy()
+    original = (forward.main_input.input_ids == masked.input_ids).numpy()
     real = masked.input_mask.numpy() > 0
     drawn = masked.masked_lm_weights.numpy() > 0
     rows, length = original.shape
