@@ -11,9 +11,9 @@ from typing import Any
 
 from electra_tf2.config.hparams import checked, free_hparam, hparam, model_hparam
 from electra_tf2.settings import columns
-from electra_tf2.settings.built_in import CAN_BE_PROMPTED
-from electra_tf2.settings.own import DESCRIBED, check_names, settings_of
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.settings.described import DESCRIBED, check_names, settings_of
+from electra_tf2.settings.kinds import kind_named
+from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
 
@@ -206,7 +206,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.random_init:
             init_checkpoint = self.init_checkpoint or pretrained
         return {
-            "embedding_size": self.width_of_embeddings,
+            "embedding_size": self.resolved_embedding_size,
             "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
@@ -224,13 +224,15 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         architecture = self.architecture
         cannot_be_prompted = []
         without_classes = []
-        kinds = []
+        without_labels = []
         for name in self.task_names:
             settings = settings_of(name, self.tasks)
-            kinds.append(settings.kind)
-            if settings.is_ours and settings.kind not in CAN_BE_PROMPTED:
+            kind = kind_named(settings.kind)
+            if kind.embeds:
+                without_labels.append(name)
+            if settings.is_ours and not kind.plain_texts:
                 cannot_be_prompted.append(name)
-            if settings.is_ours and settings.kind != "classification":
+            if settings.is_ours and (kind.numeric or not kind.plain_texts):
                 without_classes.append(name)
         yield from self.device_problems()
         yield from self.batch_problems(self.train_batch_size)
@@ -246,7 +248,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield "prompt_template and prompt_words need prompt to be true"
         if self.classifier != "linear" and architecture.head_style == "modernbert":
             yield f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one"
-        if self.write_distill_outputs and "embedding" in kinds:
+        if self.write_distill_outputs and without_labels:
             yield "write_distill_outputs: vectors of texts have no labels that another model could learn"
         for name in ("write_test_outputs", "write_distill_outputs"):
             if getattr(self, name) and not self.do_eval:
@@ -260,5 +262,5 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """Kind of a task: one of settings.built_in.KINDS, or the class of a task in Python."""
+        """Kind of a task: one of settings.kinds.KINDS, or the class of a task in Python."""
         return settings_of(task, self.tasks).kind

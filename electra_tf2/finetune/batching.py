@@ -52,11 +52,11 @@ class FeatureTable:
         self.choices = choices
         self._tasks = tasks
         self._features: list[Features] = []
-        task_numbers = []
-        for number, task in enumerate(tasks):
+        task_indices = []
+        for index, task in enumerate(tasks):
             self._features += task.features
-            task_numbers += [number] * len(task.features)
-        self._task_numbers = np.array(task_numbers, np.int32)
+            task_indices += [index] * len(task.features)
+        self._task_indices = np.array(task_indices, np.int32)
         self.lengths = np.array([len(feature.input_ids) for feature in self._features], np.int32)
         # An example is as long as its longest row.
         self._example_lengths = self.lengths.reshape(-1, choices).max(1, initial=0)
@@ -187,19 +187,19 @@ class FeatureTable:
         rows[is_filling] = -1
         source = np.where(is_filling, rows[0], rows)
         features = [self._features[row] for row in source]
-        task_numbers = self._task_numbers[source]
+        task_indices = self._task_indices[source]
         batch: dict[str, np.ndarray] = {
             "row": rows,
-            "task_id": np.where(is_filling, -1, task_numbers).astype(np.int32),
+            "task_id": np.where(is_filling, -1, task_indices).astype(np.int32),
             "input_mask": (np.arange(length) < self.lengths[source, np.newaxis]).astype(np.int32),
             "input_ids": _padded([feature.input_ids for feature in features], length, "int32"),
             "segment_ids": _padded([feature.segment_ids for feature in features], length, "int32"),
         }
-        for number, task in enumerate(self._tasks):
+        for index, task in enumerate(self._tasks):
             for name, label in task.labels.items():
                 # Rows of other tasks have zeros there.
                 values: list[Any] = [[] if label.per_token else 0] * len(features)
-                for place in np.flatnonzero(task_numbers == number):
+                for place in np.flatnonzero(task_indices == index):
                     values[place] = features[place].labels[name]
                 if label.per_token:
                     batch[f"{task.name}/{name}"] = _padded(values, length, label.dtype)
@@ -217,6 +217,6 @@ def prediction_table(task: Task, split: Split) -> FeatureTable:
 def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:
     """[rows, length], zeros behind each row."""
     values = np.zeros([len(rows), length], dtype)
-    for number, row in enumerate(rows):
-        values[number, : len(row)] = row[:length]
+    for index, row in enumerate(rows):
+        values[index, : len(row)] = row[:length]
     return values

@@ -8,9 +8,9 @@ import numpy as np
 
 from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
 from electra_tf2.finetune.results import aligned
-from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.qa import QATask
-from electra_tf2.finetune.tasks.qa_answers import Comparison
+from electra_tf2.finetune.tasks.qa_scores import Comparison
+from electra_tf2.finetune.tasks.tags import spans_of
 from electra_tf2.finetune.tasks.task import Split, Task
 
 _MISTAKES = 5  # that are listed
@@ -114,8 +114,8 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
     counts: dict[str, np.ndarray] = {}  # type -> right, gold, predicted
     wrong = []
     for row in rows:
-        gold = set(conll.spans_of(row["gold"]))
-        predicted = set(conll.spans_of(row["tags"]))
+        gold = set(spans_of(row["gold"]))
+        predicted = set(spans_of(row["tags"]))
         for column, spans in enumerate((gold & predicted, gold, predicted)):
             for span in spans:
                 counts.setdefault(span.type, np.zeros(3, int))[column] += 1

@@ -12,9 +12,9 @@ from electra_tf2.finetune.tasks.head import HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.training.distribution import distribute, host_number, rows_of_host
+from electra_tf2.training.distribution import distribute, has_several_hosts, host_rows
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
+from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -35,32 +35,36 @@ class FinetuningModel(Layer):
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
 
     def call(
-        self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False, numbers: Sequence[int] | None = None
+        self,
+        batch: Batch,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        task_indices: Sequence[int] | None = None,
     ) -> list[HeadOutput]:
         """Heads' outputs on every row (finetune.batching describes the batch).
 
         Args:
           seed: int32 [2] of the dropout; None switches it off.
-          numbers: of the tasks whose heads are computed; None: all.
+          task_indices: of the tasks whose heads are computed; None: all.
         """
         seeds = None if seed is None else SeedStream(seed)
-        if numbers is None:
-            numbers = range(len(self.tasks))
+        if task_indices is None:
+            task_indices = range(len(self.tasks))
         input_ids = batch["input_ids"]
         input_mask = batch["input_mask"]
         segment_ids = batch["segment_ids"]
         sequence = self.encoder(input_ids, input_mask, segment_ids, seeds).sequence
         outputs = []
-        for number in numbers:
-            task = self.tasks[number]
+        for task_index in task_indices:
+            task = self.tasks[task_index]
             labels = {name: batch[f"{task.name}/{name}"] for name in task.labels}
             inputs = HeadInput(sequence, input_mask, segment_ids, labels, input_ids)
-            outputs.append(self.heads[number](inputs, seeds, training))
+            outputs.append(self.heads[task_index](inputs, seeds, training))
         return outputs
 
-    def predict(self, batch: Batch, number: int) -> HeadOutput:
+    def predict(self, batch: Batch, task_index: int) -> HeadOutput:
         """The output of one task's head, without dropout."""
-        return self.call(batch, numbers=[number])[0]
+        return self.call(batch, task_indices=[task_index])[0]
 
 
 def layer_of(name: str, num_layers: int) -> int | None:
@@ -72,8 +76,8 @@ def layer_of(name: str, num_layers: int) -> int | None:
         return num_layers - 1
     if "/encoder/layer_" not in name:
         return -1
-    number = name.split("/layer_")[1].split("/")[0]
-    return int(number)
+    layer = name.split("/layer_")[1].split("/")[0]
+    return int(layer)
 
 
 def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> float:
@@ -165,7 +169,7 @@ class FinetuningTask(TrainingTask):
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
+        seed = self.replica_seed(self.step_seed(_TRAIN, step))
         scale = self.scale()
         gradients, result = self._gradients(batch, seed, scale)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
@@ -178,8 +182,8 @@ class FinetuningTask(TrainingTask):
             outputs = self.model(rows, seed, training=True)
             loss = tf.zeros([])
             metrics = {}
-            for number, (task, output) in enumerate(zip(self.tasks, outputs, strict=True)):
-                is_of_task = tf.cast(rows["task_id"] == number, tf.float32)
+            for task_index, (task, output) in enumerate(zip(self.tasks, outputs, strict=True)):
+                is_of_task = tf.cast(rows["task_id"] == task_index, tf.float32)
                 task_loss = tf.reduce_sum(output.losses * is_of_task)
                 loss += task_loss
                 if len(self.tasks) > 1:
@@ -196,17 +200,21 @@ class FinetuningTask(TrainingTask):
     def training_data(self, position: int) -> tf.data.Dataset:
         assert self.table is not None
         size = self.config.train_batch_size
-        return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
+        return self.table.training_batches(size, self.seed, position, host_rows(self.strategy, size))
 
     # Prediction.
 
     def predict(
-        self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], object] = lambda done: None
+        self,
+        task_index: int,
+        table: FeatureTable,
+        batch_size: int,
+        progress: Callable[[int], object] = lambda done: None,
     ) -> tuple[list[Prediction], np.ndarray | None]:
         """One task's predictions on every row of a table of its features.
 
         Args:
-          number: of the task, in the order of `tasks`.
+          task_index: of the task, in the order of `tasks`.
           progress: called with the number of rows done.
 
         Returns:
@@ -218,16 +226,16 @@ class FinetuningTask(TrainingTask):
         has_losses = True
         dataset = table.evaluation_batches(batch_size)
         # Of several hosts each predicts all rows by itself, so that none waits for another.
-        alone = host_number(self.strategy) is not None
+        alone = has_several_hosts(self.strategy)
         batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
         # Traced for any length: one graph for all batches.
-        self._predict_step.get_concrete_function(batches.element_spec, number, alone)
+        self._predict_step.get_concrete_function(batches.element_spec, task_index, alone)
         done = 0
         for batch in batches:
-            result = self._predict_step(batch, number, alone)
+            result = self._predict_step(batch, task_index, alone)
             arrays = tf.nest.map_structure(self._on_this_host, result)
             has_losses = "losses" in arrays
-            # Rows of number -1 only fill the last batch up.
+            # Rows -1 only fill the last batch up.
             for i in np.flatnonzero(arrays["row"] >= 0):
                 row = arrays["row"][i]
                 predictions[row] = {name: values[i] for name, values in arrays["predictions"].items()}
@@ -241,14 +249,14 @@ class FinetuningTask(TrainingTask):
         """The rows of all replicas of this host."""
         return np.concatenate([part.numpy() for part in self.strategy.experimental_local_results(value)])
 
-    def _predict_batch(self, batch: Batch, number: int, alone: bool) -> dict[str, Any]:
+    def _predict_batch(self, batch: Batch, task_index: int, alone: bool) -> dict[str, Any]:
         if alone:
-            return self.forward_rows(batch, number)
-        return self.strategy.run(self.forward_rows, args=(batch, number))
+            return self.forward_rows(batch, task_index)
+        return self.strategy.run(self.forward_rows, args=(batch, task_index))
 
     @part_of_step
-    def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
-        output = self.model.predict(batch, number)
+    def forward_rows(self, batch: Batch, task_index: int) -> dict[str, Any]:
+        output = self.model.predict(batch, task_index)
         result = {"row": batch["row"], "predictions": output.predictions}
         if output.losses is not None:
             result["losses"] = output.losses

@@ -9,22 +9,25 @@
 
 import functools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tf_keras
 
 from electra_tf2.config.hparams import free_on_resume
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.files.reading import read_json, read_json_lines
-from electra_tf2.files.writing import check_writable, write_json
+from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.mistakes import shown_errors
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
+from electra_tf2.finetune.results import summarise_trials, table
+from electra_tf2.finetune.run_data import RunData, read_data
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import (
     MADE_OF,
@@ -38,7 +41,7 @@ from electra_tf2.finetune.trained_folder import (
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.tensor_file import FILE_NAME
-from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
+from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
@@ -50,48 +53,62 @@ ADVICE = "Give what it was trained with, or train in another folder, or with `ov
 class Trials:
     """Runs the trials of a configuration: for each seed train, evaluate, write."""
 
-    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy) -> None:
-        tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+    def __init__(self, config: FinetuningConfig) -> None:
         self.config = config
-        self.strategy = strategy
-        self.chief = is_chief(strategy)
+        self.strategy = make_strategy(config)
+        check_batch("train_batch_size", config.train_batch_size, self.strategy, config.gradient_accumulation_steps)
+        check_batch("eval_batch_size", config.eval_batch_size, self.strategy)
+        self.chief = is_chief(self.strategy)
+        tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
         self.folders = [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
-        self._prepared = functools.cache(self.evaluation.prepare)
         self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
-    def run(self) -> tuple[int, list[dict[str, Any]]]:
-        """All trials that are not done yet; with do_train false, their evaluation alone.
+    def run(self, is_kept: bool = True) -> int:
+        """Trains and scores the trials that are not done yet (with do_train false, scores those that were trained), and
+        reports the scores of all.
+
+        Args:
+          is_kept: whether the files outlive this process, so that it is of use to say where they are.
 
         Returns:
-          Exit code (143 after a SIGTERM), and what scores.json says of every finished trial.
+          Exit code, 128 and the signal's number after one.
         """
         config = self.config
         if self.chief and config.do_eval:
             for path in (config.results_txt, config.results_json):
                 check_writable(path)
-        finished: list[dict[str, Any]] = []
-        if not config.do_train:
-            for trial, folder in enumerate(self._trained_folders(), start=1):
-                finished.append(self._evaluate_trained(trial, folder))
-            return 0, finished
-        self._check()
+        if config.do_train:
+            self._check()
+        else:
+            self.folders = self._trained_folders()
+        code = 0
+        data: RunData | None = None  # read when the first trial needs them
+        finished: list[dict[str, Any]] = []  # what scores.json says of each trial
         for trial, folder in enumerate(self.folders, start=1):
+            if not config.do_train:
+                weights.check_states(folder, self.tasks)  # before the data are read: they need not say what labels mean
+                data = data or read_data(config, self.tasks)
+                finished.append(self._evaluate_trained(trial, folder, data))
+                continue
             with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
                 if (folder / SCORES).exists() and not held.overwrite:
                     finished.append(self._done_before(trial, folder))
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
-                    code, task, training = self._train(trial, held)
+                    data = data or read_data(config, self.tasks)
+                    code, task, training = self._train(trial, held, data)
                     if code:
-                        return code, finished
+                        break
                     if config.do_eval:
-                        finished.append(self._evaluate(task, trial, folder, training))
+                        finished.append(self._evaluate(task, trial, folder, data, training))
             if not config.keep_all_models and trial > 1:
                 delete_weights(self.folders[trial - 2])
             tf_keras.backend.clear_session()
-        return 0, finished
+        if finished and self.chief:
+            report(config, finished, is_kept)
+        return code
 
     def _check(self) -> None:
         """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
@@ -113,7 +130,7 @@ class Trials:
 
     # Training.
 
-    def _train(self, trial: int, held: RunFolder) -> tuple[int, FinetuningTask, dict[str, Any]]:
+    def _train(self, trial: int, held: RunFolder, data: RunData) -> tuple[int, FinetuningTask, dict[str, Any]]:
         """Trains the model of a trial, or goes on with it.
 
         Returns:
@@ -121,15 +138,15 @@ class Trials:
         """
         config = self.config
         folder = held.path
-        table = self._prepared()
-        assert table is not None
-        steps = self._steps(table)
+        features = data.training
+        assert features is not None
+        steps = self._steps(features)
         if not held.overwrite and checkpoint_files.steps(folder):
             weights.check_states(folder, self.tasks)
         with self.strategy.scope():
             seed = config.seed + trial - 1
-            task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), table, seed)
-        trainer = self._trainer(task, folder, steps, -(-table.examples // config.train_batch_size))
+            task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), features, seed)
+        trainer = self._trainer(task, folder, steps, -(-features.examples // config.train_batch_size))
         step = 0 if held.overwrite else trainer.restore()
         if step:
             say(f"resuming at step {step:,} of {steps:,}")
@@ -167,12 +184,12 @@ class Trials:
                 f"expected loss  about {expected} in the first steps, the very first perhaps some times that", indent=15
             )
 
-    def _steps(self, table: FeatureTable) -> int:
+    def _steps(self, features: FeatureTable) -> int:
         """Number of training steps. Raises UserError: less than one."""
         config = self.config
-        steps = number_of_steps(config, table.examples)
-        what = "inputs" if table.choices == 1 else "questions"
-        batches = f"{table.examples:,} {what} in batches of {config.train_batch_size}"
+        steps = number_of_steps(config, features.examples)
+        what = "inputs" if features.choices == 1 else "questions"
+        batches = f"{features.examples:,} {what} in batches of {config.train_batch_size}"
         if steps < 1:
             raise UserError(
                 f"{config.num_train_epochs:g} epochs of {batches} are less than one step: raise num_train_epochs"
@@ -180,7 +197,7 @@ class Trials:
         epochs = config.num_train_epochs
         why = ""
         if steps == config.min_train_steps:
-            epochs = steps * config.train_batch_size / table.examples
+            epochs = steps * config.train_batch_size / features.examples
             why = ", the least that a table of this size is trained for: num_train_epochs sets another number"
         unit = "epoch" if epochs == 1 else "epochs"
         say(f"{steps:,} steps: {epochs:.3g} {unit} of {batches}{why}")
@@ -209,18 +226,25 @@ class Trials:
     # Evaluation.
 
     def _evaluate(
-        self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any], keep: bool = True
+        self,
+        task: FinetuningTask,
+        trial: int,
+        folder: Path,
+        data: RunData,
+        training: dict[str, Any],
+        keep: bool = True,
     ) -> dict[str, Any]:
         """Evaluates and, to keep that, writes scores.json, from which the trial is done."""
         start = time.monotonic()
-        scores, rows = self.evaluation.evaluate(task, trial, folder if self.chief else None)
+        evaluated = self.evaluation.evaluate(task, data.scored, trial, folder if self.chief else None)
         seconds = time.monotonic() - start
+        rows = evaluated.inputs
         result = {
             "trial": trial,
             "seed": task.seed,
-            "scores": scores,
-            "majority": self.evaluation.majority(),
-            "errors": self.evaluation.errors,
+            "scores": evaluated.scores,
+            "majority": evaluated.majority,
+            "errors": evaluated.errors,
             "made_of": read_made_of(folder) | self._fingerprint(True),
             "wrote": [*self.evaluation.files(trial, folder)],
             "training": training,
@@ -244,11 +268,9 @@ class Trials:
                 raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
         return folders
 
-    def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
+    def _evaluate_trained(self, trial: int, folder: Path, data: RunData) -> dict[str, Any]:
         """Evaluates the model of a trial that was trained before."""
         config = self.config
-        weights.check_states(folder, self.tasks)
-        self._prepared()
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
         say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
         training: dict[str, Any] = {}  # how it went, of a trial that was scored before
@@ -259,7 +281,7 @@ class Trials:
         steps = min(steps, training.get("steps", steps))  # of a training that ended early
         if newest < steps:
             warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
-        return self._evaluate(task, trial, folder, training, keep=newest >= steps)
+        return self._evaluate(task, trial, folder, data, training, keep=newest >= steps)
 
 
 def _median_rate(folder: Path) -> float:
@@ -267,6 +289,25 @@ def _median_rate(folder: Path) -> float:
     logged = read_json_lines(folder / "train_metrics.jsonl", "metrics", cut=True)
     rates = [line["examples_per_second"] for _, line in logged if "examples_per_second" in line]
     return float(np.median(rates)) if rates else 0.0
+
+
+def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept: bool) -> None:
+    """Writes and prints the table and the scores of all trials. Arguments as `Trials.run`."""
+    scores = [trial["scores"] for trial in finished]
+    last = finished[-1]
+    majority = last.get("majority", {})
+    text = table(scores, majority)
+    write_atomically(config.results_txt, text)
+    summary = {"summary": summarise_trials(scores), "majority": majority}
+    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
+    print(text, end="")
+    for name, errors in last.get("errors", {}).items():
+        print(shown_errors(name, errors), end="")
+    if is_kept:
+        say(f"wrote {config.results_json}")
+        first_model = Path(f"{config.model_dir}_1")
+        if first_model.exists() and len(config.task_names) == 1:
+            say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 def delete_weights(folder: Path) -> None:

@@ -119,8 +119,8 @@ def take_averages(model: FinetuningModel, folder: Path, step: int) -> None:
 def build_trained(
     config: FinetuningConfig, tasks: Sequence[Task], strategy: tf.distribute.Strategy, folder: Path
 ) -> tuple[FinetuningTask, int]:
-    """The model of a fine-tuned folder and the step of its weights, the best ones where they were kept."""
-    check_states(folder, tasks)
+    """The model of a fine-tuned folder, whose states the tasks have adopted, and the step of its weights, the best ones
+    where they were kept."""
     with strategy.scope():
         task = FinetuningTask(config, tasks, strategy, wants_xla(config), None, config.seed)
     stored = open_model(folder)

@@ -1,14 +1,11 @@
-"""A fine-tuning from its configuration to its report, as the program and `electra_tf2.finetune` run it.
+"""What precedes the trials of a fine-tuning, from the program as from `electra_tf2.finetune`: refusals and a summary.
 
-    prepare           refuses what cannot work, before anything slow
-    train_and_score   trains and scores every trial, and prints the report
-
-Imports no TensorFlow before `train_and_score`, so that a mistake is answered at once.
+Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +14,30 @@ from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
-from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.starts import recipe_of
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import RELEASED, models, read_config
+from electra_tf2.formats.folders import SHIPPED, models, read_config
 from electra_tf2.pretrain import diagnosis
-from electra_tf2.settings.own import settings_of
+from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
-from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, closest
 from electra_tf2.util.progress import say, warn
 
 
 def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> FinetuningConfig:
-    """Checks a training before anything slow, and prints what it is.
+    """Checks a training before anything slow, and prints a summary of it.
 
     Args:
       given: the hparams that the user gave.
-      advice: what to do about a folder that holds another run.
+      advice: ends the error about a folder that holds another run: what to do.
 
     Returns:
-      The configuration in the precision that this machine is made for.
+      The configuration, with the precision that suits this machine.
 
     Raises:
-      UserError: the model, the vocabulary or the data are not there; a folder holds another run.
+      UserError: the model, the vocabulary or the data are missing, or a folder holds another run.
     """
     check_start(config)
     check_vocabulary(config)
@@ -54,9 +49,9 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> 
 
 
 def check_start(config: FinetuningConfig) -> None:
-    """Raises UserError if there is nothing where the pre-trained model should be."""
+    """Raises UserError if the pre-trained model is missing."""
     if Path(f"{config.model_dir}_1").exists():
-        return  # a trial that was begun needs it no more
+        return  # the first trial has begun: it starts from its own checkpoints
     start = config.init_checkpoint
     if not start or "://" in start or Path(start).exists() or Path(f"{start}.index").exists():
         return
@@ -69,7 +64,7 @@ def check_start(config: FinetuningConfig) -> None:
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
-    """Raises UserError unless the vocabulary is there and has the model's size."""
+    """Raises UserError if the vocabulary is missing or has another size than the model."""
     size = len(load_tokens(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
@@ -79,7 +74,7 @@ def check_vocabulary(config: FinetuningConfig) -> None:
 
 
 def check_data(config: FinetuningConfig) -> None:
-    """Raises UserError if files that a task names are not there, or none of the folders that its files may lie in."""
+    """Raises UserError if the files that a task names are missing, or all folders in which its files may lie."""
     for name in config.task_names:
         settings = settings_of(name, config.tasks)
         if not settings.is_ours:
@@ -93,9 +88,9 @@ def check_data(config: FinetuningConfig) -> None:
 
 
 def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> FinetuningConfig:
-    """The configuration in the precision that this machine is made for, or that its first trial began in.
+    """The configuration with the precision in which its first trial began, or else one that suits this machine.
 
-    Prints a note where that is another than the settings say.
+    Prints a note if that differs from the settings.
     """
     first_trial = Path(f"{config.model_dir}_1")
     began: dict[str, Any] = {}
@@ -108,9 +103,9 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
 
 
 def check_folders(config: FinetuningConfig, advice: str) -> None:
-    """Raises UserError if a trial's folder holds a run with other hparams, which this one is not to overwrite.
+    """Raises UserError if a trial's folder holds a run with other hparams, and --overwrite is off.
 
-    Only reads: the trials lock their folders and look again before they train.
+    Reads only. Before a trial trains, it locks its folder and checks again.
     """
     for trial in range(1, config.num_trials + 1):
         folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
@@ -122,28 +117,28 @@ _PRINTED_APART = {"optimizer", *_RATES, "num_train_epochs", "train_batch_size", 
 
 
 def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
-    """Prints the model, the settings and where they come from, and what is wrong with the model."""
+    """Prints the model, the settings with their origin, and warnings about the model."""
     sizes = config.architecture
     start = Path(config.init_checkpoint or "random weights")
     name = str(start)
-    if start.parent == RELEASED:
+    if start.parent == SHIPPED:
         name = start.name
     settings = ["defaults"]
     recipe = recipe_of(given)
     if recipe:
         settings = [f"those of recipe {recipe} for fine-tuning"]
-    passed_over = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
-    settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - passed_over)]
-    numbers = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
+    not_listed = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
+    settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - not_listed)]
+    schedule = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
     if config.optimizer != "adamw":
-        numbers.insert(0, f"optimizer {config.optimizer}")
+        schedule.insert(0, f"optimizer {config.optimizer}")
     unit = "epoch" if config.num_train_epochs == 1 else "epochs"
-    numbers.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
-    numbers.append(f"max_seq_length {config.max_seq_length}")
+    schedule.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
+    schedule.append(f"max_seq_length {config.max_seq_length}")
     lines = [
         f"model          {name}: {sizes.num_hidden_layers} layers of {sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {', '.join(settings)}",
-        f"               {', '.join(numbers)}",
+        f"               {', '.join(schedule)}",
     ]
     say("\n".join(lines), indent=15, broken=True)
     for problem in problems_of_start(config.init_checkpoint):
@@ -151,13 +146,13 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
 
 
 def problems_of_start(folder: str | None) -> list[str]:
-    """Warnings of the newest evaluation of pre-training of the model in a folder, if there was one."""
+    """Warnings from the newest evaluation of a model's pre-training; [] if there was none."""
     newest_step = -1.0
     problems: list[str] = []
     if not folder:
         return problems
     for path in [*Path(folder).glob("eval/step-*.json"), *Path(folder).glob("results/unsup_results.json")]:
-        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):  # a damaged one is passed over
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):  # skips damaged files
             metrics = read_json(path, "evaluation")
             step = float(metrics.get("step", path.stem.rpartition("-")[2]))
             warnings = diagnosis.warnings(metrics)
@@ -165,54 +160,3 @@ def problems_of_start(folder: str | None) -> list[str]:
                 newest_step = step
                 problems = warnings
     return problems
-
-
-# Training.
-
-
-def train_and_score(config: FinetuningConfig, is_kept: bool = True) -> tuple[int, list[dict[str, Any]]]:
-    """Trains and scores all trials that are not finished, and writes and prints the scores of all.
-
-    Args:
-      is_kept: whether the files outlive this process, so that it is of use to say where they are.
-
-    Returns:
-      Exit code, 128 and the signal's number after one, and what scores.json holds of every finished trial.
-    """
-    import_tensorflow()
-    from electra_tf2.finetune.trials import Trials
-    from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
-
-    strategy = make_strategy(config)
-    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
-    check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    code, finished = Trials(config, strategy).run()
-    if finished and is_chief(strategy):
-        report(config, finished)
-        if is_kept:
-            say_what_was_written(config)
-    return code, finished
-
-
-def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]]) -> None:
-    """Writes and prints the table and the scores of all trials."""
-    from electra_tf2.finetune.mistakes import shown_errors
-    from electra_tf2.finetune.results import summarise_trials, table
-
-    scores = [trial["scores"] for trial in finished]
-    last = finished[-1]
-    majority = last.get("majority", {})
-    text = table(scores, majority)
-    write_atomically(config.results_txt, text)
-    summary = {"summary": summarise_trials(scores), "majority": majority}
-    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
-    print(text, end="")
-    for name, errors in last.get("errors", {}).items():
-        print(shown_errors(name, errors), end="")
-
-
-def say_what_was_written(config: FinetuningConfig) -> None:
-    say(f"wrote {config.results_json}")
-    first_model = Path(f"{config.model_dir}_1")
-    if first_model.exists() and len(config.task_names) == 1:
-        say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")

@@ -30,9 +30,9 @@ from electra_tf2.pretrain.plans import (
     MOST_EPOCHS,
     VOCABULARIES,
     Plan,
-    config_of,
     export_formats,
     make_plan,
+    stage_config,
 )
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -109,7 +109,7 @@ def measured_rate(plan: Plan) -> float:
     # Standard output is the script.
     with contextlib.redirect_stdout(sys.stderr):
         print(f"timing steps of {last.recipe} on this machine ...", flush=True)
-        return flops_per_second(config_of(last, plan.vocab_size))
+        return flops_per_second(stage_config(last, plan.vocab_size))
 
 
 def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:

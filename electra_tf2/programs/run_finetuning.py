@@ -32,7 +32,7 @@ from electra_tf2.files.table_files import SPLITS
 from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
-from electra_tf2.inference.finetuning_run import check_vocabulary, prepare, train_and_score
+from electra_tf2.inference.finetuning_run import check_vocabulary, prepare
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
@@ -60,8 +60,10 @@ def main() -> int:
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
         check_vocabulary(config)
-    code, _ = train_and_score(config)
-    return code
+    import_tensorflow()
+    from electra_tf2.finetune.trials import Trials
+
+    return Trials(config).run()
 
 
 def advice_on_folder(config: FinetuningConfig) -> str:

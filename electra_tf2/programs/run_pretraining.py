@@ -21,8 +21,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
-from electra_tf2.pretrain import diagnosis, starts
-from electra_tf2.pretrain.summary import epochs_of, expected_loss, summary
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.pretrain.implied_hparams import implied_hparams
+from electra_tf2.pretrain.summary import epochs_in_phase, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from electra_tf2.pretrain.pretrain_data import Records
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.loop import Trainer
 
 # Hparams that a resumed run may change beside those that say so themselves: none of them has a variable.
@@ -61,7 +62,7 @@ class PhaseData(NamedTuple):
 
 def main() -> int:
     dry_run = flags.FLAGS.dry_run
-    config = util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
+    config = util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
     training = config.do_train and not dry_run
 
     # Everything that can be wrong without TensorFlow, which takes seconds to import.
@@ -81,7 +82,7 @@ def main() -> int:
 
 def is_chief(config: PretrainingConfig) -> bool:
     """True for the process that writes: the first of a job on several hosts, or the only one."""
-    return this_host(config.strategy).number == 0
+    return this_host(config.strategy).index == 0
 
 
 def check_request(config: PretrainingConfig, dry_run: bool) -> None:
@@ -277,7 +278,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
 
 def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, PretrainingTask]":
     """Makes the networks of a phase and the loop that trains them; no weights are loaded yet."""
-    from electra_tf2.pretrain.task import make_task
+    from electra_tf2.pretrain.pretraining_task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
 
@@ -304,7 +305,7 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     say("\n".join(lines), indent=_MARGIN, broken=True)
     if task.train_records is None:
         return
-    if epochs_of(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
+    if epochs_in_phase(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
         warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 

@@ -1,7 +1,7 @@
 """The tasks that are known by name: GLUE, SuperGLUE, RACE, question answering and tagging.
 
 One table: a task's kind, its files and columns, its labels and metrics, and its default hparams when it is trained
-alone. A further task is a further row. KINDS says which class a kind is. Free of TensorFlow, so that a wrong hparam is
+alone. A further task is a further row. settings.kinds has the kinds. Free of TensorFlow, so that a wrong hparam is
 refused at once.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from electra_tf2.files.tables import Column
 from electra_tf2.settings import columns
+from electra_tf2.settings.kinds import KINDS
 
 
 class Prompt(NamedTuple):
@@ -62,24 +63,10 @@ class TextSettings:
     prompt: Prompt | None = None
 
 
-# The kinds of tasks, and the class of finetune/tasks/ that reads, learns and scores each.
-KINDS: dict[str, str] = {
-    "classification": "text:TextTask",
-    "regression": "text:TextTask",
-    "spans": "text:TextTask",  # classes of two marked parts of the texts
-    "tagging": "tagging:TaggingTask",
-    "qa": "qa:QATask",
-    "choice": "choice:ChoiceTask",
-    "embedding": "embedding:EmbeddingTask",
-    "prompt": "prompt:PromptTask",  # classification or regression with the hparam prompt
-}
-CAN_BE_PROMPTED = ("classification", "regression")
-
-
 class TaskSettings(NamedTuple):
     """A row of the table of tasks.
 
-    kind: one of KINDS, or the class of a task in Python, "module:Class".
+    kind: one of settings.kinds.KINDS, or the class of a task in Python, "module:Class".
     text: of a task over one or two texts.
     options: further arguments of the class: those of tasks.files.TaskFiles, and its own.
     hparams: defaults of a run that learns this task alone.

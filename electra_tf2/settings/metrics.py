@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# What the F1 of answers to questions counts; tasks.qa_answers.COMPARISONS has a function for each.
+# What the F1 of answers to questions counts; tasks.qa_scores.COMPARISONS has a function for each.
 F1_OF = ("words", "characters", "chinese")
 
 

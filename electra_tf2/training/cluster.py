@@ -1,26 +1,34 @@
-"""Place of this host among the hosts of a job, from TF_CONFIG, without TensorFlow.
+"""Which host of a job this is, from TF_CONFIG, without TensorFlow.
 
-Scripts need it before TensorFlow is imported (only the first host touches the model's folder), training.distribution to
-share out the rows of a batch.
+Programs need it before TensorFlow is imported, because only the first host touches the model's folder.
+training.distribution divides the rows of a batch by it.
 """
 
+import dataclasses
 import json
 import os
-from typing import NamedTuple
 
 from electra_tf2.util.errors import UserError
 
 
-class Host(NamedTuple):
-    """number: 0 is the chief, which writes results. hosts: how many train."""
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A host of a job.
 
-    number: int = 0
+    index: from 0; host 0 is the chief, which writes results.
+    hosts: how many hosts train.
+    """
+
+    index: int = 0
     hosts: int = 1
 
 
 def this_host(strategy: str) -> Host:
-    """Finds this host among those of a `multi_worker` job; the only one for any other strategy. Raises UserError:
-    TF_CONFIG is not what TensorFlow documents."""
+    """Finds which host of a `multi_worker` job this is; with other strategies there is only one.
+
+    Raises:
+      UserError: TF_CONFIG is not what TensorFlow documents.
+    """
     text = os.environ.get("TF_CONFIG", "")
     if strategy != "multi_worker" or not text:
         return Host()

@@ -156,7 +156,7 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(encoder: Saved, tm
 def test_classes_and_values_are_those_of_predict(classifier: Saved) -> None:
     predictor = Predictor(classifier.model, classifier.model.tokenizer())
     written = classifier.written
-    assert written.difference < 1e-5 and "mnli, sts, sst" in written.what
+    assert written.difference < 1e-5 and "mnli, sts, sst" in written.summary
     loaded = classifier.loaded
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
     first, second = (tf.constant(column) for column in zip(*pairs, strict=True))

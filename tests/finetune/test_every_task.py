@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import Runtime, fixed_inputs
+from electra_tf2.exports.exportable import Runtime
+from electra_tf2.exports.self_check import fixed_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor, parse
-from electra_tf2.settings.built_in import KINDS
+from electra_tf2.settings.kinds import KINDS
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.util.errors import UserError
 from tests.support import exports

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.tasks.qa import QATask
-from electra_tf2.finetune.tasks.qa_answers import WORDS, answered_scores, final_text, normalize_answer, squad_v2_scores
-from electra_tf2.finetune.tasks.qa_files import max_context, read_questions
+from electra_tf2.finetune.tasks.qa_answers import final_text
+from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.qa_scores import WORDS, answered_scores, normalize_answer, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_windows import max_context
 from tests.support import finetuning as support
 from tests.support import golden
 

@@ -3,8 +3,8 @@
 import pytest
 
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.conll import bio, bioes, originals_spans, spans_of
-from electra_tf2.finetune.tasks.tagging import TaggingTask, tagging_scores
+from electra_tf2.finetune.tasks.tagging import TaggingTask
+from electra_tf2.finetune.tasks.tags import bio, bioes, originals_spans, spans_of, tagging_scores
 from tests.support import finetuning as support
 from tests.support import golden
 

@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf2.finetune.trained_folder import digest
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.weights import find_checkpoint
+from electra_tf2.formats.stored_weights import find_checkpoint
 from electra_tf2.training.checkpoints import Checkpoints
 from tests.support import golden
 from tests.support.finetuning import write_lines

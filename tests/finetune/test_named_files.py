@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.finetune.data_report import data_table
-from electra_tf2.finetune.labelled_file import labelled_lines, labelled_table
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
+from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support import golden

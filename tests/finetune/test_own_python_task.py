@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from electra_tf2.exports import exportable, onnx
-from electra_tf2.exports.exportable import fixed_inputs
+from electra_tf2.exports.self_check import fixed_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
 from tests.support import exports

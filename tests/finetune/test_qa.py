@@ -19,8 +19,9 @@ from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
-from electra_tf2.finetune.tasks.qa_answers import COMPARISONS, squad_v2_scores
-from electra_tf2.finetune.tasks.qa_files import document_windows, max_context, read_questions
+from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_windows import document_windows, max_context
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support

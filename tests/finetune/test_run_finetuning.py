@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from electra_tf2.formats.weights import TensorFlowCheckpoint
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from tests.support.finetuning import write_lines
 from tests.support.finetuning_runs import TASKS, first_scores, line_of, results, run
 from tests.support.programs import run_program

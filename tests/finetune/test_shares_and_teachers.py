@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.model.softmax import soft_losses
 from electra_tf2.util.errors import UserError
@@ -21,9 +20,9 @@ def test_shares_of_the_training_data_are_nested(tmp_path):
     kept = {}
     for share in (0.1, 0.5, 1.0):
         config = support.config("cola", raw_data_dir=str(tmp_path), train_share=share)
-        evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
-        kept[share] = {example.texts for example in evaluation.load(evaluation.tasks[0], "train").examples}
-        assert len(evaluation.load(evaluation.tasks[0], "dev").examples) == 40
+        (task,) = make_tasks(config, support.tokenizer())
+        kept[share] = {example.texts for example in task.load("train").examples}
+        assert len(task.load("dev").examples) == 40
     assert len(kept[0.1]) == 4 and len(kept[0.5]) == 20 and kept[0.1] < kept[0.5] < kept[1.0]
 
 
@@ -31,8 +30,8 @@ def test_a_share_of_tagged_sentences_leaves_development_data_whole(tmp_path):
     for split in ("train", "dev"):
         write_lines(tmp_path / "chunk" / f"{split}.txt", *(["the B-NP", ""] * 20))
     config = support.config("chunk", raw_data_dir=str(tmp_path), train_share=0.5)
-    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
-    sizes = {split: len(evaluation.load(evaluation.tasks[0], split).examples) for split in ("train", "dev")}
+    (task,) = make_tasks(config, support.tokenizer())
+    sizes = {split: len(task.load(split).examples) for split in ("train", "dev")}
     assert sizes == {"train": 10, "dev": 20}
 
 
@@ -41,8 +40,8 @@ def test_a_share_is_of_pairs_not_of_their_orders_and_demonstrations_are_of_it(tm
     for split in ("train", "dev"):
         write_lines(tmp_path / "mrpc" / f"{split}.jsonl", *map(json.dumps, pairs))
     settings: dict[str, Any] = {"raw_data_dir": str(tmp_path), "train_share": 0.25}
-    evaluation = Evaluation(config := support.config("mrpc", **settings), make_tasks(config, support.tokenizer()))
-    examples = evaluation.load(evaluation.tasks[0], "train").examples
+    (plain,) = make_tasks(support.config("mrpc", **settings), support.tokenizer())
+    examples = plain.load("train").examples
     assert len(examples) == 20 and len({frozenset(example.texts) for example in examples}) == 10
     words: dict[str, Any] = {"prompt_words": {"0": "file", "1": "list"}, "prompt_template": "{0} {1} [MASK]"}
     prompted = support.config("mrpc", prompt=True, max_seq_length=48, prompt_evaluation_draws=4, **words, **settings)

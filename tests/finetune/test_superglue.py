@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.data_report import balance
-from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.mistakes import complaint
+from electra_tf2.finetune.run_data import read_data
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.spans import wsc_spans
 from electra_tf2.finetune.tasks.text_files import TextExample
@@ -271,9 +271,9 @@ def test_tasks_of_other_numbers_of_candidates_are_not_learned_together(tmp_path)
     write_lines(tmp_path / "copa" / "train.jsonl", *lines_of(copa))
     write_lines(tmp_path / "boolq" / "train.jsonl", *lines_of({"question": "q", "passage": "p", "label": True}))
     config = support.config("copa", "boolq", raw_data_dir=str(tmp_path), do_eval=False)
-    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
+    tasks = make_tasks(config, support.tokenizer())
     with pytest.raises(UserError, match="copa has 2, boolq has 1"):
-        evaluation.prepare()
+        read_data(config, tasks)
 
 
 def test_labels_and_lists_may_be_text_as_tables_hold_them(tmp_path):

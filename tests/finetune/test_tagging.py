@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.finetune.mistakes import complaint
-from electra_tf2.finetune.tasks.conll import bio, bioes, spans_of
-from electra_tf2.finetune.tasks.tagging import tagging_scores
+from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support

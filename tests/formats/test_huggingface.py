@@ -21,11 +21,11 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
-from electra_tf2.formats.original import write_checkpoint
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.stored_model import Casing, Given
+from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.configured import config_of
+from electra_tf2.formats.tf1_checkpoint import write_checkpoint
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -276,16 +276,16 @@ def test_of_berts_tokenizers_the_configuration_wins(given, said, casing: Casing,
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Given(vocab_file="vocab.txt"), "vocab_file: the files of .* hold it already, so leave it out"),
+        (Hints(vocab_file="vocab.txt"), "vocab_file: the files of .* hold it already, so leave it out"),
         (
-            Given(num_attention_heads=4, do_lower_case=False),
+            Hints(num_attention_heads=4, do_lower_case=False),
             "num_attention_heads and do_lower_case: the files of .* hold them already, so leave them out",
         ),
-        (Given(pairs=True), None),
-        (Given(), None),
+        (Hints(pairs=True), None),
+        (Hints(), None),
     ],
 )
-def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: str | None, tmp_path: Path) -> None:
+def test_what_a_directory_says_itself_is_not_to_be_told(given: Hints, message: str | None, tmp_path: Path) -> None:
     checkpoint = str(golden.CHECKPOINT)
     open_model(checkpoint, given._replace(pairs=False))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')

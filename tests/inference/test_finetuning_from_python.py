@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
-from electra_tf2.inference import finetuning_run
+from electra_tf2.inference import finetuning_from_python
 from tests.support import golden
 from tests.support.finetuning_runs import SIZES
 from tests.support.programs import run_program
@@ -90,7 +90,7 @@ def test_what_is_refused_is_refused_before_tensorflow_is_imported(
     def refuse() -> None:
         raise AssertionError("TensorFlow is imported")
 
-    monkeypatch.setattr(finetuning_run, "import_tensorflow", refuse)
+    monkeypatch.setattr(finetuning_from_python, "import_tensorflow", refuse)
     with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*another folder"):
         finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
     table = next(folder.glob("data/*/texts.jsonl"))

@@ -24,13 +24,13 @@ import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
-from electra_tf2.formats.folders import RELEASED
+from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.formats.joining import with_generator
-from electra_tf2.formats.stored_model import StoredModel, hparams_of_a_run
+from electra_tf2.formats.stored_model import StoredModel, default_run_hparams
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
-from electra_tf2.inference.configured import described
+from electra_tf2.inference.model_config import with_config
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.unknown import UnknownTokens
+from electra_tf2.inference.unknown_tokens import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -161,8 +161,8 @@ def test_released_models_have_the_share_of_the_paper() -> None:
     sizes = {"small": (256, 0.15), "base": (768, 0.15), "large": (1024, 0.25)}
     for size, (hidden, share) in sizes.items():
         hparams = {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden}, "electra_objective": True}
-        assert hparams_of_a_run(hparams, "released")["mask_prob"] == share
-        assert hparams_of_a_run(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
+        assert default_run_hparams(hparams, "released")["mask_prob"] == share
+        assert default_run_hparams(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
 
 
 def test_what_only_looks_like_electra_is_not_scored() -> None:
@@ -271,7 +271,7 @@ def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_o
     for name, value in theirs.weights.items():
         weights[name] = value * 1.5 if name.endswith("/word_embeddings") else value
     theirs = theirs.changed(weights=weights)
-    joined = electra.Model(with_generator(ours, described(theirs)))
+    joined = electra.Model(with_generator(ours, with_config(theirs)))
     text = "the man went to the house"
     np.testing.assert_array_equal(joined.states(text).vectors, electra.Model(ours).states(text).vectors)
     assert joined.fill("a [MASK]") == electra.Model(theirs).fill("a [MASK]") != electra.Model(ours).fill("a [MASK]")
@@ -468,7 +468,7 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     ],
 )
 def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> None:
-    assert to_huggingface(sources.read_model(RELEASED / name)).class_name == class_name
+    assert to_huggingface(sources.read_model(SHIPPED / name)).class_name == class_name
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.positions import between
 from electra_tf2.model.position_layers import POSITION_LAYERS
-from electra_tf2.model.positions import SCHEMES, coco_bucket, t5_bucket
+from electra_tf2.model.position_schemes import SCHEMES, coco_bucket, t5_bucket
 from electra_tf2.model.relative_positions import LearnedBias, Rotations
 from electra_tf2.util.errors import UserError
 from tests.support import encoder_reference

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import read_table, write_table
+from electra_tf2.papers.on_losses.auxiliary import frequencies, scaled, task_labels
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
-from electra_tf2.papers.on_losses.segments import parted, segments_of
+from electra_tf2.papers.on_losses.segments import parted, split_segments
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
-from electra_tf2.papers.on_losses.tasks import frequencies, labels_of, scaled
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
@@ -29,7 +29,6 @@ from tests.support.papers.on_losses import (
     rearranged_by,
     tensors,
     texts_of,
-    values_at,
 )
 
 
@@ -95,7 +94,7 @@ def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folde
     real = np.array([True, True, True, False])
     told = [np.log(np.exp(first[i] @ second[:3].T).sum()) - first[i] @ second[i] for i in range(3)]
     np.testing.assert_allclose(objective.losses(first, second, tf.constant(real))[:3], told, rtol=1e-5)
-    found, count = objective.metrics_of(first, second, tf.constant(real))["qt_retrieval_at_1"]
+    found, count = objective.contrast_metrics(first, second, tf.constant(real))["qt_retrieval_at_1"]
     assert (first @ second[:3].T).argmax(1)[:3].tolist() == [1, 1, 0]
     assert (second @ first[:3].T).argmax(1)[:3].tolist() == [2, 0, 0]
     assert (float(found), float(count)) == (1, 3)
@@ -119,7 +118,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
     model = make_model(config_of(folder, ["so"]))
     batch = batch_of(3000, repeated=600)
     masked, _ = rearranged_by(model, tensors(batch))
-    labels = labels_of(masked, "so").numpy()
+    labels = task_labels(masked, "so").numpy()
     draw = draws_of(model, "so", 3000)
     draws = draw(1, [3]).numpy()
     two = batch["segment_ids"].any(-1)
@@ -138,7 +137,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
 def test_lengths_do_not_tell_the_order():
     batch = batch_of(400)
     draws = tf.constant(np.random.RandomState(1).rand(400, 3), tf.float32)
-    _, first, second = segments_of(tensors(batch))
+    _, first, second = split_segments(tensors(batch))
     two = batch["segment_ids"].any(-1)
     shown = []
     for swapped in (False, True):
@@ -232,13 +231,13 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     model = make_model(config)
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
-        values = values_at(step)
-        active = active_tasks(config, values.step)
+        step = tf.constant(step, tf.int64)
+        active = active_tasks(config, step)
         masked, _ = rearranged_by(model, tensors(batch_of(16)), tf.constant([1, 2]), active=active)
         masks[turn] = masked
-        assert {name for name, weight in model.loss_weights(values).items() if float(weight)} == {turn}
+        assert {name for name, weight in model.loss_weights(step).items() if float(weight)} == {turn}
         with tf.GradientTape() as tape:
-            loss = model(masked, tf.constant([0, 1]), True, values).loss
+            loss = model.outputs(model.forward(masked, tf.constant([0, 1])), True, step=step).loss
         gradients = tape.gradient(loss, model.trainable_variables)
         heads = ("generator_predictions", "sentence_order_predictions", "tf_predictions")
         touched = {

@@ -10,7 +10,7 @@ import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import PRESETS
-from electra_tf2.model.positions import SCHEMES
+from electra_tf2.model.position_schemes import SCHEMES
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 

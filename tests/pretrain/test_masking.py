@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
-from electra_tf2.pretrain.task import TRAIN, PretrainingTask
+from electra_tf2.pretrain.pretraining_task import TRAIN, PretrainingTask
 from tests.support import golden
 from tests.support.masking import SETTINGS, SPECIAL, draw_of, unit_of
 
@@ -74,7 +74,7 @@ def test_the_same_row_is_masked_elsewhere_at_another_step():
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
 
     def hidden_at(step):
-        masked, _ = task.model.prepare(batch, task.seed_of(TRAIN, tf.constant(step)))
+        masked, _ = task.model.prepare(batch, task.step_seed(TRAIN, tf.constant(step)))
         return masked.masked_input_ids.numpy() == SPECIAL.mask
 
     first = hidden_at(0)

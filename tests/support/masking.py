@@ -96,14 +96,14 @@ def drawn_of(config, batch, seed=1) -> Drawn:
             draw = masking.row_draws(tf.stack([seed, 3]), 6, 0, 6)
             masked = masking.mask(config, batch, draw, SPECIAL, unit=unit)
             return Drawn(
-                units=unit(batch["input_ids"], draw(masking.UNIT, [length])).numbers,
+                units=unit(batch["input_ids"], draw(masking.UNIT, [length])).indices,
                 candidates=masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL),
                 positions=masked.positions,
                 weights=masked.masked_lm_weights,
                 hidden=masked.masked_input_ids != masked.input_ids,
                 where=draw(masking.WHERE, [length]),
                 unit_noise=draw(masking.UNIT, [length]),
-                wanted=masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12),
+                wanted=masking.mask_count(batch["input_mask"], config.mask_prob, 12),
             )
 
         _PROGRAMS[name] = mask

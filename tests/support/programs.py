@@ -20,7 +20,7 @@ from electra_tf2 import __main__ as electra
 from electra_tf2.config import flags as util_flags
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def configured(*words: str) -> PretrainingConfig:
     with flags_of_its_own():
         util_flags.define_hparam_flags(PretrainingConfig)
         util_flags.parse(words)
-        return util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
+        return util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
 
 
 def file_of(script: str | Path) -> Path:

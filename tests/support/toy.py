@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.training.optimization import LearningRateSchedule as Rates
-from electra_tf2.training.task import TrainingTask
+from electra_tf2.training.shared_hparams import OptimizerHparams
+from electra_tf2.training.training_task import TrainingTask
 
 
 class Model(tf.Module):

@@ -17,7 +17,7 @@ from electra_tf2.model import kernels
 from electra_tf2.model.layers import Dense
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.training.distribution import mirrored_strategy
 from tests.support import golden
 
@@ -122,7 +122,7 @@ def gathered_loss(objective: Contrast) -> tuple[float, np.ndarray, np.ndarray]:
     def loss_and_gradient(first: tf.Tensor, second: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             views = normalised(layer(first)), normalised(layer(second))
-            loss = objective._gathered_loss(*views, tf.fill([first.shape[0]], True))
+            loss = objective._loss(tf.stack(views, 1), tf.fill([first.shape[0]], True), None)
         return [loss, tape.gradient(loss, layer.kernel)]
 
     @functools.partial(tf.function, autograph=False)

@@ -13,7 +13,7 @@ from electra_tf2.model import kernels
 from electra_tf2.training import distribution
 from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.cluster import Host, this_host
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
 from tests.support import local_hosts
 from tests.support import training as support
@@ -31,7 +31,7 @@ def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
     assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
     mirrored = distribution.make_strategy(DeviceHparams(strategy="mirrored", num_gpus=0))
     assert mirrored.num_replicas_in_sync == 2
-    assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
+    assert distribution.host_rows(mirrored, 8) is None and not distribution.has_several_hosts(mirrored)
 
 
 @pytest.mark.parametrize("strategy", [tf.distribute.OneDeviceStrategy("CPU:0"), None])

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 
-from electra_tf2.formats.weights import TensorFlowCheckpoint
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from tests.support import training as support
 from tests.support.programs import run_forked
 

@@ -5,8 +5,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from electra_tf2.settings.built_in import CAN_BE_PROMPTED, KINDS
-from electra_tf2.settings.own import settings_of
+from electra_tf2.settings.described import settings_of
+from electra_tf2.settings.kinds import KINDS, kind_named
 from electra_tf2.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "
 
 
 def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
-    """The task of a name that settings.own.check_names has let pass. Raises UserError: there is no such class."""
+    """The task of a name that settings.described.check_names has let pass. Raises UserError: there is no such class."""
     settings = settings_of(name, config.tasks)
     kind = settings.kind
     if config.prompt:
-        if kind not in CAN_BE_PROMPTED:
+        if not kind_named(kind).plain_texts:
             raise UserError(f"prompt: {name} is a task with another head: it cannot be prompted")
         kind = "prompt"
     make = _class(f"tasks: {name}", kind)
@@ -42,7 +42,7 @@ def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokeni
 def _class(where: str, kind: str) -> Any:
     """The class of a kind of ours, or the one of a task in Python that "module:Class" names."""
     if kind in KINDS:
-        module, _, name = KINDS[kind].partition(":")
+        module, _, name = KINDS[kind].task.partition(":")
         return getattr(importlib.import_module(f"electra_tf2.finetune.tasks.{module}"), name)
     module, _, name = kind.partition(":")
     if os.getcwd() not in sys.path:

@@ -41,12 +41,10 @@ class ChoiceTask(Task):
       form: of the files and of the scores, one of choice_files.FORMS.
     """
 
-    endings = ("jsonl", "json", "parquet", "arrow")
-
     def __init__(
         self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, *, form: str, **files: Any
     ) -> None:
-        super().__init__(name, config, tokenizer, **files)
+        super().__init__(name, config, tokenizer, endings=("jsonl", "json", "parquet", "arrow"), **files)
         self.form = FORMS[form]
         self.primary_metric = self.form.primary_metric
         self.choices = self.form.choices
@@ -56,8 +54,8 @@ class ChoiceTask(Task):
     def read(self, split: str) -> TaskData:
         labelled = split not in self.test_splits
         passages = []
-        for number, (where, row) in enumerate(self._objects(split)):
-            passages.append(self._passage(row, where, number, labelled))
+        for index, (where, row) in enumerate(self._objects(split)):
+            passages.append(self._passage(row, where, index, labelled))
         if not passages:
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return TaskData(passages)
@@ -72,10 +70,10 @@ class ChoiceTask(Task):
             for line, row in table.readable():
                 yield table.where(line), row
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> Passage:
-        return self._passage(row, where, number, labelled=False)
+    def example(self, row: dict[str, Any], where: str, index: int) -> Passage:
+        return self._passage(row, where, index, labelled=False)
 
-    def _passage(self, row: dict[str, Any], where: str, number: int, labelled: bool) -> Passage:
+    def _passage(self, row: dict[str, Any], where: str, index: int, labelled: bool) -> Passage:
         try:
             items = self.form.items(row, labelled)
         except UserError as error:
@@ -91,7 +89,7 @@ class ChoiceTask(Task):
         for name in columns.IDENTITY:
             if name in row:
                 return Passage(row[name], tuple(items))
-        return Passage(number, tuple(items))
+        return Passage(index, tuple(items))
 
     # Examples to features.
 
@@ -228,7 +226,7 @@ def _texts(items: Sequence[Item]) -> list[str]:
 
 def _right_names(item: Item) -> list[Any]:
     """Names of the right candidates; none where they are unknown."""
-    return [item.names[number] for number in item.right or ()]
+    return [item.names[index] for index in item.right or ()]
 
 
 class ChoiceHead(Head):

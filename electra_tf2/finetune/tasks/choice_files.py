@@ -16,7 +16,7 @@ import numpy as np
 
 from electra_tf2.files.cells import cell
 from electra_tf2.files.reading import field
-from electra_tf2.finetune.tasks.qa_answers import answered_scores
+from electra_tf2.finetune.tasks.qa_scores import answered_scores
 from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown
 
@@ -248,9 +248,9 @@ def record_scores(items: Sequence[Item]) -> dict[str, float]:
     """F1 and exact match with the nearest answer, and their average."""
     golds = {}
     chosen = {}
-    for number, item in enumerate(items):
-        golds[str(number)] = item.gold
-        chosen[str(number)] = str(item.answer)
+    for index, item in enumerate(items):
+        golds[str(index)] = item.gold
+        chosen[str(index)] = str(item.answer)
     return with_average(answered_scores(golds, chosen))
 
 

@@ -1,12 +1,10 @@
-"""Files of tagged words, whatever their layout, and spans of tags in the BIO and BIOES encodings."""
+"""Files of tagged words, whatever their layout."""
 
 import collections
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from seqeval.metrics.sequence_labeling import get_entities
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.cells import cell
@@ -22,9 +20,6 @@ _WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
-_LETTERS = ("B", "I", "E", "S", "U", "L", "M")
-_NO_TYPE = "_"  # seqeval's type of a tag that is a letter alone
-_LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
 
 
 class Sentence(NamedTuple):
@@ -33,14 +28,6 @@ class Sentence(NamedTuple):
     words: list[str]
     tags: list[str]
     line: int
-
-
-class Span(NamedTuple):
-    """Words start to end, both included."""
-
-    start: int
-    end: int
-    type: str
 
 
 def split_words(text: str) -> Words:
@@ -258,97 +245,3 @@ def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
     if isinstance(tag, str) or (type(tag) is int and not labels):
         return str(tag)
     raise UserError(f"{where}: a tag must be a name, or the number of one of the task's labels, got {shown(tag)}")
-
-
-def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
-
-    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B");
-    letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without letters,
-    as in Few-NERD, where neighbours of one type are one span.
-    """
-    respelled = _with_letters_before_types(sentences)
-    result = []
-    for sentence in sentences:
-        tags = [_in_bioes_letters(respelled.get(tag, tag)) for tag in sentence.tags]
-        result.append(sentence._replace(tags=tags))
-    return result
-
-
-def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
-    """The tags of a file that are not a letter, a dash and a type, and how they are written so."""
-    tags: list[str] = []  # of words inside spans
-    num_outside = 0
-    for sentence in sentences:
-        inside = [tag for tag in sentence.tags if tag not in ("O", "o")]
-        tags += inside
-        num_outside += len(sentence.tags) - len(inside)
-    num_letters = sum(tag.upper() in _LETTERS for tag in tags)
-    num_in_front = sum(tag[1:2] == "-" and tag[0].upper() in _LETTERS for tag in tags)
-    num_behind = sum(tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS for tag in tags)
-    if tags and num_letters == len(tags):
-        return {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
-    if num_in_front < len(tags) and num_behind == len(tags):
-        return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
-    # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
-    if num_in_front == 0 and num_outside > len(tags):
-        return {tag: f"I-{tag}" for tag in tags}
-    return {}
-
-
-def _in_bioes_letters(tag: str) -> str:
-    """A tag of spans with BIOES' capital letter; any other tag as it is."""
-    letter, dash, kind = tag.partition("-")
-    upper = letter.upper()
-    if len(letter) != 1 or not (dash or upper == "O"):
-        return tag
-    bioes_letter = _LIKE_BIOES.get(upper, upper)
-    return f"{bioes_letter}{dash}{kind}"
-
-
-def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans of BIO (also IOB1) or BIOES tags, by conlleval's rules: a change of type ends a span."""
-    return [Span(start, end, kind) for kind, start, end in get_entities(list(tags))]
-
-
-def originals_spans(tags: Sequence[str]) -> list[Span]:
-    """The spans by the original's rules: a change of type goes on with the span, which has its last tag's type."""
-    spans = []
-    start = -1
-    last = "O"
-    for place, tag in enumerate(tags):
-        begins = tag[:1] in ("B", "S") and tag != "O"
-        if last != "O" and (begins or tag == "O"):
-            spans.append(Span(start, place - 1, _type(last)))
-        if begins or last == "O":
-            start = place
-        last = tag
-    if last != "O":
-        spans.append(Span(start, len(tags) - 1, _type(last)))
-    return spans
-
-
-def _type(tag: str) -> str:
-    return tag.split("-", 1)[-1]
-
-
-def bioes(spans: Sequence[Span], length: int) -> list[str]:
-    """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
-    return _tags(spans, length, "S", "E")
-
-
-def bio(spans: Sequence[Span], length: int) -> list[str]:
-    """One tag per word: B for a span's first word, I for the others; O outside."""
-    return _tags(spans, length, "B", "I")
-
-
-def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
-    tags = ["O"] * length
-    for start, end, kind in spans:
-        if start == end:
-            letters = single
-        else:
-            inside = "I" * (end - start - 1)
-            letters = f"B{inside}{last}"
-        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
-    return tags

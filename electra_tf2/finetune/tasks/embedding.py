@@ -79,13 +79,12 @@ class EmbeddingTask(Task):
     """Vectors whose cosine says how alike two sentences are."""
 
     primary_metric = "spearman"
-    endings = (*table_files.ENDINGS, "txt")
     text_keys = (("text",), ("text1", "text2"))
 
     def __init__(
         self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, files: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files)
+        super().__init__(name, config, tokenizer, endings=(*table_files.ENDINGS, "txt"), files=files)
         pairs = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
         known = BUILT_IN["sts"]
         sts = TextTask("sts", config, tokenizer, known.text or TextSettings(), **known.options)
@@ -144,7 +143,7 @@ class EmbeddingTask(Task):
         task, task_split = self._scored[split]
         return task.files_of(task_split)
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
+    def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
         """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
         names_of_texts: Sequence[tuple[str, ...]] = [columns.ANCHOR]
         if _first_value(row, columns.SCORED_PAIR[1]) is not None:
@@ -174,14 +173,14 @@ class EmbeddingTask(Task):
         for text, pieces in zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
             row_by_text[text] = pack([pieces], self.tokenizer.special, self.config.max_seq_length)
         # Equal texts get equal numbers, by which the loss knows them; 0 is a missing negative.
-        numbers = {"": 0}
+        text_ids = {"": 0}
         for text in distinct:
-            numbers.setdefault(text, len(numbers))
+            text_ids.setdefault(text, len(text_ids))
         features = []
         for text in texts:
             row = row_by_text[text]
-            number = numbers[text] if split == "train" else 0
-            features.append(Features(row.input_ids, row.segment_ids, {"text": number}, row.cut))
+            text_id = text_ids[text] if split == "train" else 0
+            features.append(Features(row.input_ids, row.segment_ids, {"text": text_id}, row.cut))
         counts = [len(example.texts) for example in examples]
         if split == "train":
             # An example is learned as a whole, while elsewhere each text has a vector of its own.
@@ -227,16 +226,6 @@ class EmbeddingTask(Task):
                 answers.append({"similarity": float(vectors[0] @ vectors[1])})
         return answers
 
-    def inputs(self, split: Split) -> list[dict[str, Any]]:
-        rows = []
-        for example in split.examples:
-            row: dict[str, Any] = {}
-            for number, text in enumerate(example.texts, start=1):
-                row[f"text{number}"] = text
-            row["gold"] = example.label
-            rows.append(row)
-        return rows
-
 
 class ContrastHead(Head):
     """The softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
@@ -276,20 +265,20 @@ class ContrastHead(Head):
         """float32 [N], of each example."""
         # [N, H] and [N]: all texts, all partners, and with 3 choices all negatives.
         anchors, *others = self._by_choice(vectors)
-        anchor_numbers, *other_numbers = self._by_choice(inputs.labels["text"])
+        anchor_ids, *other_ids = self._by_choice(inputs.labels["text"])
         # C = N (choices - 1) candidates, the partners first: the n-th example's partner is the n-th candidate.
         candidates = tf.concat(others, 0)
-        candidate_numbers = tf.concat(other_numbers, 0)
+        candidate_ids = tf.concat(other_ids, 0)
         cosines = matmul(anchors, candidates, transpose_b=True)  # [N, C]
         rows = tf.range(tf.shape(cosines)[0])
         is_partner = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
         # The text of which a candidate is the partner; 0 of negatives, which are nobody's.
-        partner_of = tf.concat([anchor_numbers, *map(tf.zeros_like, other_numbers[1:])], 0)
+        partner_of = tf.concat([anchor_ids, *map(tf.zeros_like, other_ids[1:])], 0)
         # What means the same as the text is no contrast to it; nor is a negative that is missing.
-        no_contrast = candidate_numbers == 0
-        no_contrast |= candidate_numbers == anchor_numbers[:, tf.newaxis]
-        no_contrast |= candidate_numbers == other_numbers[0][:, tf.newaxis]
-        no_contrast |= partner_of == anchor_numbers[:, tf.newaxis]
+        no_contrast = candidate_ids == 0
+        no_contrast |= candidate_ids == anchor_ids[:, tf.newaxis]
+        no_contrast |= candidate_ids == other_ids[0][:, tf.newaxis]
+        no_contrast |= partner_of == anchor_ids[:, tf.newaxis]
         logits = tf.where(no_contrast & ~is_partner, _IMPOSSIBLE, cosines / self.temperature)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
         if self.rarity is None:
@@ -297,7 +286,7 @@ class ContrastHead(Head):
         # The lexical term: cosines are drawn to those of the texts' weighted wordpieces.
         anchor_words, *other_words = self._by_choice(_words(inputs, self.rarity))
         targets = matmul(anchor_words, tf.concat(other_words, 0), transpose_b=True)
-        errors = tf.where(candidate_numbers == 0, 0.0, tf.square(cosines - targets))
+        errors = tf.where(candidate_ids == 0, 0.0, tf.square(cosines - targets))
         # A text's partner counts as much as all others, whose cosines differ little.
         weights = tf.where(is_partner, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
         return losses + self.lexical_weight * tf.reduce_sum(weights * errors, -1)

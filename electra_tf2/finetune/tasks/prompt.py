@@ -7,8 +7,6 @@ the example to be classified. Demonstrations, the labelled examples behind it, a
 never the question itself; at evaluation the logits of several draws are averaged. All segment ids are 0.
 """
 
-import re
-import string
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +19,8 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.prompt_template import MASK, Field, parse_template, prompt_of
+from electra_tf2.finetune.tasks.sampling import shuffled_groups
 from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.finetune.tasks.text import TextTask, golds_of
@@ -31,105 +31,11 @@ from electra_tf2.model.coco_lm_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import SeedStream
-from electra_tf2.settings.built_in import Prompt, TextSettings
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.settings.built_in import TextSettings
+from electra_tf2.util.errors import UserError
 
-
-def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
-    """Scope of the language-model head of a checkpoint's main network, and whether the head has a transform.
-
-    Raises:
-      UserError: there is none, as after ELECTRA's pre-training with a separate generator.
-    """
-    assert checkpoint is not None, "checked with the hparams"
-    model = open_model(checkpoint)
-    scope = model.language_model
-    if scope is not None:
-        return scope, has_transform(model.weights, scope)
-    raise UserError(
-        f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
-        "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
-        "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
-        "(--no-untied-generator)"
-    )
-
-
-MASK = "[MASK]"
-_MODIFIERS = ("", "trim", "lower")
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
 _SAVED_DEMONSTRATIONS = 16  # of each label, saved with a fine-tuned model; LM-BFF draws from as many
-
-
-class Field(NamedTuple):
-    """A place in the template for one of the example's texts.
-
-    modifier: "trim" drops the text's last character, "lower" writes its first letter in lower case, "" changes nothing.
-    """
-
-    number: int
-    modifier: str
-
-    def filled(self, texts: tuple[str, ...]) -> str:
-        """The text that stands there."""
-        text = texts[self.number].strip()
-        if self.modifier == "trim":
-            return text[:-1]
-        if self.modifier == "lower":
-            return text[:1].lower() + text[1:]
-        return text
-
-
-Part = str | Field  # [MASK] or other words that all prompts of a task share, or a text of the example
-
-
-def parse_template(template: str) -> list[Part]:
-    """Splits a template such as "{0:trim} ? [MASK] , {1:lower}" into its words, [MASK] and fields.
-
-    Raises:
-      UserError: no or several [MASK], an unknown field or modifier, a field twice, unbalanced braces.
-    """
-    where = f"prompt_template: {template!r}"
-    try:
-        # Each is the words before a field, the field's name and its modifier; the name is None behind the last field.
-        parsed = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
-    parts: list[Part] = []
-    for text, name, modifier, _ in parsed:
-        for words in re.split(f"({re.escape(MASK)})", text):
-            if words.strip():
-                parts.append(words.strip())
-        if name is None:
-            continue
-        if name not in ("0", "1") or modifier not in _MODIFIERS:
-            raise UserError(f"{where}: fields are {{0}} and {{1}}, {{0:trim}}, {{0:lower}}, ...; got {{{name}}}")
-        if any(isinstance(part, Field) and part.number == int(name) for part in parts):
-            raise UserError(f"{where}: {{{name}}} may occur once")
-        parts.append(Field(int(name), modifier or ""))
-    if parts.count(MASK) != 1:
-        raise UserError(f"{where}: {MASK} must occur once")
-    if not any(isinstance(part, Field) for part in parts):
-        raise UserError(f"{where}: it has no field for a text: {{0}}")
-    return parts
-
-
-def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
-    """The template and label words of the hparams, each by default those known for the task.
-
-    Raises:
-      UserError: neither the hparams nor the task have one of them; a word is not text.
-    """
-    for label, word in words.items():
-        if not isinstance(word, str):
-            raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
-    if not (template or known) or not (words or known):
-        raise UserError(
-            f"prompt: there is no known prompt for {task}: give prompt_template, such as '{{0}} It was [MASK] .', and "
-            'prompt_words, such as {"negative": "terrible", "positive": "great"}'
-        )
-    if known is None:
-        return Prompt(template, dict(words))
-    return Prompt(template or known.template, dict(words) or known.words)
 
 
 class _Prompted(NamedTuple):
@@ -148,6 +54,8 @@ class PromptTask(Task):
 
     Only inputs and head differ from those of the TextTask `text`, which reads the files, scores and answers.
     """
+
+    settings: TextSettings
 
     def __init__(
         self,
@@ -168,7 +76,7 @@ class PromptTask(Task):
         self.parts = parse_template(self.prompt.template)
         self._fields = [part for part in self.parts if isinstance(part, Field)]
         num_texts = len(settings.texts)
-        if any(field.number >= num_texts for field in self._fields):
+        if any(field.text_index >= num_texts for field in self._fields):
             raise UserError(
                 f"prompt_template: {self.prompt.template!r}: {self.name} has {num_texts} text, so {{0}} is its "
                 "only field"
@@ -192,8 +100,8 @@ class PromptTask(Task):
     def read(self, split: str) -> TaskData:
         return self.text.read(split)
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
-        return self.text.example(row, where, number)
+    def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
+        return self.text.example(row, where, index)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return self.text.inputs(split)
@@ -249,13 +157,13 @@ class PromptTask(Task):
         cls = np.array([special.cls], np.int32)
         sep = np.array([special.sep], np.int32)
         features = []
-        for number, (example, question) in enumerate(zip(examples, self._prompted(examples), strict=True)):
+        for index, (example, question) in enumerate(zip(examples, self._prompted(examples), strict=True)):
             mask_position = question.mask + 1  # behind [CLS]
             labels = self.text.label_values(example) | {"mask_positions": mask_position}
             for draw in range(draws):
                 blocks = [cls, _with_word(question, special.mask), sep]
                 if self.config.prompt_demonstrations:
-                    demonstrations = self._demonstrations(split, number, draw)
+                    demonstrations = self._demonstrations(split, index, draw)
                     for word, demonstration in zip(word_ids, demonstrations, strict=True):
                         blocks += [_with_word(demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
@@ -274,17 +182,17 @@ class PromptTask(Task):
             return self.config.prompt_draws
         return max(1, round(_TRAINING_INPUTS / max(1, examples)))
 
-    def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
-        """One training example of each label, in the order of `ends`, for a draw of example `number` of a split."""
+    def _demonstrations(self, split: str, index: int, draw: int) -> list[_Prompted]:
+        """One training example of each label, in the order of `ends`, for a draw of the example `index` of a split."""
         pool = self._pool(is_new=split == "new")
-        random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), number, draw])
+        random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), index, draw])
         chosen = []
         for members in pool.members:
-            index = members[random.integers(len(members))]
+            member = members[random.integers(len(members))]
             # The question itself would show its answer.
-            while split == "train" and index == number:
-                index = members[random.integers(len(members))]
-            chosen.append(pool.prompted[index])
+            while split == "train" and member == index:
+                member = members[random.integers(len(members))]
+            chosen.append(pool.prompted[member])
         return chosen
 
     def _pool(self, is_new: bool) -> "_Pool":
@@ -299,11 +207,11 @@ class PromptTask(Task):
                 self.load("train")
             examples = self.training
         groups = np.array([self.target.group(example.label) for example in examples])
-        members = [np.flatnonzero(groups == number).tolist() for number in range(len(self.ends))]
-        for name, numbers in zip(self.ends, members, strict=True):
-            if len(numbers) < 2:
+        members = [np.flatnonzero(groups == group).tolist() for group in range(len(self.ends))]
+        for name, indices in zip(self.ends, members, strict=True):
+            if len(indices) < 2:
                 raise UserError(
-                    f"prompt_demonstrations: {self.name} has {len(numbers)} training example(s) of {name}, but 2 "
+                    f"prompt_demonstrations: {self.name} has {len(indices)} training example(s) of {name}, but 2 "
                     "are needed, the question apart: raise few_shot, or set prompt_demonstrations to false"
                 )
         self._pools[is_new] = _Pool(self._prompted(examples), members)
@@ -399,12 +307,10 @@ class PromptTask(Task):
         if not self.config.prompt_demonstrations:
             return []
         groups = np.array([self.target.group(example.label) for example in self.training], np.int64)
-        order = np.random.default_rng(self.config.few_shot_seed).permutation(len(groups))
         chosen: list[int] = []
-        for group in np.unique(groups):
-            members = [int(number) for number in order if groups[number] == group]
+        for members in shuffled_groups(groups, self.config.few_shot_seed):
             chosen += members[:_SAVED_DEMONSTRATIONS]
-        return [self.training[number] for number in sorted(chosen)]
+        return [self.training[index] for index in sorted(chosen)]
 
     def check_state(self, saved: dict[str, Any]) -> None:
         self.text.check_state(saved)
@@ -415,7 +321,7 @@ class PromptTask(Task):
 
 
 class _Pool(NamedTuple):
-    """Training examples in the template, and the numbers of those of each label."""
+    """Training examples in the template, and the indices of those of each label."""
 
     prompted: list[_Prompted]
     members: list[list[int]]
@@ -426,6 +332,25 @@ def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
     filled = prompted.ids.copy()
     filled[prompted.mask] = word
     return filled
+
+
+def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
+    """Scope of the language-model head of a checkpoint's main network, and whether the head has a transform.
+
+    Raises:
+      UserError: there is none, as after ELECTRA's pre-training with a separate generator.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    model = open_model(checkpoint)
+    scope = model.language_model
+    if scope is not None:
+        return scope, has_transform(model.weights, scope)
+    raise UserError(
+        f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
+        "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
+        "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
+        "(--no-untied-generator)"
+    )
 
 
 class LabelWordHead(Head):

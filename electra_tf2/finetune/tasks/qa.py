@@ -14,8 +14,17 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
-from electra_tf2.finetune.tasks import qa_answers, qa_files
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
+from electra_tf2.finetune.tasks.qa_files import Question, ids_are_unique, question_of, read_questions, split_words
+from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_windows import (
+    DocumentWindow,
+    QAExample,
+    answer_pieces,
+    document_windows,
+    original_answer_pieces,
+)
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import PredictionHead
@@ -40,6 +49,7 @@ class QATask(Task):
 
     primary_metric = "f1"
     text_keys = (("question", "context"),)
+    holds_tabs = True
 
     def __init__(
         self,
@@ -52,21 +62,22 @@ class QATask(Task):
         f1_of: str = "words",
         **files: Any,
     ) -> None:
-        of_lines = ("jsonl", "json") if mrqa else ("json", "jsonl")
-        self.endings = (*of_lines, "parquet", "arrow")
-        super().__init__(name, config, tokenizer, **files)
+        json_endings = ("json", "jsonl")
+        if mrqa:
+            json_endings = ("jsonl", "json")
+        super().__init__(name, config, tokenizer, endings=(*json_endings, "parquet", "arrow"), **files)
         self.v2 = v2
-        self.comparison = qa_answers.COMPARISONS[f1_of]
+        self.comparison = COMPARISONS[f1_of]
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
-        self._decoded: tuple[Any, list[tuple[str, qa_answers.Decoded]]] = (None, [])  # predictions, and what they say
+        self._decoded: tuple[Any, list[tuple[str, Decoded]]] = (None, [])  # predictions, and what they say
 
     # Files to examples.
 
     def read(self, split: str) -> TaskData:
-        questions: list[qa_files.Question] = []
+        questions: list[Question] = []
         for path in self.files.paths(split):
-            questions += qa_files.read_questions(path, self.v2, split == "train", self.config.compat == "original")
-        qa_files.ids_are_unique(questions, str(self.files.path(split)))
+            questions += read_questions(path, self.v2, split == "train", self.config.compat == "original")
+        ids_are_unique(questions, str(self.files.path(split)))
         return TaskData(questions)
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
@@ -79,17 +90,17 @@ class QATask(Task):
                 '{"question": ..., "context": ...}'
             )
         rows = []
-        for question in qa_files.read_questions(Path(name), v2=True, training=False):
+        for question in read_questions(Path(name), v2=True, training=False):
             row: dict[str, Any] = {"id": question.id, "question": question.text, "context": question.paragraph.text}
             if question.answers:
                 row["answers"] = question.answers
             rows.append(row)
         return rows
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> qa_files.Question:
+    def example(self, row: dict[str, Any], where: str, index: int) -> Question:
         """Reads `question`, `context` and, if wanted, `id`."""
         asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
-        return qa_files.question_of(asked, asked, str(row.get("id", number + 1)), where, qa_files.split_words)
+        return question_of(asked, asked, str(row.get("id", index + 1)), where, split_words)
 
     # Examples to features.
 
@@ -97,23 +108,27 @@ class QATask(Task):
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
-    def encode(self, examples: Sequence[qa_files.Question], split: str) -> Split:
+    def encode(self, examples: Sequence[Question], split: str) -> Split:
         """The questions with their windows; those of which no window is learned are left out."""
         training = split == "train"
+        as_original = self.config.compat == "original"
         paragraphs = {id(question.paragraph): question.paragraph for question in examples}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in examples])
         answers = asked
-        if training and self.config.compat == "original":  # which looks for an answer's own pieces
+        if training and as_original:  # which looks for an answer's own pieces
             answers = self.tokenizer.pieces([question.answer for question in examples])
-        encoded: list[qa_files.QAExample] = []
+        encoded: list[QAExample] = []
         features: list[Features] = []
         rows = zip(examples, asked, answers, strict=True)
         for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(examples)):
             document = documents[id(question.paragraph)]
             answer = None
             if training and not question.is_impossible:
-                answer = self._answer_pieces(question, document, answer_ids)
+                if as_original:
+                    answer = original_answer_pieces(question, document, answer_ids)
+                else:
+                    answer = answer_pieces(question, document)
             windows = []
             for window in self._windows(question, question_ids, document):
                 labels = self._window_labels(window, question, answer)
@@ -121,7 +136,7 @@ class QATask(Task):
                     features.append(self._input(window, question_ids, document, labels))
                     windows.append(window)
             if windows:
-                encoded.append(qa_files.QAExample(question, document, windows))
+                encoded.append(QAExample(question, document, windows))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in examples)
@@ -129,15 +144,7 @@ class QATask(Task):
         # Questions are cut, while documents are read in windows.
         return Split(encoded, features, counts, labelled, longest_text=self.config.max_query_length)
 
-    def _answer_pieces(self, question: qa_files.Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
-        """First and last piece of the document that hold the answer."""
-        if self.config.compat == "original":
-            return qa_files.original_answer_pieces(question, document, answer_ids)
-        return qa_files.answer_pieces(question, document)
-
-    def _windows(
-        self, question: qa_files.Question, question_ids: np.ndarray, document: Located
-    ) -> list[qa_files.DocumentWindow]:
+    def _windows(self, question: Question, question_ids: np.ndarray, document: Located) -> list[DocumentWindow]:
         """The windows of a document beside a question, which is cut to its own limit."""
         asked = min(len(question_ids), self.config.max_query_length)
         room = self.config.max_seq_length - asked - 3
@@ -146,16 +153,18 @@ class QATask(Task):
                 f"max_seq_length {self.config.max_seq_length} leaves no room for a document after a question of "
                 f"{asked} tokens: lower max_query_length"
             )
-        windows = qa_files.document_windows(len(document.ids), room, self.config.doc_stride, asked)
+        windows = document_windows(len(document.ids), room, self.config.doc_stride, asked)
         if not windows:
             raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
         return windows
 
     def _window_labels(
-        self, window: qa_files.DocumentWindow, question: qa_files.Question, answer: tuple[int, int] | None
+        self, window: DocumentWindow, question: Question, answer: tuple[int, int] | None
     ) -> dict[str, int] | None:
         """Labels of a window; None of one without the answer that is not to be learned."""
-        place = None if answer is None else qa_files.positions(window, *answer)
+        place = None
+        if answer is not None:
+            place = window.positions(*answer)
         impossible = question.is_impossible
         if answer is not None and place is None:
             if self.config.qa_out_of_span == "skip":
@@ -165,7 +174,7 @@ class QATask(Task):
         return {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
 
     def _input(
-        self, window: qa_files.DocumentWindow, question_ids: np.ndarray, document: Located, labels: dict[str, int]
+        self, window: DocumentWindow, question_ids: np.ndarray, document: Located, labels: dict[str, int]
     ) -> Features:
         """[CLS] question [SEP] window [SEP], the window with segment 1."""
         special = self.tokenizer.special
@@ -182,16 +191,16 @@ class QATask(Task):
 
     # Scores and answers.
 
-    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, qa_answers.Decoded]]:
+    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
         if self._decoded[0] is predictions:  # which scores and answers both ask for
             return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
-        spans = split.by_example(qa_answers.candidate_spans(windows, predictions, self.config))
+        spans = split.by_example(candidate_spans(windows, predictions, self.config))
         rows = zip(split.examples, split.by_example(predictions), spans, strict=True)
         decoded = []
         for example, outputs, of_windows in track(rows, f"answers of {self.name}", len(split.examples)):
-            answer = qa_answers.decode(example, outputs, of_windows, self.config, self.tokenizer)
+            answer = decode(example, outputs, of_windows, self.config, self.tokenizer)
             decoded.append((example.question.id, answer))
         self._decoded = predictions, decoded
         return decoded
@@ -202,15 +211,18 @@ class QATask(Task):
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
             answers = {identity: golds for identity, golds in answers.items() if golds}
-            return qa_answers.answered_scores(answers, texts, self.comparison)
+            return answered_scores(answers, texts, self.comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return qa_answers.squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
+        return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]
-        if not split.labelled:
-            return shown
-        return [row | {"gold": example.question.answers} for row, example in zip(shown, split.examples, strict=True)]
+        rows = []
+        for question, _, _ in split.examples:
+            row: dict[str, Any] = {"id": question.id, "question": question.text}
+            if split.labelled:
+                row["gold"] = question.answers
+            rows.append(row)
+        return rows
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """`start`, `end`: the characters of the context between which the answer stands; null of none."""
@@ -218,7 +230,7 @@ class QATask(Task):
         for identity, answer in self.decoded(split, predictions):
             best = answer.best
             if self.v2 and answer.null_odds > self.config.qa_na_threshold:
-                best = qa_answers.NO_ANSWER
+                best = NO_ANSWER
             record: dict[str, Any] = {
                 "id": identity,
                 "prediction_text": best.text,

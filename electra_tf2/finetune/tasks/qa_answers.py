@@ -1,9 +1,6 @@
-"""Answers from predictions on windows, in the document's own spelling, and the official scripts' scores of them."""
+"""Answers to questions from predictions on windows, as the document spells them."""
 
-import collections
-import re
-import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +9,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.qa_files import DocumentWindow, QAExample, Question, max_context, split_words
+from electra_tf2.finetune.tasks.qa_files import Question, split_words
+from electra_tf2.finetune.tasks.qa_windows import DocumentWindow, QAExample, max_context
 from electra_tf2.finetune.tasks.task import Prediction
 
 _WINDOWS_AT_ONCE = 256  # in a call of `candidates`
@@ -93,17 +91,17 @@ def candidate_spans(
 ) -> list[CandidateSpans]:
     """The spans of each window that may be its answer."""
     # Outputs of equal shapes are stacked, so that many windows take one call of `candidates`.
-    numbers_by_shape: dict[Any, list[int]] = {}
-    for number, prediction in enumerate(predictions):
+    indices_by_shape: dict[Any, list[int]] = {}
+    for index, prediction in enumerate(predictions):
         shapes = tuple(map(np.shape, prediction.values()))
-        numbers_by_shape.setdefault(shapes, []).append(number)
+        indices_by_shape.setdefault(shapes, []).append(index)
     spans: dict[int, CandidateSpans] = {}
-    for numbers in numbers_by_shape.values():
-        for start in range(0, len(numbers), _WINDOWS_AT_ONCE):
-            batch = numbers[start : start + _WINDOWS_AT_ONCE]
+    for indices in indices_by_shape.values():
+        for start in range(0, len(indices), _WINDOWS_AT_ONCE):
+            batch = indices[start : start + _WINDOWS_AT_ONCE]
             batch_spans = _batch_spans([windows[i] for i in batch], [predictions[i] for i in batch], config)
             spans.update(zip(batch, batch_spans, strict=True))
-    return [spans[number] for number in range(len(predictions))]
+    return [spans[index] for index in range(len(predictions))]
 
 
 def _batch_spans(
@@ -231,168 +229,3 @@ def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
     if start not in original_place or end not in original_place:
         return original
     return original[original_place[start] : original_place[end] + 1]
-
-
-_PUNCTUATION = set(string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_KORQUAD_SIGNS = str.maketrans("'\"《》<>〈〉()‘’", " " * 12)
-_CMRC_SIGNS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-_CMRC_TOKENS = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+(?:[.,'][^\W\u4e00-\u9fa5]+)*|[^\w\s]")
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, without punctuation, articles and surplus blanks."""
-    text = _without(_PUNCTUATION, text.lower())
-    return " ".join(_ARTICLES.sub(" ", text).split())
-
-
-def _normalize_korquad(text: str) -> str:
-    text = text.translate(_KORQUAD_SIGNS).lower()
-    return " ".join(_without(_PUNCTUATION, text).split())
-
-
-def _normalize_cmrc(text: str) -> str:
-    return _without(_CMRC_SIGNS, text.lower().strip())
-
-
-def _without(signs: set[str], text: str) -> str:
-    return "".join(character for character in text if character not in signs)
-
-
-def _in_common(gold: Sequence[str], predicted: Sequence[str]) -> int:
-    return sum((collections.Counter(gold) & collections.Counter(predicted)).values())
-
-
-def _longest_run(gold: Sequence[str], predicted: Sequence[str]) -> int:
-    """Length of the longest stretch that stands in both."""
-    longest = 0
-    # runs[i + 1]: length of the common stretch that ends at the current token of gold and at predicted[i].
-    runs = [0] * (len(predicted) + 1)
-    for token in gold:
-        previous = runs
-        runs = [0] * (len(predicted) + 1)
-        for i, predicted_token in enumerate(predicted):
-            if token == predicted_token:
-                runs[i + 1] = previous[i] + 1
-        longest = max(longest, max(runs))
-    return longest
-
-
-class Comparison(NamedTuple):
-    """A way to compare an answer with an acceptable one; `COMPARISONS` lists them.
-
-    normalized: what exact match compares. tokens: of a normalised text, what F1 counts. in_common: how many of them two
-    answers share.
-    """
-
-    normalized: Callable[[str], str]
-    tokens: Callable[[str], Sequence[str]]
-    in_common: Callable[[Sequence[str], Sequence[str]], int] = _in_common
-
-    def exact(self, gold: str, predicted: str) -> float:
-        return float(self.normalized(gold) == self.normalized(predicted))
-
-    def f1(self, gold: str, predicted: str) -> float:
-        """F1; two empty answers agree (SQuAD 2.0)."""
-        if not self.normalized(gold) or not self.normalized(predicted):
-            return self.exact(gold, predicted)
-        return self.overlap_f1(gold, predicted)
-
-    def overlap_f1(self, gold: str, predicted: str) -> float:
-        """F1; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
-        gold_tokens = self.tokens(self.normalized(gold))
-        predicted_tokens = self.tokens(self.normalized(predicted))
-        shared = self.in_common(gold_tokens, predicted_tokens)
-        if not shared:
-            return 0.0
-        return 2 * shared / (len(gold_tokens) + len(predicted_tokens))
-
-
-WORDS = Comparison(normalize_answer, str.split)  # SQuAD and MRQA
-COMPARISONS = {
-    "words": WORDS,
-    # KorQuAD 1.0 (Lim et al. 2019): of Korean words one may be right but for its particle.
-    "characters": Comparison(_normalize_korquad, lambda text: text.replace(" ", "")),
-    # CMRC 2018 (Cui et al. 2019): a Chinese character is a token; the longest stretch counts.
-    "chinese": Comparison(_normalize_cmrc, _CMRC_TOKENS.findall, _longest_run),
-}
-
-
-def answered_scores(
-    answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str], comparison: Comparison = WORDS
-) -> dict[str, float]:
-    """SQuAD 1.1, MRQA, ReCoRD, of acceptable answers and predictions by id: one without a prediction counts 0."""
-    exact = []
-    f1 = []
-    for identity, text in predictions.items():
-        if identity in answers:
-            golds = answers[identity]
-            exact.append(max(comparison.exact(gold, text) for gold in golds))
-            f1.append(max(comparison.overlap_f1(gold, text) for gold in golds))
-    return {"exact_match": 100.0 * sum(exact) / len(answers), "f1": 100.0 * sum(f1) / len(answers)}
-
-
-def squad_v2_scores(
-    answers: Mapping[str, Sequence[str]],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
-    threshold: float,
-    comparison: Comparison = WORDS,
-) -> dict[str, float]:
-    """SQuAD 2.0: exact and F1 with no answer above `threshold`, and at the thresholds that suit them best.
-
-    Args:
-      answers: id -> acceptable answers, none for an impossible question.
-      predictions: id -> text of the best answer.
-      null_odds: id -> score of there being no answer.
-    """
-    answered = [identity for identity in answers if identity in predictions]
-    possible = [identity for identity in answered if answers[identity]]
-    impossible = [identity for identity in answered if not answers[identity]]
-    golds = {}
-    for identity in answered:
-        # As in the official script: what normalises to nothing is no answer, and without any, "" is the answer.
-        golds[identity] = [text for text in answers[identity] if comparison.normalized(text)] or [""]
-    result: dict[str, float] = {}
-    best: dict[str, float] = {}
-    for name, function in (("exact", comparison.exact), ("f1", comparison.f1)):
-        raw = {}  # scores of the answers, whatever the odds of there being none
-        scores = {}  # with "" as the answer where these odds are above the threshold
-        for identity in answered:
-            raw[identity] = max(function(gold, predictions[identity]) for gold in golds[identity])
-            scores[identity] = raw[identity]
-            if null_odds[identity] > threshold:
-                scores[identity] = float(not answers[identity])
-        for prefix, chosen in (("", answered), ("HasAns_", possible), ("NoAns_", impossible)):
-            if chosen:
-                result[f"{prefix}{name}"] = 100.0 * sum(scores[identity] for identity in chosen) / len(chosen)
-                result[f"{prefix}total"] = len(chosen)
-        best_score, best_threshold = _best_threshold(answers, predictions, raw, null_odds)
-        best[f"best_{name}"] = best_score
-        best[f"best_{name}_thresh"] = best_threshold
-    return result | best
-
-
-def _best_threshold(
-    answers: Mapping[str, Sequence[str]],
-    predictions: Mapping[str, str],
-    raw: Mapping[str, float],
-    null_odds: Mapping[str, float],
-) -> tuple[float, float]:
-    """The highest score over all thresholds, and the first threshold that reaches it."""
-    # Below the lowest odds nothing is answered, which is right for every impossible question.
-    score = float(sum(1 for texts in answers.values() if not texts))
-    best = score
-    threshold = 0.0
-    # The threshold rises past one question after another, whose answer then counts.
-    for identity in sorted(null_odds, key=lambda i: null_odds[i]):
-        if identity not in raw:
-            continue
-        if answers[identity]:
-            score += raw[identity]
-        elif predictions[identity]:
-            score -= 1.0
-        if score > best:
-            best = score
-            threshold = null_odds[identity]
-    return 100.0 * best / len(raw), threshold

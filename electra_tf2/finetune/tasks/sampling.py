@@ -33,10 +33,10 @@ def used(examples: Sequence[Any], split: str, files: TaskFiles, config: Finetuni
         if not hasattr(target, "group"):
             raise UserError(f"few_shot: {files.name} has no labels of which K examples each could be taken")
         groups = np.array([target.group(example.label) for example in chosen], np.int64)
-        numbers, numbers_of_dev = few_shot_split(groups, config.few_shot, config.few_shot_seed)
+        indices, dev_indices = few_shot_split(groups, config.few_shot, config.few_shot_seed)
         if split == FEW_SHOT_DEV:
-            numbers = numbers_of_dev
-        chosen = [chosen[number] for number in numbers]
+            indices = dev_indices
+        chosen = [chosen[index] for index in indices]
     if config.debug_examples:
         chosen = chosen[: config.debug_examples]
     return chosen
@@ -53,7 +53,7 @@ def share_of(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
     """A random share of the examples; a larger one holds those of a smaller one."""
     kept = max(1, round(len(examples) * share))
     order = np.random.default_rng([seed, 2]).permutation(len(examples))
-    return [examples[number] for number in sorted(order[:kept].tolist())]
+    return [examples[index] for index in sorted(order[:kept].tolist())]
 
 
 def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, development: bool) -> list[Any]:
@@ -70,8 +70,8 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
     random = np.random.default_rng([seed, 3])
     held_out = draw_held_out(groups, classes, files.held_out, random)
     kept = []
-    for number, example in enumerate(examples):
-        is_held_out = number in held_out
+    for index, example in enumerate(examples):
+        is_held_out = index in held_out
         if is_held_out == development:
             kept.append(example)
     if not kept:
@@ -92,11 +92,11 @@ def draw_held_out(
       groups, classes: of each example.
     """
     members: dict[Hashable, list[int]] = {}  # group -> its examples
-    for number, group in enumerate(groups):
-        members.setdefault(group, []).append(number)
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
     groups_of_class: dict[Hashable, list[list[int]]] = {}  # a group counts for the class of its first example
-    for numbers in members.values():
-        groups_of_class.setdefault(classes[numbers[0]], []).append(numbers)
+    for indices in members.values():
+        groups_of_class.setdefault(classes[indices[0]], []).append(indices)
     # How many examples of each class are held out: shares are cut to whole numbers, and what is missing in the sum goes
     # to the classes that lost most by that.
     room: dict[Hashable, int] = {}
@@ -130,11 +130,9 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
     Raises:
       UserError: a label has fewer than 2 K examples.
     """
-    order = np.random.default_rng(seed).permutation(len(groups))
     train: list[int] = []
     dev: list[int] = []
-    for group in np.unique(groups):
-        members = [int(number) for number in order if groups[number] == group]
+    for members in shuffled_groups(groups, seed):
         if len(members) < 2 * size:
             raise UserError(
                 f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
@@ -143,6 +141,15 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
         train += members[:size]
         dev += members[size : 2 * size]
     return train, dev
+
+
+def shuffled_groups(groups: np.ndarray, seed: int) -> list[list[int]]:
+    """The numbers of each group's examples, in a random order. Arguments as `few_shot_split`."""
+    order = np.random.default_rng(seed).permutation(len(groups))
+    members: dict[int, list[int]] = {int(group): [] for group in np.unique(groups)}
+    for index in order.tolist():
+        members[int(groups[index])].append(index)
+    return list(members.values())
 
 
 def same_text(*texts: str) -> Hashable:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
@@ -21,6 +20,16 @@ from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.tags import (
+    bio,
+    bioes,
+    is_span_tag,
+    originals_spans,
+    spans_of,
+    spelled_as_bioes,
+    tagging_scores,
+    with_all_positions,
+)
 from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
@@ -72,7 +81,8 @@ class TaggingTask(Task):
     """
 
     text_keys = (("text",),)
-    endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
+    holds_tabs = True
+    list_key = "words"
     target: list[str] | None = None  # the labels' names, in the order of their ids
 
     def __init__(
@@ -86,7 +96,8 @@ class TaggingTask(Task):
         label_column: str = "",
         **files: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, **files)
+        endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
+        super().__init__(name, config, tokenizer, endings=endings, **files)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._names_of_numbers = labels
@@ -153,7 +164,7 @@ class TaggingTask(Task):
                 labels=self._names_of_numbers,
             )
             if self.spans and not self._as_original:
-                sentences_of_file = conll.spelled_as_bioes(sentences_of_file)
+                sentences_of_file = spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
         return sentences
 
@@ -169,16 +180,16 @@ class TaggingTask(Task):
         for sentence in sentences:
             labels.update(self._labels_of(sentence))
         if self.spans and not self._as_original:
-            labels = _with_all_positions(labels)
+            labels = with_all_positions(labels)
         return sorted(labels)
 
     def _labels_of(self, sentence: conll.Sentence) -> list[str]:
         """The labels that are learned: the tags themselves, or the spans that they encode as BIOES."""
         if not self.spans:
             return sentence.tags
-        read_spans = conll.originals_spans if self._as_original else conll.spans_of
+        read_spans = originals_spans if self._as_original else spans_of
         spans = read_spans(sentence.tags)
-        return conll.bioes(spans, len(sentence.words))
+        return bioes(spans, len(sentence.words))
 
     def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
         where = f"{self.files.path(split)}, line {sentence.line}"
@@ -186,7 +197,7 @@ class TaggingTask(Task):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         if self.spans:
             for tag in sentence.tags:
-                if not _is_span_tag(tag):
+                if not is_span_tag(tag):
                     raise UserError(
                         f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
                         '"spans": false in the task\'s description learns and scores single tags'
@@ -211,7 +222,7 @@ class TaggingTask(Task):
         sentences = conll.sentences_by_look(text, name)
         learned_sentences = sentences
         if self.spans:
-            learned_sentences = conll.spelled_as_bioes(sentences)
+            learned_sentences = spelled_as_bioes(sentences)
         tags: list[str] = []
         for sentence in learned_sentences:
             tags += sentence.tags
@@ -228,9 +239,9 @@ class TaggingTask(Task):
         if not self.spans:
             return sum(tag in known_tags for tag in tags)
         known_types = {label[2:] for label in known_tags}
-        return sum(_is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> TaggedSentence:
+    def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split at blanks."""
         words = row.get("words", row.get("tokens"))
         if words is None and isinstance(row.get("text"), str):
@@ -251,7 +262,7 @@ class TaggingTask(Task):
         return {name: Label(dtype, per_token=True) for name, dtype in types.items()}
 
     def encode(self, examples: Sequence[TaggedSentence], split: str) -> Split:
-        id_of_label = {label: number for number, label in enumerate(self.label_names)}
+        id_of_label = {label: index for index, label in enumerate(self.label_names)}
         encoded: list[TaggedSentence] = []
         features: list[Features] = []
         # Words are learned with one blank between them, so they are tokenized in that way, whatever the text has there.
@@ -284,11 +295,11 @@ class TaggingTask(Task):
             if end == len(pieces.ids):
                 # The last word may have no pieces; its first_piece is then the number of all pieces.
                 end += 1
-            word_numbers = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
+            word_indices = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
             # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
-            word_numbers = word_numbers[: len(row.input_ids)]
-            positions = 1 + first_piece[word_numbers] - start  # behind [CLS]
-            inputs.append((row, PredictedWords(word_numbers, positions)))
+            word_indices = word_indices[: len(row.input_ids)]
+            positions = 1 + first_piece[word_indices] - start  # behind [CLS]
+            inputs.append((row, PredictedWords(word_indices, positions)))
         return inputs
 
     # The head.
@@ -352,7 +363,7 @@ class TaggingTask(Task):
             }
             if self.spans:
                 entities = []
-                for span in conll.spans_of(labels):
+                for span in spans_of(labels):
                     start = starts[span.start]
                     end = ends[span.end]
                     entities.append({"type": span.type, "text": text.text[start:end], "start": start, "end": end})
@@ -364,7 +375,7 @@ class TaggingTask(Task):
         """Labels as tags in the encoding that files have: BIO for spans."""
         if not self.spans:
             return list(labels)
-        return conll.bio(conll.spans_of(labels), len(labels))
+        return bio(spans_of(labels), len(labels))
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         if not split.labelled:
@@ -413,22 +424,6 @@ def _label_values(
             mask[place] = label in id_of_label
     positions = np.array(window.positions, np.int32)
     return {"labels": labels, "labels_mask": mask, "labeled_positions": positions}
-
-
-def _with_all_positions(labels: set[str]) -> set[str]:
-    """O, and B, I, E and S of every type among the labels, whichever of them the data happens to have."""
-    complete = {"O"}
-    for label in labels:
-        if label != "O":
-            kind = label.split("-", 1)[1]
-            complete.update(f"{position}-{kind}" for position in "BIES")
-    return complete
-
-
-def _is_span_tag(tag: str) -> bool:
-    if tag == "O":
-        return True
-    return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
 
 
 def original_input(
@@ -496,19 +491,3 @@ def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:
     """float32 [B], the sum over a row's words; logits: [B, L, labels], entry i of word i."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
     return tf.reduce_sum(losses * labels["labels_mask"], -1)
-
-
-def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
-    """In percent: accuracy of words; for spans also precision, recall and F1 (seqeval, conlleval's rules)."""
-    is_right: list[bool] = []
-    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
-        is_right += [right == answer for right, answer in zip(gold_labels, predicted_labels, strict=True)]
-    scores = {"accuracy": 100.0 * float(np.mean(is_right))}
-    if not spans:
-        return scores
-    # By way of spans, so that an ill-formed prediction counts for the spans that conlleval sees in it.
-    gold = [conll.bio(conll.spans_of(labels), len(labels)) for labels in gold]
-    predicted = [conll.bio(conll.spans_of(labels), len(labels)) for labels in predicted]
-    for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
-        scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
-    return scores

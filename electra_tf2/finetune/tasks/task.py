@@ -17,11 +17,11 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.files import table_files
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError
 
 T = TypeVar("T")
@@ -97,8 +97,8 @@ class TaskData(NamedTuple):
 class Task(abc.ABC):
     """One thing to learn.
 
-    A subclass says what an example is, in any type of its own that has `texts`, the strings which must not lie on both
-    sides of a part that is held out.
+    A subclass says what an example is: any type that has `texts`, the strings which must not lie on both sides of a
+    part that is held out, and `label`, or whose `inputs` says what is shown of it.
 
     Args:
       name: of the task and of its files' folder.
@@ -106,8 +106,11 @@ class Task(abc.ABC):
     """
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
-    endings: Sequence[str] = table_files.ENDINGS  # of files' names, the first that is there is read
-    text_keys: Sequence[tuple[str, ...]] = ()  # names of the texts in a row to be answered that comes as plain text
+    settings: TextSettings | None = None  # of a task whose tables have columns of one or two texts
+    # How a row to be answered is made of what comes without names: plain text, and lists from Python.
+    text_keys: Sequence[tuple[str, ...]] = ()  # names of one text, or of two between which a line has a tab
+    holds_tabs = False  # the last text of a line may hold tabs, too
+    list_key = ""  # name of a list; "": a list holds the texts of `text_keys`
     target: Any = ()  # what labels mean; None until the training data have said it
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
@@ -115,14 +118,15 @@ class Task(abc.ABC):
         self.config = config
         self.tokenizer = tokenizer
         self.scope = f"task_specific/{name}"  # of the head's variables
-        self.files = TaskFiles(name, config, self.endings, **files)
+        self.files = TaskFiles(name, config, **files)
         self.evaluation_splits: tuple[str, ...] = ("dev",)
         self.test_splits: tuple[str, ...] = ("test",)
         self.training: list[Any] = []  # the training examples that are used, once they were loaded
         self._examples: dict[str, list[Any]] = {}  # all in a file, by the file's split
+        self._splits: dict[str, Split] = {}  # those that were loaded
 
     def load(self, split: str) -> Split:
-        """The examples of a split that are used, as the network sees them.
+        """The examples of a split that are used, as the network sees them. They are read once.
 
         Args:
           split: "train", one of `evaluation_splits` or one of `test_splits`, whose labels may be missing.
@@ -130,6 +134,8 @@ class Task(abc.ABC):
         Raises:
           UserError: a missing file, a wrong column count, an unknown label, ...: names file and line.
         """
+        if split in self._splits:
+            return self._splits[split]
         file = self.files.file_of(split)
         needed = [file]
         if self.target is None:
@@ -143,7 +149,8 @@ class Task(abc.ABC):
         examples = sampling.used(self._examples[file], split, self.files, self.config, self.target)
         if split == "train":
             self.training = examples
-        return self.encode(examples, split)
+        self._splits[split] = self.encode(examples, split)
+        return self._splits[split]
 
     # What a kind of task says.
 
@@ -160,11 +167,11 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def example(self, row: dict[str, Any], where: str, number: int) -> Any:
+    def example(self, row: dict[str, Any], where: str, index: int) -> Any:
         """An example without its label from a JSON object, to be answered.
 
         Args:
-          where: it stands, for messages. number: of the object, from 0 on, which is its id where it has none.
+          where: it stands, for messages. index: of the object, from 0 on, which is its id where it has none.
 
         Raises:
           UserError: a missing field, a value of the wrong type, ...; EmptyText.
@@ -202,8 +209,16 @@ class Task(abc.ABC):
         return None
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        """One JSON object per example, to stand before its answer: text, and `gold`, its label."""
-        return [{} for _ in split.examples]
+        """One JSON object per example, to stand before its answer: its texts, and `gold`, its label, if it has some."""
+        rows = []
+        for example in split.examples:
+            row: dict[str, Any] = {"text": example.texts[0]}
+            if len(example.texts) > 1:
+                row = {f"text{number}": text for number, text in enumerate(example.texts, start=1)}
+            if split.labelled:
+                row["gold"] = example.label
+            rows.append(row)
+        return rows
 
     def majority(self, split: Split) -> dict[str, float]:
         """Scores of always predicting the commonest label; {} where there is no such thing."""

@@ -21,13 +21,13 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer, undivided
 from electra_tf2.files.reading import parse_json
 from electra_tf2.files.tables import names_of
 from electra_tf2.files.writing import write_atomically
-from electra_tf2.finetune.tasks import targets
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows
 from electra_tf2.finetune.tasks.spans import READERS
-from electra_tf2.finetune.tasks.targets import Classes, Scale, Target
+from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, adopted, known_target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
-from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts
+from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, explained, read_texts
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import mean_state, text_state
@@ -43,6 +43,7 @@ _CHUNK = 20_000  # texts that are tokenised at a time
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
+    settings: TextSettings
     target: Target | None
 
     def __init__(
@@ -62,7 +63,7 @@ class TextTask(Task):
             self.evaluation_splits = (FEW_SHOT_DEV, *self.evaluation_splits)
         if not settings.spans:  # which no plain text says
             self.text_keys = (tuple(names_of(column)[0] for column in settings.texts),)
-        self.target = targets.known_target(name, settings)
+        self.target = known_target(name, settings)
 
     @property
     def is_regression(self) -> bool:
@@ -88,11 +89,14 @@ class TextTask(Task):
         is_test = split in self.test_splits
         rows: list[TextExample] = []
         for path in self.files.paths(split):
-            rows += read_texts(path, settings, tolerated, is_test, self._with_spans)
+            try:
+                rows += read_texts(path, settings, tolerated, is_test, self._with_spans)
+            except UserError as error:
+                raise explained(error, path) from None
         if is_test:
             assert self.target is not None
-            return TaskData(targets.test_rows(rows, split, self.target))
-        examples, target = targets.labelled_rows(rows, self.name, self.settings, self.target)
+            return TaskData(test_rows(rows, split, self.target))
+        examples, target = labelled_rows(rows, self.name, self.settings, self.target)
         return TaskData(examples, target)
 
     def _with_spans(self, example: TextExample, row: dict[str, Any]) -> TextExample:
@@ -108,7 +112,7 @@ class TextTask(Task):
                 )
         return example._replace(spans=spans)
 
-    def example(self, row: dict[str, Any], where: str, number: int) -> TextExample:
+    def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
         example = example_of(row, dataclasses.replace(self.settings, label=None), where)
         if not all(text.strip() for text in example.texts):
             raise EmptyText(f"{where}: an empty text")
@@ -122,8 +126,8 @@ class TextTask(Task):
         if self.is_regression:
             labels = {Scale.key: Scale.label}
         if self.settings.spans:
-            for number in range(NUM_SPANS):
-                labels[span_label(number)] = Label("int32", per_token=True, is_input=True)
+            for index in range(NUM_SPANS):
+                labels[span_label(index)] = Label("int32", per_token=True, is_input=True)
         return labels
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
@@ -155,12 +159,12 @@ class TextTask(Task):
             texts = [next(located) for _ in example.texts]
             row = pack([text.ids for text in texts], special, length)
             labels = self.label_values(example)
-            for number, span in enumerate(example.spans):
+            for index, span in enumerate(example.spans):
                 marks = [np.zeros(len(text.ids), np.int32) for text in texts]
                 starts, ends = texts[span.text].spans.T
                 marks[span.text][(starts < span.end) & (span.start < ends)] = 1
                 # Packed as the ids are, with 0 for [CLS] and [SEP].
-                labels[span_label(number)] = pack(marks, special._replace(cls=0, sep=0), length).input_ids
+                labels[span_label(index)] = pack(marks, special._replace(cls=0, sep=0), length).input_ids
             features.append(Features(row.input_ids, row.segment_ids, labels, row.cut))
         return features
 
@@ -206,8 +210,8 @@ class TextTask(Task):
             return None
         names = self.label_names
         if class_weights == "balanced":
-            numbers = [names.index(example.label) for example in self.training]
-            counts = np.bincount(numbers, minlength=len(names))
+            indices = [names.index(example.label) for example in self.training]
+            counts = np.bincount(indices, minlength=len(names))
             return [float(counts.sum() / (len(counts) * max(count, 1))) for count in counts]
         if not class_weights.lstrip().startswith("{"):
             raise UserError(
@@ -233,16 +237,6 @@ class TextTask(Task):
         assert self.target is not None
         return self.target.answers(predictions)
 
-    def inputs(self, split: Split) -> list[dict[str, Any]]:
-        rows = []
-        for example in split.examples:
-            names = ["text"] if len(example.texts) == 1 else ["text1", "text2"]
-            row: dict[str, Any] = dict(zip(names, example.texts, strict=True))
-            if split.labelled:
-                row["gold"] = example.label
-            rows.append(row)
-        return rows
-
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
             return {}
@@ -263,12 +257,12 @@ class TextTask(Task):
         path = folder / self.files.submission[name]
         if path.suffix == ".jsonl":
             lines = []
-            for number, (example, label) in enumerate(zip(split.examples, labels, strict=True)):
-                identity = number if example.id is None else example.id
+            for index, (example, label) in enumerate(zip(split.examples, labels, strict=True)):
+                identity = index if example.id is None else example.id
                 lines.append({"idx": identity, "label": label})
             write_json_lines(path, lines)
         else:
-            rows = "".join(f"{number}\t{label}\n" for number, label in enumerate(labels))
+            rows = "".join(f"{index}\t{label}\n" for index, label in enumerate(labels))
             write_atomically(path, f"index\tprediction\n{rows}")
         return [path]
 
@@ -279,12 +273,7 @@ class TextTask(Task):
         return self.target.state()
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        saved_target = targets.saved_target(saved, self.name, self.settings)
-        if saved_target is None:
-            return
-        if self.target is None:
-            self.target = saved_target
-        targets.check_same(self.target, saved_target, self.name)
+        self.target = adopted(self.target, saved, self.name, self.settings)
 
 
 def _texts(examples: Sequence[TextExample]) -> list[str]:
@@ -300,9 +289,9 @@ def golds_of(examples: Sequence[TextExample], labelled: bool) -> list[Any]:
     return [example.label for example in examples] if labelled else []
 
 
-def span_label(number: int) -> str:
+def span_label(index: int) -> str:
     """Name of the label that marks the tokens of a part of the texts."""
-    return f"span_{number + 1}"
+    return f"span_{index + 1}"
 
 
 class ClassificationHead(Head):
@@ -345,8 +334,8 @@ class ClassificationHead(Head):
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
         """float32 [B, outputs]."""
         states = [text_state(inputs.sequence, inputs.input_mask, self.pooling)]
-        for number in range(self.spans):
-            states.append(mean_state(inputs.sequence, inputs.labels[span_label(number)]))
+        for index in range(self.spans):
+            states.append(mean_state(inputs.sequence, inputs.labels[span_label(index)]))
         return self.classifier(tf.concat(states, -1), seeds)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
@@ -357,9 +346,9 @@ class ClassificationHead(Head):
         """
         logits = self.logits(inputs, seeds)
         if self.num_classes is None:
-            numbers = tf.squeeze(logits, -1)
-            losses = tf.square(numbers - inputs.labels["targets"])
-            return HeadOutput(losses, {} if training else {"value": self.value(numbers)})
+            indices = tf.squeeze(logits, -1)
+            losses = tf.square(indices - inputs.labels["targets"])
+            return HeadOutput(losses, {} if training else {"value": self.value(indices)})
         label_ids = inputs.labels["label_ids"]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(label_ids, logits)
         if training and self.class_weights is not None:

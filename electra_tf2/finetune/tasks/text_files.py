@@ -67,25 +67,24 @@ _LOOKED_AT = 100
 _TAG = re.compile(r"O|[BIES]-\S+")
 
 
-def kind_of_file(path: Path) -> str:
-    """The kind of task that a file plainly is for although it was read as a table of texts; "" if that is not clear.
-
-    Returns:
-      "tagging" of words with BIO or BIOES tags, "qa" of SQuAD's or MRQA's objects.
-    """
+def explained(error: UserError, path: Path) -> UserError:
+    """The error of a file that was read as a table of texts; where the file plainly is for another kind of task, one
+    that names the kind."""
     try:
         if table_files.format_of(path) == "columnar":
-            return ""
+            return error
         lines = list(itertools.islice(table_files.lines_of(path), _LOOKED_AT))
     except UserError:
-        return ""
+        return error
     text = "".join(lines)
-    if '"qas"' in text and '"context"' in text:
-        return "qa"
     words = [line.split() for line in lines if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
-    if words and all(len(columns) > 1 and _TAG.fullmatch(columns[-1]) for columns in words):
-        return "tagging"
-    return ""
+    if '"qas"' in text and '"context"' in text:  # SQuAD's or MRQA's objects
+        kind = "questions about documents: task_type qa"
+    elif words and all(len(columns) > 1 and _TAG.fullmatch(columns[-1]) for columns in words):
+        kind = "tagged words: task_type tagging"
+    else:
+        return error
+    return UserError(f"{path} looks like a file of {kind}. As a table of texts: {error}")
 
 
 def read_texts(
@@ -106,23 +105,6 @@ def read_texts(
     Raises:
       UserError: file, line and what is wrong with it.
     """
-    try:
-        return _read_table(path, settings, tolerated, label_optional, completed)
-    except UserError as error:
-        kind = kind_of_file(path)
-        if not kind:
-            raise
-        what = {"tagging": "tagged words", "qa": "questions about documents"}[kind]
-        raise UserError(f"{path} looks like a file of {what}: task_type {kind}. As a table of texts: {error}") from None
-
-
-def _read_table(
-    path: Path,
-    settings: TextSettings,
-    tolerated: float,
-    label_optional: bool,
-    completed: Callable[[TextExample, dict[str, Any]], TextExample],
-) -> list[TextExample]:
     table = open_texts(path, settings)
     label: list[Column] = [] if settings.label is None else [settings.label]
     if label_optional:
@@ -187,26 +169,29 @@ def example_of(
     Raises:
       UserError: a missing column, or a text that is none.
     """
-    columns = list(settings.texts)
+    text_names = [names_of(column) for column in settings.texts]
+    label_names: tuple[str, ...] = ()
     if settings.label is not None:
-        columns.append(settings.label)
-    values: list[Any] = []
-    for number, column in enumerate(columns):
-        is_text = number < len(settings.texts)
-        names = names_of(column)
-        if names_in_table is not None:
-            names = tuple(filter(None, names_in_table[number : number + 1]))  # none of a label that the table lacks
-        names_in_row = [name for name in names if name in row]
-        value = None
-        if names_in_row:
-            value = row[names_in_row[0]]
-        elif is_text or not label_optional:
-            raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")
-        if is_text and not isinstance(value, str):
-            raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(value)}")
-        values.append(value)
-    texts = tuple(values[: len(settings.texts)])
+        label_names = names_of(settings.label)
+    if names_in_table is not None:
+        text_names = [(name,) for name in names_in_table[: len(settings.texts)]]
+        label_names = tuple(filter(None, names_in_table[len(settings.texts) :]))  # "": the table has no labels
+    texts = []
+    for names in text_names:
+        text = _value(row, names, where)
+        if not isinstance(text, str):
+            raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(text)}")
+        texts.append(text)
     label = None
-    if settings.label is not None:
-        label = values[-1]
-    return TextExample(texts, label, row.get(settings.id), where=where)
+    has_label = any(name in row for name in label_names)
+    if settings.label is not None and (has_label or not label_optional):
+        label = _value(row, label_names, where)
+    return TextExample(tuple(texts), label, row.get(settings.id), where=where)
+
+
+def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
+    """The value under the first of the names that a row has. Raises UserError: it has none of them."""
+    for name in names:
+        if name in row:
+            return row[name]
+    raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.pretraining_model import StepValues
 from tests.support import golden
 from tests.support import training as support
 
@@ -82,8 +81,3 @@ def rearranged(text, draws, swapped, longest=LENGTH):
 def config_of(folder, tasks, **changes):
     settings = support.hparams(folder, paper="on_losses", aux_tasks=tasks, num_warmup_steps=0, **changes)
     return PretrainingConfig.from_dict(settings)
-
-
-def values_at(step):
-    """Values of a step, 0-based."""
-    return StepValues(tf.constant(step, tf.int64))

@@ -1,7 +1,7 @@
-"""Hparams that files imply before a configuration is made: those of the vocabulary and of models to start from.
+"""Hparams that follow from files: a vocabulary has a size, a model to start from has sizes, vocabulary and casing.
 
-Programs call `hparams_of` and put its result between the recipe and what the user gives (config.flags). The
-configuration itself reads no files. Imports no TensorFlow.
+They win over the recipe's and yield to the user's (config.flags). The configuration itself reads no files. Imports no
+TensorFlow.
 """
 
 import os
@@ -18,30 +18,29 @@ from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architec
 from electra_tf2.util.errors import UserError
 
 
-def hparams_of(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Hparams that win over a recipe and yield to what the user gives: the core's, and those of the run's paper.
+def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Hparams that files imply for a run, by the function of its paper if that has one, else by the core's.
 
-    Arguments and errors are those of `hparams_of_core`.
+    Arguments and errors are those of `implied_by_core`.
     """
     paper = hparams.get("paper")
     if not isinstance(paper, str):
-        paper = ""  # no name: refused with all wrong values
-    return paper_or_core(paper, "starts", "hparams_of", hparams_of_core)(hparams)
+        paper = ""  # refused later, with all wrong values
+    return paper_or_core(paper, "implied_hparams", "implied_hparams", implied_by_core)(hparams)
 
 
-def hparams_of_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
+def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams that files imply for any run.
 
-    They are vocab_size, from vocab_file; sizes, vocabulary and casing, from init_checkpoint and
-    init_generator_checkpoint; with `debug`, the sizes of its small model. One exception: with stack_layers the number
-    of layers is the recipe's.
+    vocab_file implies vocab_size; init_checkpoint and init_generator_checkpoint imply sizes, vocabulary and casing.
+    With `debug` the sizes are those of the small model; with stack_layers the number of layers stays the recipe's.
 
     Args:
-      hparams: all that recipe and user give.
+      hparams: from recipe and user.
 
     Raises:
-      UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
-        fit the other.
+      UserError: wrong hparams; a folder holds a network that this toolkit cannot build; generator and main network do
+        not fit.
     """
     config_class = PretrainingConfig.extended(hparams)
     hparams = config_class.checked(hparams)
@@ -53,7 +52,7 @@ def hparams_of_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
     implied |= model.network
     implied |= model.generator_hparams
 
-    # A stacked network is deeper than the one that it starts from.
+    # A stacked network is deeper than the model that it starts from.
     depth = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
     if hparams.get("stack_layers") and depth and "model_hparam_overrides" in implied:
         implied = layered(config_class, implied, {"num_hidden_layers": depth}, by_entry=True)
@@ -62,9 +61,10 @@ def hparams_of_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
     generator = find_model(generator_path)
     if generator.network:
         together = layered(config_class, hparams, implied)
-        _check_vocabulary_of_generator(generator_path, generator, together)
-        if not hparams.get("init_encoder_from_generator"):  # else the generator is as large as the main network
-            implied |= _sizes_of_generator(generator_path, generator, together)
+        _check_generator_vocabulary(generator_path, generator, together)
+        # With init_encoder_from_generator it is as large as the main network.
+        if not hparams.get("init_encoder_from_generator"):
+            implied |= _generator_sizes(generator_path, generator, together)
     return implied
 
 
@@ -72,8 +72,8 @@ def _default_vocab_file(hparams: Mapping[str, Any]) -> str:
     return os.path.join(hparams.get("data_dir", PretrainingConfig.data_dir), "vocab.txt")
 
 
-def _check_vocabulary_of_generator(path: str, model: StoredModel, hparams: Mapping[str, Any]) -> None:
-    """Raises UserError if the generator at `path` reads another vocabulary than the run's."""
+def _check_generator_vocabulary(path: str, model: StoredModel, hparams: Mapping[str, Any]) -> None:
+    """Raises UserError if the generator at `path` has another vocabulary than the run."""
     run_vocabulary = {
         "vocab_size": hparams.get("vocab_size", PretrainingConfig.vocab_size),
         "vocab_file": hparams.get("vocab_file") or _default_vocab_file(hparams),
@@ -82,13 +82,13 @@ def _check_vocabulary_of_generator(path: str, model: StoredModel, hparams: Mappi
     check_shared_vocabulary(f"init_generator_checkpoint {path}", model.network, run_vocabulary)
 
 
-def _sizes_of_generator(path: str, model: StoredModel, hparams: Mapping[str, Any]) -> dict[str, Any]:
+def _generator_sizes(path: str, model: StoredModel, hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams that give a run's generator the sizes of the stored model at `path`."""
     network = model.network
-    trained_with: Mapping[str, Any] = {}  # hparams of the run of ours that trained it
+    trained_with: Mapping[str, Any] = {}  # hparams of the pre-training run, if the folder is one
     if model.is_run:
         trained_with = model.hparams
-    # A model with a main network and a generator: `network` has the sizes of the main one.
+    # Main network and generator: `network` has the sizes of the main network.
     is_pair = any(trained_with.get(objective) for objective in MAIN_OBJECTIVES)
 
     sizes: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def _sizes_of_generator(path: str, model: StoredModel, hparams: Mapping[str, Any
     main = make_architecture(hparams.get("model_size", "small"), overrides, vocab_size, None)
     stored = make_architecture(network["model_size"], network["model_hparam_overrides"], vocab_size, None)
     if stored.hidden_size != main.hidden_size:
-        # A narrower generator has heads and inner width by rule, unless generator_hparam_overrides names others.
+        # A generator of another width has heads and inner width by rule, unless generator_hparam_overrides has others.
         generator_overrides = hparams.get("generator_hparam_overrides", {})
         gated = generator_overrides.get("gated_mlp", main.gated_mlp)
         heads = generator_overrides.get("num_attention_heads", max(1, stored.hidden_size // HEAD_SIZE))

@@ -1,6 +1,7 @@
-"""Hyperparameters that pre-training and fine-tuning share, declared once: of network, optimizer and devices.
+"""Hyperparameters that pre-training and fine-tuning share: network, optimizer, devices.
 
-Both configurations inherit them; `training.optimization` and `training.distribution` read them. No TensorFlow here.
+Both configurations inherit these classes; `training.optimization` and `training.distribution` read them. Imports no
+TensorFlow.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class NetworkHparams:
-    """Main network, the vocabulary that it reads, and whether both are to be as the original had them."""
+    """Main network and vocabulary, and whether the original's bugs are reproduced."""
 
     model_size: str = model_hparam("small", "size (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model")
     model_hparam_overrides: dict[str, Any] = model_hparam(
@@ -34,7 +35,7 @@ class NetworkHparams:
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> type:
-        """The configuration with what these hparams bring in of hparams of their own; itself if they bring in none."""
+        """The class with further hparams that these ones ask for, as `paper` does; by default the class itself."""
         return cls
 
     @property
@@ -43,9 +44,13 @@ class NetworkHparams:
         return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
 
     @property
-    def width_of_embeddings(self) -> int:
-        """Resolves `embedding_size` where it is left open."""
-        return self.embedding_size or (128 if self.model_size == "small" else self.architecture.hidden_size)
+    def resolved_embedding_size(self) -> int:
+        """embedding_size, or its default by the model's size."""
+        if self.embedding_size:
+            return self.embedding_size
+        if self.model_size == "small":
+            return 128
+        return self.architecture.hidden_size
 
     def to_json(self) -> str:
         """Writes the resolved configuration; `from_dict(json.loads(...))` gives it back."""
@@ -54,7 +59,7 @@ class NetworkHparams:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerHparams:
-    """Optimizer and accumulation of gradients, apart from the learning rate."""
+    """Optimizer and accumulation of gradients; learning rates stand in the two configurations."""
 
     optimizer: str = hparam(
         "adamw",
@@ -88,7 +93,7 @@ class OptimizerHparams:
     gradient_accumulation_steps: int = free_hparam(1, "number of micro-batches that a step is split into", at_least=1)
 
     def batch_problems(self, train_batch_size: int) -> list[str]:
-        """Lists why a batch cannot be split, if so."""
+        """Lists why a batch cannot be split into micro-batches."""
         parts = self.gradient_accumulation_steps
         if train_batch_size % parts == 0:
             return []

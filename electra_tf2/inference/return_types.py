@@ -1,4 +1,4 @@
-"""Results of a model's calls from Python (`inference.model`)."""
+"""What the methods of a model return in Python (`inference.model`)."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ class States(NamedTuple):
     """Vectors of a text.
 
     tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
-    the vector of [CLS], which means little before fine-tuning; `mean` or `Model.embed` say more of a whole text.
+    the vector of [CLS]. It means little before fine-tuning; `mean` and `Model.embed` represent a whole text better.
     """
 
     tokens: list[str]
@@ -24,9 +24,9 @@ class States(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """A wordpiece and the probability that it stands in another's place.
+    """A wordpiece and the probability that it is a replacement.
 
-    start, end: the characters that it stands for, text[start:end].
+    start, end: its characters in the text, text[start:end].
     """
 
     token: str
@@ -43,8 +43,11 @@ class Suggestion(NamedTuple):
 
 
 class Answer(SimpleNamespace):
-    """An answer of `Model.predict`. Its fields are those that `--predict` writes for the kind of task, such as `label`
-    and `probabilities`, or `words` and `tags`; `vars(answer)` gives them as a dict, for JSON."""
+    """An answer of `Model.predict`.
+
+    Its fields depend on the kind of task, and are those that `electra predict` writes: `label` and `probabilities`, or
+    `words` and `tags`, and so on. `vars(answer)` is a dict of them, for JSON.
+    """
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the answer has no {name!r}; it has {', '.join(vars(self))}")

@@ -1,4 +1,4 @@
-"""Hparams that files imply before a configuration is made (pretrain.starts): the sizes of the teacher."""
+"""Hparams that follow from files (pretrain.implied_hparams): the core's, and the sizes of the teacher."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,17 +7,17 @@ from typing import Any
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.papers.distilbert.config import Config
-from electra_tf2.pretrain.starts import hparams_of_core
+from electra_tf2.pretrain.implied_hparams import implied_by_core
 from electra_tf2.util.errors import UserError
 
 
-def hparams_of(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """As `hparams_of_core`, and teacher_sizes.
+def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """What `implied_by_core` returns, and teacher_sizes.
 
     Raises:
-      UserError: as there; the teacher's folder holds no configuration of a model.
+      UserError: as `implied_by_core`; the teacher's folder holds no configuration of a model.
     """
-    implied = hparams_of_core(hparams)
+    implied = implied_by_core(hparams)
     path = Config.checked(hparams).get("teacher")
     if not path:  # recipes leave that to the user
         return implied

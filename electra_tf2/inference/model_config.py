@@ -1,4 +1,4 @@
-"""Stored models with the configurations of their runs: sizes of the generator, kinds of tasks, pooling, the network."""
+"""The configuration of a stored model's run, and what follows from it: generator sizes, pooling, the network."""
 
 import dataclasses
 
@@ -10,47 +10,51 @@ from electra_tf2.formats.sentence_modules import pooling_in
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import Network
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.settings.own import without_files
+from electra_tf2.settings.described import without_files
+from electra_tf2.settings.kinds import kind_named
 
 
 def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
-    """Configuration of the run that made a model, or the one that a run of this network would have; with the model's
-    vocabulary, and without the run's other paths.
+    """Configuration of the run that trained a model; for other formats, that of a run of this network.
+
+    Its paths are left out, except for the vocabulary, which is the model's.
 
     Raises:
-      UserError: its hparams are none.
+      UserError: the model's hparams are not valid.
     """
     if model.is_fine_tuned:
         hparams = _without_paths(model, FinetuningConfig)
-        hparams["pretrained_model_dir"] = model.path  # its own network, not that of a shipped model with the run's name
+        # Not the shipped model that may have the same name as the run's.
+        hparams["pretrained_model_dir"] = model.path
         hparams["tasks"] = without_files(hparams.get("tasks", {}))
         return configuration(hparams)
-    # With a paper's hparams. Files that the paper reads, such as a teacher, may be gone by now, so it is not asked.
+    # A paper's hparams are known, but its `starts` is not run: files that it reads, such as a teacher, may be gone.
     extended = PretrainingConfig.extended(model.hparams)
     return PretrainingConfig.from_dict(_without_paths(model, extended))
 
 
 def _without_paths(model: StoredModel, config_class: type) -> dict[str, object]:
-    """The hparams of a model's run, with its vocabulary and without the other paths."""
     paths = places(config_class)
     hparams = {name: value for name, value in model.hparams.items() if name not in paths}
     return hparams | {"vocab_file": model.vocab_file}
 
 
-def described(model: StoredModel) -> StoredModel:
-    """The model with what its configuration adds, for the writers of formats/: every hparam, the sizes of the
-    generator, the kinds of its tasks."""
+def with_config(model: StoredModel) -> StoredModel:
+    """Adds what writers in formats/ need of the configuration: all hparams, the generator's sizes, classes of tasks."""
     config = config_of(model)
     paths = places(type(config))
     hparams = {name: value for name, value in dataclasses.asdict(config).items() if name not in paths}
-    kinds = {}
+    classes = {}
     if isinstance(config, FinetuningConfig):
-        kinds = {name: config.kind_of(name) for name in config.task_names}
-    return model.changed(resolved_hparams=hparams, task_kinds=kinds, generator_sizes=_generator_sizes(model, config))
+        for name in config.task_names:
+            classes[name] = kind_named(config.kind_of(name)).transformers_class
+    return model.changed(
+        resolved_hparams=hparams, task_classes=classes, generator_sizes=_generator_sizes(model, config)
+    )
 
 
 def generator_architecture(model: StoredModel) -> Architecture:
-    """Sizes of the generator's network; those of the main network where it has none of its own."""
+    """Sizes of the generator; those of the main network if there is no generator."""
     return _generator_sizes(model, config_of(model))
 
 
@@ -68,19 +72,18 @@ def make_network(model: StoredModel, precision: str = "float32") -> Network:
 
 
 def embeds(model: StoredModel) -> bool:
-    """True if a model was fine-tuned to make vectors of texts."""
+    """True if a model was fine-tuned to make text vectors."""
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return False
-    return any(config.kind_of(name) == "embedding" for name in config.task_names)
+    return any(kind_named(config.kind_of(name)).embeds for name in config.task_names)
 
 
 def pooling_of(model: StoredModel) -> str:
-    """How a model makes one vector of a text: as it was trained, or by the modules of sentence-transformers in its
-    folder, or else by the mean of all tokens' states.
+    """The pooling that makes a text's vector: that of fine-tuning, or of sentence-transformers, or else "mean".
 
     Raises:
-      UserError: its folder has modules that are not read.
+      UserError: the model's folder has modules of sentence-transformers that are not supported.
     """
     if embeds(model):
         return model.hparams["classifier_pooling"]

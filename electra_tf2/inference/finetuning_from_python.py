@@ -1,6 +1,6 @@
-"""Fine-tunes a model from Python: `electra_tf2.finetune`, of texts and labels in memory or of a file.
+"""`electra_tf2.finetune`: fine-tunes a model from Python, on texts and labels in memory or on a file.
 
-Examples in memory become a file. From there everything goes as in `electra finetune`, by inference.finetuning_run.
+Examples in memory become a file. From there everything goes as in `electra finetune`.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ from electra_tf2.config.hparams import all_hparams, checked
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
-from electra_tf2.inference.finetuning_run import prepare, train_and_score
-from electra_tf2.util.environment import before_tensorflow
+from electra_tf2.inference.finetuning_run import prepare
+from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import counted
 
 if TYPE_CHECKING:
     from electra_tf2.inference.model import Model
 
-_TASK = "texts"  # name of the task whose examples come from memory
-_PAIR = ["text", "second_text"]  # columns of their texts
-# Hparams that follow from the arguments of `finetune`, and the argument that says it there.
+_TASK = "texts"  # name of the task for examples in memory
+_TEXT_COLUMNS = ["text", "second_text"]  # of examples in memory
+# Hparams that an argument of `finetune` determines -> that argument.
 _ARGUMENTS = {
     "train_file": "train",
     "dev_file": "dev",
@@ -54,30 +54,29 @@ def finetune(
     folder: str | os.PathLike[str] | None = None,
     **hparams: Any,
 ) -> "Model":
-    """Fine-tunes a model on texts and labels, or on a table, and loads what came of it.
+    """Fine-tunes a model on texts and labels, or on a table, and loads the result.
 
     Trains in this process, as `electra finetune` does with the same settings, and prints the same: the data, progress,
     scores and the worst mistakes.
 
     Args:
-      train: texts, or pairs of texts, with `labels`; a data frame of pandas, or a list of rows that are dicts, with the
-        columns `text` and `label` (`text_column`, `label_column` name others); or the path of a file, as of
-        --train-file.
-      labels: one for each text. An example whose label is None, NaN or empty is left out and counted.
-      dev: what the model is scored on, in any of these forms; default: a tenth of `train`, which is not trained on.
+      train: texts, or pairs of texts, with `labels`; a data frame of pandas, or a list of dicts, with the columns
+        `text` and `label` (`text_column` and `label_column` choose others); or the path of a file, as --train-file.
+      labels: one for each text. Examples with the label None, NaN or "" are left out and counted.
+      dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
       dev_labels: one for each text of `dev`.
       model: a shipped model's name (`models`), or the folder of a model in any format that `load` reads.
-      folder: where everything is written: the model in `<folder>/model_1`, scores in `<folder>/results`. Called again
-        with the same data and settings, it goes on where it was stopped, or loads what is finished; other settings are
-        refused there unless `overwrite=True`. Default: a temporary folder, which is deleted with the model.
+      folder: where the model (`<folder>/model_1`) and scores (`<folder>/results`) are written. A second call with the
+        same data and settings resumes the training, or loads the finished model; other settings are refused unless
+        `overwrite=True`. Default: a temporary folder, which is deleted with the model.
       hparams: of fine-tuning, by name: num_train_epochs=5, seed=1, task_type="regression" (docs/flags.md has all).
 
     Returns:
-      The model that `load` gives of the trained folder (of several trials, of the first). Its `scores` are those of the
-      development data, its `source.path` is the folder.
+      The trained model, as from `load`; with several trials, that of the first. Its `scores` are those of the
+      development data, and `source.path` is its folder.
 
     Raises:
-      UserError: what is wrong with texts, labels or hparams; the folder holds another run.
+      UserError: something is wrong with texts, labels or hparams, or the folder holds another run.
       KeyboardInterrupt: training was interrupted, after it saved the step.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -102,7 +101,7 @@ def finetune(
 
 
 def _check_hparams(hparams: Mapping[str, Any]) -> None:
-    """Raises UserError for hparams that are unknown or wrong, or that follow from the other arguments."""
+    """Raises UserError for hparams that are unknown or invalid, or that another argument determines."""
     known = {field.name for _, field in all_hparams(FinetuningConfig)}
     for name in hparams:
         if name not in known:
@@ -118,7 +117,7 @@ def _check_hparams(hparams: Mapping[str, Any]) -> None:
 
 
 def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams, with the one column that text_column may name in a list."""
+    """The hparams with text_column as a list, where it is a single name."""
     result = dict(hparams)
     if isinstance(result.get("text_column"), str):
         result["text_column"] = [result["text_column"]]
@@ -128,27 +127,30 @@ def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
 def _configuration(
     data: Mapping[str, "str | ExampleTable"], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
 ) -> FinetuningConfig:
-    """The configuration of a training that writes into a folder, ready to be trained. Raises UserError."""
-    given = _as_lists(hparams)
-    given["model"] = os.fspath(model)
-    given["model_dir"] = str(folder / "model")
-    given["results_dir"] = str(folder / "results")
-    given["test_predictions"] = str(folder / "test_predictions")
+    """Makes and checks the configuration of a training that writes into a folder. Raises UserError."""
+    users_hparams = _as_lists(hparams)
+    users_hparams["model"] = os.fspath(model)
+    users_hparams["model_dir"] = str(folder / "model")
+    users_hparams["results_dir"] = str(folder / "results")
+    users_hparams["test_predictions"] = str(folder / "test_predictions")
     for split, table in data.items():
         if isinstance(table, ExampleTable):
-            given.setdefault("text_column", table.text_columns)
-            given[f"{split}_file"] = _write(table, folder)
+            users_hparams.setdefault("text_column", table.text_columns)
+            users_hparams[f"{split}_file"] = _write(table, folder)
         else:
-            given[f"{split}_file"] = table
-    given = with_named(checked(FinetuningConfig, given))
+            users_hparams[f"{split}_file"] = table
+    users_hparams = with_named(checked(FinetuningConfig, users_hparams))
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
-    return prepare(configuration(given), given, advice)
+    return prepare(configuration(users_hparams), users_hparams, advice)
 
 
 def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
-    """Trains, and loads the first trial's model. Arguments as `train_and_score`."""
+    """Trains, and loads the first trial's model. Arguments as `Trials.run`."""
     before_tensorflow()
-    code, _ = train_and_score(config, is_kept)
+    import_tensorflow()
+    from electra_tf2.finetune.trials import Trials
+
+    code = Trials(config).run(is_kept)
     if code == 130:
         raise KeyboardInterrupt
     if code:
@@ -162,17 +164,20 @@ def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
 
 
 class ExampleTable(NamedTuple):
-    """Examples as rows, column -> value, and the columns of their texts."""
+    """Examples in memory: rows, column -> value, and the columns that hold texts."""
 
     rows: list[dict[str, Any]]
     text_columns: list[str]
 
 
 def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_column: str) -> "str | ExampleTable":
-    """The path of a file of examples, or a table of those that are in memory.
+    """The path of a file of examples, or a table of examples in memory.
+
+    Args:
+      name: of the argument, "train" or "dev".
 
     Raises:
-      UserError: there are no such examples; labels are missing, too many or not needed.
+      UserError: there are no examples; labels are missing, too many or not needed.
     """
     name_of_labels = "labels" if name == "train" else "dev_labels"
     if isinstance(examples, (str, os.PathLike)):
@@ -208,30 +213,34 @@ def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_colu
 
 
 def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rows as JSON has them. Raises UserError: one is no dict."""
+    """Converts rows to JSON values. Raises UserError if one is no dict."""
     rows = []
-    for number, row in enumerate(examples):
+    for index, row in enumerate(examples):
         if not isinstance(row, Mapping):
-            raise UserError(f"finetune: {name}[{number}] is {shown(row)}, but must be a dict as the first is")
-        rows.append(_plain(row))
+            raise UserError(f"finetune: {name}[{index}] is {shown(row)}, but must be a dict as the first is")
+        rows.append(_json_value(row))
     return rows
 
 
 def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
-    """A table of texts, or of pairs of texts. Raises UserError: one is something else."""
-    pairs = isinstance(examples[0], (tuple, list))
-    columns = _PAIR if pairs else _PAIR[:1]
-    wanted = "a pair of texts" if pairs else "a text"
+    """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
+    are_pairs = isinstance(examples[0], (tuple, list))
+    if are_pairs:
+        columns = _TEXT_COLUMNS
+        expected = "a pair of texts"
+    else:
+        columns = _TEXT_COLUMNS[:1]
+        expected = "a text"
     rows = []
-    for number, (example, label) in enumerate(zip(examples, labels, strict=True)):
+    for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
         texts = [example]
-        if pairs and isinstance(example, (tuple, list)):
+        if are_pairs and isinstance(example, (tuple, list)):
             texts = list(example)
-        texts = [_plain(text) for text in texts]
+        texts = [_json_value(text) for text in texts]
         if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
-            raise UserError(f"finetune: {name}[{number}] is {shown(example)}, but must be {wanted}")
+            raise UserError(f"finetune: {name}[{index}] is {shown(example)}, but must be {expected}")
         row = dict(zip(columns, texts, strict=True))
-        row[label_column] = _plain(label)
+        row[label_column] = _json_value(label)
         rows.append(row)
     return ExampleTable(rows, columns)
 
@@ -239,7 +248,7 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
 def _write(table: ExampleTable, folder: Path) -> str:
     """Writes a table as JSON lines into a folder, and returns its path.
 
-    Other examples get another file, so that what an earlier trial learned from stays.
+    The path depends on the content, so that the data of an earlier training are not overwritten.
     """
     lines = [json.dumps(row) + "\n" for row in table.rows]
     content = "".join(lines)
@@ -250,18 +259,18 @@ def _write(table: ExampleTable, folder: Path) -> str:
     return str(path)
 
 
-def _plain(value: Any) -> Any:
-    """A value of Python, numpy or pandas as JSON has it; null for what marks a missing one (None, NaN, NaT, NA)."""
-    if hasattr(value, "tolist"):  # of numpy
+def _json_value(value: Any) -> Any:
+    """Converts a value of Python, numpy or pandas to a JSON value. A missing one (None, NaN, NaT, NA) becomes null."""
+    if hasattr(value, "tolist"):  # an array or number of numpy's
         value = value.tolist()
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)

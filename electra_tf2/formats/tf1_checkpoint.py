@@ -1,11 +1,11 @@
-"""TF1 checkpoints of the original program, google-research/electra: reading and writing.
+"""Reads and writes TF1 checkpoints of the original program, google-research/electra.
 
-Such a checkpoint holds variables alone, so the sizes of its network are read off their shapes. The number of heads is
-given by the user, or stands in an hparams.json beside the checkpoint (convert_model.py writes one), or follows the
-papers' rule (width / 64). Its variables are ours, with query, key and value apart.
+Such a checkpoint holds nothing but variables. They have our names, except that query, key and value are three. The
+sizes of the network follow from their shapes. The number of attention heads does not: it comes from the user, from an
+hparams.json beside the checkpoint (`electra convert` writes one), or from the papers' rule (width / 64).
 
-`BareCheckpoint` reads every checkpoint without a config.json: the original's, and one of tf-models' encoder, which
-formats.tf_models translates. TensorFlow and numpy are imported where variables are read or written.
+`BareCheckpoint` also reads a checkpoint of tf-models' encoder, which formats.tf_models translates. TensorFlow and numpy
+are imported where variables are read or written.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import write_atomically, write_json
-from electra_tf2.formats import ELSEWHERE, tf_models
+from electra_tf2.formats import ANY_NETWORK_HINT, tf_models
+from electra_tf2.formats.electra_folder import write_vocabulary
 from electra_tf2.formats.folders import VOCABULARY
 from electra_tf2.formats.huggingface_config import export_problems
-from electra_tf2.formats.own import write_vocabulary
 from electra_tf2.formats.stored_model import (
     DETECTOR,
     NETWORK_HPARAMS,
     StoredModel,
-    hparams_of_a_run,
+    default_run_hparams,
     size_of_width,
     weights_module,
 )
@@ -34,16 +34,15 @@ from electra_tf2.util.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from electra_tf2.formats.weights import TensorFlowCheckpoint, Weights
+    from electra_tf2.formats.stored_weights import TensorFlowCheckpoint, Weights
 
-HPARAMS = "hparams.json"
+HPARAMS_FILE = "hparams.json"
 WORDS = "electra/embeddings/word_embeddings"
 _POSITIONS = "electra/embeddings/position_embeddings"
 _SEGMENTS = "electra/embeddings/token_type_embeddings"
 _OVERRIDES = ("num_attention_heads", "hidden_act")
-# Hparams of pre-training by which the generator's network differs from the main one.
 _GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
-# First parts of the names of variables that the original has.
+# First parts of the names of all variables that the original has.
 _SCOPES = {
     "electra",
     "generator",
@@ -54,7 +53,7 @@ _SCOPES = {
     "discriminator_predictions",
     "task_specific",
 }
-# Hparams that the original has, too.
+# Hparams that `original_hparams` writes, because the original has them, too.
 _SIZES = (
     "hidden_size",
     "num_hidden_layers",
@@ -64,7 +63,7 @@ _SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-_OF_PRETRAINING = (
+_PRETRAINING_HPARAMS = (
     "electra_objective",
     "electric_objective",
     "two_tower_generator",
@@ -77,16 +76,16 @@ _OF_PRETRAINING = (
 Shape = tuple[int, ...]
 
 
-# Sizes of a network, read off shapes.
+# Sizes of a network from shapes.
 
 
-def hparams_beside(prefix: str) -> dict[str, Any]:
-    """Reads what shapes do not tell from an hparams.json beside a checkpoint: heads, activation, casing; {} without it.
+def read_hparams_beside(prefix: str) -> dict[str, Any]:
+    """Reads what shapes do not tell (heads, activation, casing) from an hparams.json beside a checkpoint.
 
     Raises:
-      UserError: it is no JSON object.
+      UserError: the file is no JSON object.
     """
-    path = Path(prefix).parent / HPARAMS
+    path = Path(prefix).parent / HPARAMS_FILE
     if not is_file(path):
         return {}
     hparams = read_json(path, "hparams")
@@ -96,15 +95,18 @@ def hparams_beside(prefix: str) -> dict[str, Any]:
     return {name: hparams[name] for name in (*_OVERRIDES, "do_lower_case") if name in hparams}
 
 
-def hparams_of(shapes: Mapping[str, Shape], where: str, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Hparams of pre-training that make a model with these variables.
+def hparams_from_shapes(
+    shapes: Mapping[str, Shape], where: str, known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Hparams of a pre-training run whose model has variables of these shapes.
 
     Args:
-      shapes: shapes by variable, under our names or the original's.
-      known: what shapes do not tell, as `hparams_beside`.
+      shapes: name of a variable, ours or the original's -> its shape.
+      where: the file, for messages.
+      known: hparams that shapes do not tell, as `read_hparams_beside` gives them.
 
     Raises:
-      UserError: there is no encoder of ELECTRA's among them.
+      UserError: there is no ELECTRA encoder among the variables.
     """
     words = shapes.get(WORDS)
     if words is None:
@@ -136,7 +138,7 @@ def hparams_of(shapes: Mapping[str, Shape], where: str, known: Mapping[str, Any]
 
 
 def _generator_hparams(shapes: Mapping[str, Shape], main: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Hparams of the generator: of one network, of two towers (Electric's), or of none of its own.
+    """Hparams of the generator, which may be a network, two towers (Electric's), or missing.
 
     Args:
       main: hparams of the main network.
@@ -162,7 +164,7 @@ def _has_layers(shapes: Mapping[str, Shape], scope: str) -> bool:
 
 
 def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple[int, int, int]:
-    """Layers, width, and width of the feed-forward network."""
+    """Number of layers, hidden_size and intermediate_size of an encoder."""
     layers = 0
     while f"{scope}/encoder/layer_{layers}/intermediate/dense/kernel" in shapes:
         layers += 1
@@ -175,7 +177,7 @@ def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple
 
 
 def _check_table(name: str, shape: Shape, where: str) -> None:
-    """Raises UserError for the shape of a variable that has no rows and columns."""
+    """Raises UserError unless a variable has rows and columns."""
     if len(shape) != 2 or min(shape) < 1:
         raise UserError(f"{where}: {name} must have rows and columns, but its shape is {shape or 'missing'}")
 
@@ -184,7 +186,10 @@ def _check_table(name: str, shape: Shape, where: str) -> None:
 
 
 class BareCheckpoint(StoredModel):
-    """A checkpoint without a configuration beside it: the original's, or one of tf-models' encoder."""
+    """A checkpoint without a config.json beside it: the original's, or one of tf-models' encoder.
+
+    Or of a run of ours whose config.json is gone: its sizes, too, are read from shapes.
+    """
 
     @property
     def folder(self) -> Path:
@@ -202,18 +207,18 @@ class BareCheckpoint(StoredModel):
         return weights_module().TensorFlowCheckpoint(self.path)
 
     @property
-    def _is_of_a_run(self) -> bool:
-        """True for a checkpoint of a run of ours, which may be of any network."""
+    def _is_ours(self) -> bool:
+        """True for a checkpoint of a run of ours, whose network may have more than shapes tell."""
         return self.path.endswith(".safetensors") or (not self._tf_models and self._stored.is_object_graph)
 
     @property
     def _is_original(self) -> bool:
-        """True for a checkpoint of the original, whose network follows from shapes."""
-        return not self._is_of_a_run and WORDS in self._stored
+        """True for a checkpoint of the original. Shapes tell all of its network."""
+        return not self._is_ours and WORDS in self._stored
 
     @cached_property
     def _tf_models(self) -> tf_models.Encoder | None:
-        """The encoder of tf-models in it; None if there is none."""
+        """The checkpoint's content if it is of tf-models' encoder, or else None."""
         if self.path.endswith(".safetensors") or not tf_models.is_encoder(self._stored):
             return None
         try:
@@ -226,9 +231,9 @@ class BareCheckpoint(StoredModel):
     @cached_property
     def _known(self) -> dict[str, Any]:
         """Hparams that shapes do not tell."""
-        known = hparams_beside(self.path)
-        if self.given.num_attention_heads:
-            known["num_attention_heads"] = self.given.num_attention_heads
+        known = read_hparams_beside(self.path)
+        if self.hints.num_attention_heads:
+            known["num_attention_heads"] = self.hints.num_attention_heads
         if self._tf_models:
             known["num_attention_heads"] = self._tf_models.heads
         return known
@@ -236,15 +241,15 @@ class BareCheckpoint(StoredModel):
     @cached_property
     def _sizes(self) -> dict[str, Any]:
         """Hparams that shapes tell."""
-        shapes = self._stored.shapes  # under the original's names
-        if self._tf_models or self._is_of_a_run:
+        shapes = self._stored.shapes  # raises UserError for a file of weights
+        if self._is_ours or self._tf_models:  # which are not stored under the original's names
             shapes = {name: value.shape for name, value in self.weights.items()}
-        return hparams_of(shapes, self.path, self._known)
+        return hparams_from_shapes(shapes, self.path, self._known)
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
         network = self._sizes | {"vocab_file": self.vocab_file, "do_lower_case": self._lower_case}
-        return hparams_of_a_run(network, self.folder.name)
+        return default_run_hparams(network, self.folder.name)
 
     @cached_property
     def network(self) -> dict[str, Any]:
@@ -263,17 +268,17 @@ class BareCheckpoint(StoredModel):
 
     @property
     def _lower_case(self) -> bool:
-        """Casing that was given or stands beside the checkpoint; otherwise true where no token but the special ones
-        begins with a capital."""
-        if self.given.do_lower_case is not None:
-            return self.given.do_lower_case
+        """Casing from the user, or from the hparams.json, or guessed: a vocabulary with capital letters is cased."""
+        if self.hints.do_lower_case is not None:
+            return self.hints.do_lower_case
         if self._known.get("do_lower_case") is not None:
             return self._known["do_lower_case"]
-        return not any(token[:1].isupper() for token in load_vocab(self.vocab_file) if not token.startswith("["))
+        words = [token for token in load_vocab(self.vocab_file) if not token.startswith("[")]  # special ones are [CLS]
+        return not any(word[:1].isupper() for word in words)
 
     @cached_property
     def vocab_file(self) -> str:
-        path = self.given.vocab_file or str(self.folder / VOCABULARY)
+        path = self.hints.vocab_file or str(self.folder / VOCABULARY)
         if not Path(path).is_file():
             raise UserError(f"{self.path} has no vocab.txt beside it: name its vocabulary with --vocab-file")
         return path
@@ -293,18 +298,19 @@ class BareCheckpoint(StoredModel):
 # Writing.
 
 
-def write(folder: Path, model: StoredModel, step: int, adam_slots: bool) -> str:
-    """Writes a checkpoint as `write_checkpoint`, and beside it the vocabulary and the hparams that the original needs.
+def write_folder(folder: Path, model: StoredModel, step: int, adam_slots: bool) -> str:
+    """Writes a checkpoint, the vocabulary, and the hparams that the original needs.
 
     Args:
-      model: a described one (`inference.configured.described`).
+      model: from `inference.model_config.with_config`.
+      step, adam_slots: as in `write_checkpoint`.
 
     Returns:
       The checkpoint's prefix.
     """
     prefix = write_checkpoint(folder, model.weights, model.architecture, step, adam_slots)
     write_vocabulary(folder, model)
-    write_json(folder / HPARAMS, original_hparams(model), sort_keys=False)
+    write_json(folder / HPARAMS_FILE, original_hparams(model), sort_keys=False)
     return prefix
 
 
@@ -316,23 +322,25 @@ def write_checkpoint(
     Args:
       weights: arrays by our names.
       architecture: sizes of the main network.
-      adam_slots: also write the optimizer's slots, as zeros, which the original wants to resume a run.
+      adam_slots: True: also write the optimizer's slots, as zeros, without which the original resumes no run.
 
     Returns:
-      Its prefix.
+      The checkpoint's prefix.
 
     Raises:
-      UserError: the model has parts that the original has not.
+      UserError: the model has parts that the original lacks.
     """
     import numpy as np
 
     problems = export_problems(architecture) + _generator_problems(weights)
     if problems:
-        raise UserError(f"the original program has no {'; no '.join(problems)}: {ELSEWHERE}")
+        raise UserError(f"the original program has no {'; no '.join(problems)}: {ANY_NETWORK_HINT}")
     scopes = {name.split("/")[0] for name in weights}
     unknown = sorted(scopes - _SCOPES)
     if unknown:
-        raise UserError(f"the original program has no place for the weights of {', '.join(unknown)}: {ELSEWHERE}")
+        raise UserError(
+            f"the original program has no place for the weights of {', '.join(unknown)}: {ANY_NETWORK_HINT}"
+        )
     original_names = weights_module().original_names
     variables: dict[str, np.ndarray] = {}
     for name, value in weights.items():
@@ -354,20 +362,22 @@ def write_checkpoint(
 
 
 def _generator_problems(weights: "Mapping[str, np.ndarray]") -> list[str]:
-    """Names the generators that the original has not: there, all tables are the generator's own and as wide as its
-    layers, or all are the main network's."""
+    """Describes generators that the original cannot have.
+
+    Its generator shares all embedding tables with the main network, or has its own ones as wide as its layers.
+    """
     problems = []
     for scope in ("generator", "generator_ltr"):
-        has_tables = any(name.startswith(f"{scope}/embeddings/") for name in weights)
+        has_own_tables = any(name.startswith(f"{scope}/embeddings/") for name in weights)
         shares_words = f"{scope}/embeddings/word_embeddings" not in weights
-        projects = f"{scope}/embeddings_project/kernel" in weights
-        if has_tables and (shares_words or projects):
+        has_other_width = f"{scope}/embeddings_project/kernel" in weights
+        if has_own_tables and (shares_words or has_other_width):
             problems.append("generator that shares some embeddings, or has its own of another width than its layers")
     return problems
 
 
 def _save(prefix: str, variables: "Mapping[str, np.ndarray]") -> None:
-    """Writes a checkpoint of named variables. It gets its name when it is complete."""
+    """Writes a name-based checkpoint under a temporary name, and renames it when it is complete."""
     import tensorflow as tf
 
     names = sorted(variables)
@@ -379,8 +389,8 @@ def _save(prefix: str, variables: "Mapping[str, np.ndarray]") -> None:
 
 
 def original_hparams(model: StoredModel) -> dict[str, Any]:
-    """Hparams with which the original program builds a described model."""
+    """Hparams with which the original program builds a model from `with_config`."""
     resolved = model.resolved_hparams
     hparams = {name: resolved[name] for name in ("model_size", "vocab_size", "embedding_size", "do_lower_case")}
     hparams["model_hparam_overrides"] = {name: getattr(model.architecture, name) for name in _SIZES}
-    return hparams | {name: resolved[name] for name in _OF_PRETRAINING if name in resolved}
+    return hparams | {name: resolved[name] for name in _PRETRAINING_HPARAMS if name in resolved}

@@ -1,7 +1,7 @@
-"""Base class of pre-training and fine-tuning as the loop sees them, and the steps they share: seeds, micro-batches,
-loss scaling, the update.
+"""Base class of pre-training and fine-tuning as the loop sees them.
 
-`training.loop.Trainer` drives a `TrainingTask`; its subclasses in pretrain.task and finetune.model define the loss.
+It holds the parts of a step that both share: seeds, micro-batches, loss scaling, the update. `training.loop.Trainer`
+drives a `TrainingTask`; the subclasses in pretrain.pretraining_task and finetune.model define the loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def part_of_step(method: Method) -> Method:
-    """Marks a method of a TrainingTask as a part of the step, which XLA compiles if the task has `jit_compile`."""
+    """Marks a method of a TrainingTask as part of a step: XLA compiles it if the task has `jit_compile`."""
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile))
 
 
 def whole_step(method: Method) -> Method:
-    """Marks a whole step, which XLA compiles on one replica; on several, reductions and update stay outside of it."""
+    """Marks a method as a whole step: XLA compiles it on one replica.
+
+    On several replicas only the parts of the step are compiled, between reductions and the update.
+    """
     return cast(Method, MethodProgram(method, lambda task: task.jit_compile and task.replicas == 1))
 
 
@@ -37,13 +40,12 @@ class TrainingTask:
       jit_compile: compiles the methods marked as `whole_step` or `part_of_step` with XLA.
       seed: every random draw is a function of it, the step and the row or replica.
       precision: "float16" gets a loss scale.
-      micro_batches: number of parts that a replica's rows are split into.
+      micro_batches: how many parts a replica's rows are split into.
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
-      shown: names of the losses and metrics that are printed, in training and evaluation; all if empty.
-      summed_examples: number of examples that a loss is the sum over, by which the loop divides it. 1 for losses that
-        are means.
+      shown: names of the losses and metrics to print, in training and evaluation; all if empty.
+      summed_examples: for losses that are sums, over how many examples; the loop divides by it. 1 for means.
     """
 
     model: tf.Module
@@ -75,17 +77,18 @@ class TrainingTask:
         """Makes one update, in replica context.
 
         Returns:
-          {"losses": name -> scalar whose sum over replicas is the loss, "watched": likewise, other values that must be
-          finite, "metrics": name -> (numerator, denominator)}.
+          "losses": name -> scalar, whose sum over replicas is the loss.
+          "watched": name -> scalar, other values that must be finite, summed over replicas, too.
+          "metrics": name -> (numerator, denominator).
         """
         raise NotImplementedError
 
     def training_data(self, position: int) -> tf.data.Dataset:
-        """Batches of this host, from the example at `position` on."""
+        """Batches of this host, from the example at index `position` on."""
         raise NotImplementedError
 
     def explain(self, error: Exception) -> str | None:
-        """Returns what the user can do about an error of TensorFlow's in a step; None if the task does not know."""
+        """Tells what the user can do about an error of TensorFlow in a step; None if the task does not know."""
         del error
         return None
 
@@ -105,20 +108,20 @@ class TrainingTask:
 
     # Parts of a step, for subclasses.
 
-    def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
-        """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
+    def step_seed(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
+        """Seed int32 [2] of a step, the same on every replica, different for each purpose."""
         return fold_in(tf.constant([self._seed, purpose]), tf.cast(step, tf.int32))
 
-    def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
-        """int32 [2], another one on every replica."""
+    def replica_seed(self, seed: tf.Tensor) -> tf.Tensor:
+        """Derives a seed int32 [2] that is different on every replica."""
         return fold_in(seed, self.replica())
 
     def replica(self) -> tf.Tensor:
-        """Number of the replica that this runs on, an int32 scalar."""
+        """int32 scalar, index of the replica that runs this."""
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
 
     def scale(self) -> tf.Tensor:
-        """float32 scalar that the loss is multiplied by before its gradient is taken."""
+        """float32 scalar by which the loss is multiplied before its gradient is taken."""
         if self.loss_scale is None:
             return tf.constant(1.0)
         return self.loss_scale.scale.read_value()
@@ -131,7 +134,7 @@ class TrainingTask:
         seed: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[list[tf.Tensor], Tensors]:
-        """Gradients of the scaled loss of this replica's rows, summed over micro-batches.
+        """Computes gradients of the scaled loss of this replica's rows, summed over micro-batches.
 
         Args:
           forward: (rows, int32 [2] seed of the dropout) -> (scalar loss, other results that add up over rows).
@@ -142,31 +145,33 @@ class TrainingTask:
           One gradient per variable, and the sum of `forward`'s other results.
         """
 
-        def gradients_of_rows(rows: Tensors, number: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
+        def micro_batch_gradients(rows: Tensors, index: tf.Tensor) -> tuple[list[tf.Tensor], Tensors]:
             with tf.GradientTape() as tape:
-                loss, result = forward(rows, fold_in(seed, number))
-                scaled = loss * scale
-            gradients = sums_at_once([scattered(gradient) for gradient in tape.gradient(scaled, variables)])
+                loss, result = forward(rows, fold_in(seed, index))
+                scaled_loss = loss * scale
+            gradients = tape.gradient(scaled_loss, variables)
+            # In programs for GPUs and TPUs many small sums at the end of a step become few large ones.
+            gradients = sums_at_once([scattered(gradient) for gradient in gradients])
             if self._dense_gradients:
                 gradients = list(map(_dense, variables, gradients))
             return gradients, result
 
         if self.micro_batches == 1:
-            return gradients_of_rows(batch, tf.constant(0))
-        return summed(gradients_of_rows, batch, self.micro_batches)
+            return micro_batch_gradients(batch, tf.constant(0))
+        return summed(micro_batch_gradients, batch, self.micro_batches)
 
     def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
         """Applies this replica's share of the gradients. Returns its share of their global norm."""
         norm = self.optimizer.apply(gradients, self.loss_scale)
         if self.loss_scale is not None:
-            # After an overflow the update is skipped and the scale halved. The norm is reported as 0 then, so that the
-            # loop does not stop, unless the scale is at its smallest.
+            # After an overflow the update is skipped and the scale halved. The loop would stop at a norm that is not
+            # finite, so 0 is reported, unless the scale cannot be halved any more.
             norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
         return norm / self.replicas
 
 
 def _dense(variable: tf.Variable, gradient: Any) -> tf.Tensor:
-    """Converts a variable's gradient to a tensor of known shape, of zeros if the loss does not depend on it."""
+    """Converts a variable's gradient to a tensor of known shape; zeros if the loss does not depend on the variable."""
     if gradient is None:
         return tf.zeros(variable.shape)
     tensor = tf.convert_to_tensor(gradient)

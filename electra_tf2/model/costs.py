@@ -1,6 +1,6 @@
-"""Costs of a network's parts, parameters and floating-point operations, by the sizes alone; free of TensorFlow.
+"""Costs of a network's parts, from its sizes alone: parameters and floating-point operations. Imports no TensorFlow.
 
-Counted is what a step does: matrix products alone (2 per multiply-add), look-ups free, backward twice the forward.
+FLOPs are those of matrix products, 2 for a multiplication with addition; a backward pass costs two forward passes.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,9 @@ from electra_tf2.model.architecture import Architecture
 class Part(NamedTuple):
     """One part of a model.
 
-    forward_flops: of its forward pass on one example.
+    name: for tables.
+    parameters: how many trained numbers it has.
+    forward_flops: of the forward pass on one example.
     backward: whether there is a backward pass.
     """
 
@@ -28,7 +30,7 @@ class Part(NamedTuple):
 
 
 def embedding_parameters(a: Architecture) -> int:
-    """Word, position and segment tables and their layer norm."""
+    """Counts the parameters of word, position and segment tables and their layer norm."""
     rows = a.vocab_size + a.type_vocab_size
     if a.positions.embedded:
         rows += a.max_position_embeddings
@@ -39,23 +41,23 @@ def embedding_parameters(a: Architecture) -> int:
 
 
 def norm_parameters(a: Architecture, size: int) -> int:
-    """Counts the weights of a layer norm over vectors of this size."""
+    """Counts the parameters of a layer norm over vectors of this size."""
     return (1 + a.norm_bias) * size
 
 
 def encoder(name: str, a: Architecture, length: int, embedding_parameters: int = 0) -> Part:
-    """Projection of the embeddings, and the layers, over sequences of `length` tokens."""
+    """Costs of the projection of the embeddings and of all layers, on sequences of `length` tokens."""
     hidden = a.hidden_size
     norm = norm_parameters(a, hidden)
     attention_kernels = 4 * hidden * hidden
-    ffn_inputs = 2 if a.gated_mlp else 1  # products of a feed-forward network's input
+    ffn_inputs = 2 if a.gated_mlp else 1  # how many products take a feed-forward network's input
     ffn_kernels = (ffn_inputs + 1) * hidden * a.intermediate_size
 
     projection = 0
     if a.embedding_size != hidden:
         projection = a.embedding_size * hidden
 
-    # A layer: kernels, biases, and a layer norm each of attention and feed-forward network.
+    # A layer: attention and feed-forward network, each with kernels, biases and a layer norm.
     attention_parameters = attention_kernels + 4 * hidden * a.attention_bias + norm
     for rows, columns in a.positions.layer_kernels(a):
         attention_parameters += rows * columns
@@ -75,14 +77,14 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     if a.norm_style == "pre":
         parameters += norm  # after the last layer
 
-    # Scores and weighted average, in local layers, too, which mask what is too far.
+    # Scores and weighted average of all pairs of positions; local layers only mask those that are too far.
     pairs_flops = 2 * (2 * length * length * hidden) + a.positions.score_flops(a, length)
     layer_flops = 2 * length * (attention_kernels + ffn_kernels) + pairs_flops
     return Part(name, parameters, forward_flops=2 * length * projection + a.num_hidden_layers * layer_flops)
 
 
 def newton_schulz(a: Architecture, steps: int) -> int:
-    """FLOPs by which Muon (training.muon) makes the momenta of an encoder's kernels orthogonal, once an update."""
+    """FLOPs of one update by Muon (training.muon), which makes the momenta of an encoder's kernels orthogonal."""
 
     def matrix_flops(rows: int, columns: int) -> int:
         shorter = min(rows, columns)
@@ -100,11 +102,15 @@ def newton_schulz(a: Architecture, steps: int) -> int:
 
 
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:
-    """dense, layer norm and a softmax over the vocabulary whose matrix is the word table, or the head's own."""
-    size = a.hidden_size if a.head_style == "modernbert" else a.embedding_size  # of the dense layer
+    """Costs of dense layer, layer norm and a softmax over the vocabulary, with the word table or a table of its own."""
+    size = a.embedding_size  # of the dense layer
+    if a.head_style == "modernbert":
+        size = a.hidden_size
     width = table_width(a)
     dense = input_size * size
-    projection = size * width if size != width else 0  # of the embeddings, whose parameters are theirs
+    projection = 0
+    if size != width:
+        projection = size * width  # its parameters are counted with the embeddings
     parameters = dense + size + norm_parameters(a, size) + a.vocab_size
     if not a.tie_word_embeddings:
         parameters += a.vocab_size * width
@@ -113,23 +119,23 @@ def language_model_head(name: str, input_size: int, a: Architecture, positions: 
 
 
 def table_width(a: Architecture) -> int:
-    """Width of the matrix that ends a language model."""
+    """Width of the table that a language model's softmax multiplies by."""
     if a.head_style == "modernbert" and not a.tie_word_embeddings:
         return a.hidden_size
     return a.embedding_size
 
 
 def token_unit(name: str, a: Architecture, length: int) -> Part:
-    """One linear unit over the states of every token."""
+    """Costs of one linear unit over the states of every token."""
     return Part(name, a.hidden_size + 1, 2 * length * a.hidden_size)
 
 
 def contrast_head(name: str, a: Architecture) -> Part:
-    """heads.ContrastHead on [CLS] of both views of an example."""
+    """Costs of coco_lm_heads.ContrastHead on [CLS] of both views of an example."""
     square = a.hidden_size**2
     return Part(name, square + 3 * a.hidden_size, 2 * 2 * square)
 
 
 def main_network_parameters(a: Architecture) -> int:
-    """Parameters of the main network, without heads (the papers' model sizes)."""
+    """Counts the parameters of the main network without heads, as the papers give model sizes."""
     return encoder("", a, 1, embedding_parameters(a)).parameters

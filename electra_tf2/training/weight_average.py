@@ -1,4 +1,4 @@
-"""Moving averages of the weights, which evaluation, fine-tuning and conversion take (ema_decay)."""
+"""Moving averages of the weights (ema_decay), which evaluation, fine-tuning and conversion use in their place."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from electra_tf2.formats.checkpoint_files import AVERAGE
 
 
 class WeightAverage:
-    """Moving average of variables, with a memory that grows to `decay`: min(decay, t / (t + 10)) after t updates.
+    """Exponential moving averages of variables; after t updates the decay is min(decay, t / (t + 10)).
 
     Attributes:
-      values: the averages, variables named after those that they follow.
+      values: the averages: variables with names made of those they average.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], decay: float) -> None:
@@ -25,14 +25,13 @@ class WeightAverage:
             self.values.append(tf.Variable(zeros, trainable=False, name=name))
 
     def share(self, step: tf.Tensor) -> tf.Tensor:
-        """float32 scalar: how far the averages move towards the variables after the update of 0-based `step`; 1 is all
-        the way, after the first."""
+        """float32 scalar: which share of the way to the variables averages move at 0-based `step`; 1 at step 0."""
         done = tf.cast(step, tf.float32)
         return 1.0 - tf.minimum(self._decay, done / (done + 10.0))
 
     @staticmethod
     def follow(average: tf.Variable, variable: tf.Variable, share: tf.Tensor) -> None:
-        """Moves one average on."""
+        """Moves an average towards its variable."""
         average.assign_sub(share * (average - variable))
 
     @contextlib.contextmanager

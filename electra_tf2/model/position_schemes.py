@@ -1,7 +1,7 @@
-"""Position schemes, by which attention knows where tokens are: what configuration and costs read of them.
+"""Position schemes, by which attention knows where tokens are: their requirements, costs and formulas in plain numbers.
 
-`SCHEMES` lists all there are; whatever reads a model's configuration looks there. Free of TensorFlow: the layers that
-compute them stand in `model.position_layers`.
+`SCHEMES` lists all of them by the value of the hparam relative_positions. Imports no TensorFlow; the layers that
+compute the schemes are listed in `model.position_layers`.
 """
 
 import math
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 class PositionScheme:
-    """Base of the schemes, and the scheme `none`.
+    """Base of the schemes, and the scheme "none".
 
-    embedded: whether a table of absolute positions is added to the embeddings, as in BERT.
-    limited: whether no sequence may be longer than max_position_embeddings.
-    starts_locally: whether relative_position_start `local` is possible.
-    has_windows: whether local_attention is possible.
+    Class attributes:
+      embedded: position embeddings are added to word embeddings, as in BERT.
+      limited: no sequence may be longer than max_position_embeddings.
+      starts_locally: relative_position_start "local" is possible.
+      has_windows: local_attention is possible.
     """
 
     embedded = True
@@ -27,28 +28,28 @@ class PositionScheme:
     has_windows = True
 
     def problems(self, sizes: "Architecture") -> list[str]:
-        """Lists why a network of these sizes cannot have this scheme."""
+        """Lists why a network of these sizes cannot use this scheme."""
         del sizes
         return []
 
     def parameters(self, sizes: "Architecture") -> int:
-        """Counts weights that a network has once, position embeddings excepted."""
+        """Counts the weights that a network has once, apart from position embeddings."""
         del sizes
         return 0
 
     def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
-        """Lists shapes of kernels that every layer's attention has besides BERT's."""
+        """Lists shapes of kernels that the attention of every layer has besides BERT's."""
         del sizes
         return []
 
     def score_flops(self, sizes: "Architecture", length: int) -> int:
-        """Counts further FLOPs of matrix products in one layer on one sequence."""
+        """Counts FLOPs of matrix products in one layer on one sequence, besides BERT's."""
         del sizes, length
         return 0
 
 
 class Bucketed(PositionScheme):
-    """A learned number for each head and bucket of distances, added to the scaled scores; one table per network.
+    """A learned bias for each head and bucket of distances, added to the scaled scores; one table for a network.
 
     Args:
       bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of the table.
@@ -91,10 +92,10 @@ class Rotary(PositionScheme):
 
 
 class KeysOfDistances(PositionScheme):
-    """Every query meets a key of each distance as it meets the tokens' keys (Transformer-XL, Dai et al. 2019, 3.3).
+    """Queries are multiplied with keys of distances as with keys of tokens (Transformer-XL, Dai et al. 2019, 3.3).
 
-    Sinusoids of distances, H wide, are multiplied by a kernel in every layer; two biases for each head are shared by
-    all layers.
+    A kernel in every layer makes the keys of sinusoids of the distances, H wide. All layers share two biases for each
+    head.
     """
 
     embedded = False
@@ -113,7 +114,7 @@ class KeysOfDistances(PositionScheme):
         return [(sizes.hidden_size, sizes.hidden_size)]
 
     def score_flops(self, sizes: "Architecture", length: int) -> int:
-        """Counts queries times keys of 2L - 1 distances; these keys are products that a whole batch has in common."""
+        """Counts queries times keys of 2L - 1 distances; making the keys, once for a batch, is not counted."""
         return 2 * sizes.hidden_size * length * (2 * length - 1)
 
 
@@ -121,11 +122,14 @@ def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
     """T5's rule: half the buckets per direction, exact below a quarter, then logarithmic (Raffel et al. 2020, 2.1)."""
     half = buckets // 2
     exact = buckets // 4
-    first = half if distance > 0 else 0
+    first = 0
+    if distance > 0:
+        first = half
     steps = abs(distance)
     if steps < exact:
         return first + steps
-    share = math.log(steps / exact) / math.log(max_distance / exact)  # of the way from `exact` to max_distance
+    # Which share of the way from `exact` to max_distance, in logarithms.
+    share = math.log(steps / exact) / math.log(max_distance / exact)
     beyond = math.floor(share * (half - exact))
     return first + min(half - 1, exact + beyond)
 
@@ -146,21 +150,26 @@ def coco_bucket(distance: int, buckets: int, max_distance: int) -> int:
 
 
 def local_bias(distance: int, head: int) -> float:
-    """Initial value of a learned bias of distance = key position - query position, by which heads see neighbours.
+    """Initial value of a learned bias for a distance = key position - query position, by which heads see neighbours.
 
-    Heads take turns: the tokens to the left, those to the right, both sides, everything. A score that starts near 0
-    averages the whole sequence, in which a neighbour's share is 1/L; a masked language model then sits at the entropy
-    of token frequencies for thousands of steps before it finds its neighbours (docs/small_budgets.md).
+    Heads take turns: they see the tokens to the left, those to the right, both sides, everything. Where all scores
+    start near 0, attention averages the whole sequence, and a neighbour's share is 1/L. A masked language model then
+    stays at the entropy of token frequencies for thousands of steps before it finds its neighbours
+    (docs/small_budgets.md).
     """
     far = abs(distance)
     near_first = 1.0 - far  # 0 for the neighbour, and less the farther away
     unwanted = -4.0  # the other side, and the token itself
-    left = near_first if distance < 0 else unwanted
-    right = near_first if distance > 0 else unwanted
-    both = -0.25 * far
-    everything = 0.0
-    biases = (left, right, both, everything)
-    return max(-6.0, biases[head % 4])
+    turn = head % 4
+    if turn == 0:  # to the left
+        bias = near_first if distance < 0 else unwanted
+    elif turn == 1:  # to the right
+        bias = near_first if distance > 0 else unwanted
+    elif turn == 2:  # to both sides
+        bias = -0.25 * far
+    else:  # everything
+        bias = 0.0
+    return max(-6.0, bias)
 
 
 def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:

@@ -1,4 +1,4 @@
-"""Warnings of tokens that a model does not know, wherever it answers: it reads [UNK] in their place."""
+"""Warns of words and characters that a model does not know. It reads [UNK] in their place."""
 
 import warnings
 from collections import Counter
@@ -9,19 +9,21 @@ import numpy as np
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.util.progress import counted
 
-_TEXTS_LOOKED_AT = 1000  # for characters without a token, of the texts with unknown tokens
-_SHOWN = 10
+_SEARCHED_TEXTS = 1000  # texts with [UNK] that are searched for characters without a token
+_SHOWN = 10  # such characters in the message
 
 
 class UnknownTokens(UserWarning):
-    """So many `unknown` of all `tokens` are [UNK].
+    """Some tokens are [UNK].
 
     Args:
-      characters: those without a token, the commonest first.
+      unknown: number of [UNK]. tokens: number of all tokens.
+      characters: characters without a token, the most frequent first.
     """
 
     def __init__(self, unknown: int, tokens: int, characters: Sequence[str]) -> None:
-        share = f"{counted(unknown, 'token')} of {tokens:,} {'is' if unknown == 1 else 'are'} unknown to this model"
+        verb = "is" if unknown == 1 else "are"
+        share = f"{counted(unknown, 'token')} of {tokens:,} {verb} unknown to this model"
         reason = "words are too long, or their pieces missing"
         if characters:
             reason = f"characters without a token: {' '.join(characters[:_SHOWN])}"
@@ -33,25 +35,25 @@ class UnknownTokens(UserWarning):
 def unknown_tokens(
     tokenizer: WordpieceTokenizer, ids: Sequence[np.ndarray], texts: Sequence[Iterable[str]]
 ) -> UnknownTokens | None:
-    """The warning to give of texts with unknown tokens; None if there are none.
+    """Makes a warning if texts have unknown tokens, or else None.
 
     Args:
-      ids: int32 [tokens] of each input.
-      texts: the text or texts of each input.
+      ids: for each input, int32 [tokens].
+      texts: for each input, its text or texts.
     """
     special = tokenizer.special
-    around = [special.cls, special.sep, special.pad]  # which are no tokens of a text
-    if special.unk in around:  # of bytes, which are never unknown
+    not_text = [special.cls, special.sep, special.pad]
+    if special.unk in not_text:  # a byte-level tokenizer has no [UNK]: it knows every byte
         return None
     unknown = 0
     tokens = 0
     lines: list[bytes] = []
-    for input_ids, its_texts in zip(ids, texts, strict=True):
-        tokens += int(np.count_nonzero(~np.isin(input_ids, around)))
-        count = int(np.count_nonzero(input_ids == special.unk))
-        unknown += count
-        if count and len(lines) < _TEXTS_LOOKED_AT:
-            lines += [text.encode("utf-8", "ignore") for text in its_texts]
+    for input_ids, input_texts in zip(ids, texts, strict=True):
+        tokens += int(np.count_nonzero(~np.isin(input_ids, not_text)))
+        unknown_here = int(np.count_nonzero(input_ids == special.unk))
+        unknown += unknown_here
+        if unknown_here and len(lines) < _SEARCHED_TEXTS:
+            lines += [text.encode("utf-8", "ignore") for text in input_texts]
     if not unknown:
         return None
     characters: list[str] = []
@@ -64,7 +66,7 @@ def unknown_tokens(
 def warn_of_unknown(
     tokenizer: WordpieceTokenizer, ids: Sequence[np.ndarray], texts: Sequence[Iterable[str]], stacklevel: int = 3
 ) -> None:
-    """Warns of unknown tokens in the name of the caller's caller. Arguments as `unknown_tokens`."""
+    """Warns of unknown tokens at the line that called the caller. Other arguments as in `unknown_tokens`."""
     warning = unknown_tokens(tokenizer, ids, texts)
     if warning is not None:
         warnings.warn(warning, stacklevel=stacklevel)

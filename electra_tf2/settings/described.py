@@ -14,30 +14,12 @@ from typing import Any
 from electra_tf2.files import table_files
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
+from electra_tf2.settings.kinds import FILE_KEYS, KINDS, kind_named
 from electra_tf2.settings.metrics import CLASSIFICATION_METRICS, F1_OF, REGRESSION_METRICS
 from electra_tf2.util.errors import UserError, closest, shown
 
 HELD_OUT = 0.1  # share of the training data that is scored where there is no development data
-_FILES: dict[str, tuple[type, ...]] = {"files": (dict,), "held_out": (int, float)}
-_TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
-    "text_columns": (list,),
-    "label_column": (str, int),
-    "metric": (str,),
-    "header": (bool,),
-    "double_unordered": (bool,),
-    "delimiter": (str,),
-    "quoted": (bool,),
-}
-_KEYS: dict[str, dict[str, tuple[type, ...]]] = {
-    "classification": _TEXT_KEYS | {"labels": (list,)},
-    "regression": _TEXT_KEYS | {"min": (int, float), "max": (int, float)},
-    "embedding": {"files": (dict,)},
-    "tagging": _FILES | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
-    "qa": _FILES | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
-}
-DESCRIBED = tuple(_KEYS)  # kinds of tasks that a description may name
-# The built-in task whose hparams a described task of a kind has by default.
-_LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
+DESCRIBED = tuple(name for name, kind in KINDS.items() if kind.keys)  # kinds that a description may name
 _TYPE_NAMES = {
     list: "a list",
     str: "text",
@@ -100,25 +82,25 @@ def _settings_of_description(name: str, description: Any) -> TaskSettings:
     if isinstance(kind, str) and re.fullmatch(r"[\w.]+:\w+", kind):
         # A class in Python checks its settings itself.
         return TaskSettings(kind, None, options)
-    if not isinstance(kind, str) or kind not in _KEYS:
-        raise UserError(f"{where} needs a type, one of {', '.join(_KEYS)}, or module:Class; got {kind!r}")
+    if not isinstance(kind, str) or kind not in DESCRIBED:
+        raise UserError(f"{where} needs a type, one of {', '.join(DESCRIBED)}, or module:Class; got {kind!r}")
     _check_options(where, kind, options)
-    if "held_out" in _KEYS[kind]:
+    row = KINDS[kind]
+    if "held_out" in row.keys:
         options["held_out"] = float(options.get("held_out", HELD_OUT))
     if "labels" in options:
         options["labels"] = _labels(where, options["labels"])
-    like = _LIKE.get(kind, "")
-    hparams = BUILT_IN[like].hparams if like else {}
-    if "text_columns" not in _KEYS[kind]:
-        return TaskSettings(kind, None, options, hparams, like)
-    text = _text_settings(where, kind == "regression", options)
-    file_options = {key: value for key, value in options.items() if key in _FILES}
-    return TaskSettings(kind, text, file_options, hparams, like)
+    hparams = BUILT_IN[row.like].hparams if row.like else {}
+    if not row.plain_texts:
+        return TaskSettings(kind, None, options, hparams, row.like)
+    text = _text_settings(where, row.numeric, options)
+    file_options = {key: value for key, value in options.items() if key in FILE_KEYS}
+    return TaskSettings(kind, text, file_options, hparams, row.like)
 
 
 def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
     """Raises UserError: a key that the kind does not have, a value of a wrong type or out of range."""
-    types_of_key = _KEYS[kind]
+    types_of_key = KINDS[kind].keys
     for key, value in options.items():
         if key not in types_of_key:
             suggestion = closest(key, types_of_key)
@@ -170,11 +152,11 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
         raise UserError(f"{where}: delimiter is one character between two columns, got {shown(delimiter)}")
     labels = options.get("labels")
     return TextSettings(
-        tuple(texts),
-        options.get("label_column", columns.LABEL),
-        options.get("header", True),
-        delimiter,
-        options.get("quoted"),
+        texts=tuple(texts),
+        label=options.get("label_column", columns.LABEL),
+        header=options.get("header", True),
+        delimiter=delimiter,
+        quoted=options.get("quoted"),
         metrics=_metrics(where, regression, options),
         labels=labels,
         numbers=labels,
@@ -229,7 +211,7 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"train_file {train_file} and task_names {hparams['task_names']} are both given: choose one")
     kind = hparams.get("task_type", "classification")
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
-    if kind in ("classification", "regression"):
+    if kind_named(kind).plain_texts:
         description["text_columns"] = hparams.get("text_column", [columns.TEXT])
         description["label_column"] = hparams.get("label_column", columns.LABEL)
     tasks = hparams.get("tasks", {})

@@ -1,9 +1,9 @@
 """Our own folders: those of runs, and self-contained ones that `electra convert` writes, which may be moved anywhere.
 
 config.json          the resolved configuration of the run that trained it
-vocab.txt            its vocabulary; or tokenizer.json
-model.safetensors    weights under our names, float32 or half as wide; a run's folder has checkpoints of TensorFlow
-tasks.json           of a fine-tuned model: what the outputs of its heads mean
+vocab.txt            the vocabulary; or tokenizer.json
+model.safetensors    weights under our names, in float32, bfloat16 or float16; a run has TensorFlow checkpoints instead
+tasks.json           for a fine-tuned model: what the outputs of its heads mean
 scores.json          scores that its run wrote
 huggingface.json     the class of transformers that it was converted from
 """
@@ -17,33 +17,33 @@ from electra_tf2.files.reading import read_json, read_text, typed
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats.checkpoint_files import PREFIX
 from electra_tf2.formats.folders import VOCABULARY
-from electra_tf2.formats.stored_model import NETWORK_HPARAMS, Given, StoredModel, weights_module
+from electra_tf2.formats.stored_model import NETWORK_HPARAMS, Hints, StoredModel, weights_module
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
 
 if TYPE_CHECKING:
-    from electra_tf2.formats.weights import Weights
+    from electra_tf2.formats.stored_weights import Weights
 
 _CLASS_FILE = "huggingface.json"
-_SCORES_FILES = ("scores.json", "results/unsup_results.json")  # of a fine-tuned folder; of a pre-training run
+_SCORES_FILES = ("scores.json", "results/unsup_results.json")  # the second is a pre-training run's
 
 
 # Reading.
 
 
-class OwnFolder(StoredModel):
-    """A run, or a self-contained folder.
+class ElectraFolder(StoredModel):
+    """A run's folder, or a self-contained one.
 
     Args:
-      config: its config.json.
-      checkpoint: one of its checkpoints; "": the newest, or the best one of a fine-tuned model.
+      config: content of its config.json.
+      checkpoint: prefix of one of its checkpoints; "": the newest one, or the best one that fine-tuning kept.
     """
 
     is_run = True
-    answered_by_files = ("num_attention_heads", "do_lower_case")
+    hints_in_files = ("num_attention_heads", "do_lower_case")
 
-    def __init__(self, folder: Path, config: dict[str, Any], given: Given, checkpoint: str) -> None:
-        super().__init__(folder, given)
+    def __init__(self, folder: Path, config: dict[str, Any], hints: Hints, checkpoint: str) -> None:
+        super().__init__(folder, hints)
         self.hparams = config
         self.checkpoint = checkpoint
 
@@ -53,19 +53,20 @@ class OwnFolder(StoredModel):
         if missing:
             where = f"{self.path}/config.json"
             raise UserError(f"{where} is not the configuration of a model: it lacks {', '.join(missing)}")
-        names = [name for name in (*NETWORK_HPARAMS, "do_strip_accents") if name in self.hparams]
-        network = {name: self.hparams[name] for name in names}
+        network = {name: self.hparams[name] for name in NETWORK_HPARAMS}
+        if "do_strip_accents" in self.hparams:
+            network["do_strip_accents"] = self.hparams["do_strip_accents"]
         return network | {"vocab_file": self.vocab_file}
 
     @property
     def architecture(self) -> Architecture:
-        self.network  # noqa: B018 - raises UserError for a configuration that lacks sizes
+        self.network  # noqa: B018 - raises UserError if the configuration lacks sizes
         return super().architecture
 
     @cached_property
     def vocab_file(self) -> str:
-        if self.given.vocab_file:
-            return self.given.vocab_file
+        if self.hints.vocab_file:
+            return self.hints.vocab_file
         for name in (VOCABULARY, TOKENIZER_FILE):
             path = self.folder / name
             if path.is_file():
@@ -119,7 +120,7 @@ class OwnFolder(StoredModel):
 
 
 def best_or_newest(path: str) -> str:
-    """Path of the best checkpoint of a fine-tuned folder, where its run kept one; else the same path."""
+    """Path of the best checkpoint that fine-tuning kept in a folder; the folder itself, for its newest, if none."""
     best = Path(path) / "best" / "best.json"
     if not best.is_file():
         return path
@@ -133,10 +134,10 @@ def best_or_newest(path: str) -> str:
 
 
 def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> str:
-    """Writes a self-contained folder; config.json last, so that a folder which has one is complete.
+    """Writes a self-contained folder. config.json comes last: a folder that has one is complete.
 
     Args:
-      model: a described one (`inference.configured.described`).
+      model: from `inference.model_config.with_config`.
       dtype: type of the stored weights, one of `tensor_file.DTYPES`.
 
     Returns:
@@ -150,14 +151,15 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
     vocabulary = write_vocabulary(folder, model)
     _write_or_remove(folder / "scores.json", model.scores)
     _write_or_remove(folder / "tasks.json", model.task_states)
-    _write_or_remove(folder / _CLASS_FILE, {"class": model.class_name} if model.class_name else None)
+    class_of_transformers = {"class": model.class_name} if model.class_name else None
+    _write_or_remove(folder / _CLASS_FILE, class_of_transformers)
     config = model.resolved_hparams | {"vocab_file": vocabulary}
     write_json(folder / "config.json", config, sort_keys=False)
     return vocabulary
 
 
 def _write_or_remove(path: Path, content: dict[str, Any] | None) -> None:
-    """Writes a file of JSON; where there is nothing to write, removes that of a model that was here before."""
+    """Writes a JSON file. With no content, removes the file that an earlier model left in the folder."""
     if content:
         write_json(path, content)
     else:
@@ -165,7 +167,7 @@ def _write_or_remove(path: Path, content: dict[str, Any] | None) -> None:
 
 
 def write_vocabulary(folder: Path, model: StoredModel) -> str:
-    """Writes vocab.txt, or a tokenizer.json as it came, and removes the other. Returns the file's name."""
+    """Writes vocab.txt, or a copy of the model's tokenizer.json, and removes the other. Returns the file's name."""
     if model.tokenizer_file:
         text = read_text(model.tokenizer_file, "tokenizer")
         name = TOKENIZER_FILE

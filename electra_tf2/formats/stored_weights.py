@@ -1,7 +1,7 @@
-"""Weights by our names out of our checkpoints and folders, and the original's checkpoints.
+"""Reads weights by our names from our own files and from the original's TF1 checkpoints.
 
-The original's checkpoints hold the same variables under the same names, but for the query, key and value of an
-attention layer, which are one fused variable here. formats.huggingface and formats.tf_models translate other names.
+Both name variables alike, except that ours fuse query, key and value of an attention layer into one variable.
+Names of other formats are translated by formats.huggingface_names and formats.tf_models.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.folders import what_lies_at
+from electra_tf2.formats.folders import no_weights_hint
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.util.errors import UserError
 
@@ -26,25 +26,26 @@ _FUSED = "/self/qkv/"
 _AVERAGE = f"/{checkpoint_files.AVERAGE}"
 # Endings of names that belong to the optimizer and the training loop.
 _BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
-_PARTS = ("/self/query/", "/self/key/", "/self/value/")  # of a fused variable, in its order
+# What stands in the original's three names instead of `_FUSED`, in the order of the fused variable's last axis.
+_QUERY_KEY_VALUE = ("/self/query/", "/self/key/", "/self/value/")
 
 
 def original_names(variable_name: str) -> list[str]:
-    """The original program's name(s) of a variable; three for a fused query-key-value, in the order of its parts."""
+    """The original's names for a variable: three for a fused query-key-value, one for any other."""
     name = variable_name.split(":")[0]
     if _FUSED in name:
-        return [name.replace(_FUSED, part) for part in _PARTS]
+        return [name.replace(_FUSED, part) for part in _QUERY_KEY_VALUE]
     return [name]
 
 
 def find_checkpoint(path: str) -> str:
-    """The file of weights behind `path`: a TensorFlow checkpoint's prefix, or a safetensors file.
+    """Finds the weights at a path: a TensorFlow checkpoint's prefix, or a safetensors file.
 
     Args:
       path: a prefix, a directory with a `checkpoint` file or with model.safetensors, or such a file.
 
     Raises:
-      UserError: none is there; the message says what was looked for.
+      UserError: there are none; the message names what was looked for.
     """
     where = Path(path)
     if tf.io.gfile.exists(f"{path}.index"):
@@ -55,10 +56,10 @@ def find_checkpoint(path: str) -> str:
     for file in (where, where / FILE_NAME):
         if file.suffix != ".safetensors":
             continue
-        is_split = file.with_name(INDEX_NAME).is_file()  # into several files, of which an index tells
+        is_split = file.with_name(INDEX_NAME).is_file()  # over several files, which an index lists
         if file.is_file() or is_split:
             return str(file)
-    hint = what_lies_at(path)
+    hint = no_weights_hint(path)
     if hint:
         raise UserError(f"no checkpoint at {path!r}: {hint}")
     folder = where if where.is_dir() else where.parent
@@ -74,7 +75,11 @@ def find_checkpoint(path: str) -> str:
 
 
 class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
-    """Variables by name, read when asked for: of our checkpoints, whose object graph has them, or the original's."""
+    """Variable name -> value in a TensorFlow checkpoint, ours or the original's. A value is read when asked for.
+
+    Ours are object-based (tf.train.Checkpoint): names of variables stand in the object graph beside their keys. The
+    original's are name-based: names are the keys.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -83,7 +88,7 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
             problem = checkpoint_files.problem(Path(folder), int(step))
             if problem is not None:
                 raise UserError(f"{prefix} is damaged: {problem}")
-        # Tensors are read when they are asked for, so what stands in for the prefix lives as long as this mapping.
+        # `no_pattern` may link to the prefix. Values are read later, so the link must live as long as this mapping.
         links = contextlib.ExitStack()
         weakref.finalize(self, links.close)
         try:
@@ -99,7 +104,7 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
             raise UserError(f"{prefix} cannot be read: {error}") from error
 
     def _keys_by_variable_name(self, stored_keys: Container[str]) -> dict[str, str]:
-        """The key of each variable in an object graph, whose keys are paths of attributes, not names."""
+        """Variable name -> key of its tensor, which is a path of attributes in the object graph."""
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
         keys = {}
@@ -129,26 +134,27 @@ class TensorFlowCheckpoint(Mapping[str, np.ndarray]):
 
 
 class Weights(Mapping[str, np.ndarray]):
-    """The variables of a model in a file, by our names, read one at a time when asked for.
+    """Our name of a variable -> its value in a file. A value is read when asked for.
 
-    Those of the optimizer and of the training loop are left out. A variable is its moving average where that was kept
-    (ema_decay), and may be fused from the original's query, key and value.
+    Variables of the optimizer and the training loop are left out. The value is the moving average where the run kept
+    one (ema_decay). Query, key and value of the original's are fused.
 
     Args:
+      stored: variables under our names or the original's.
       where: the file, for messages.
     """
 
     def __init__(self, stored: Mapping[str, np.ndarray], where: str) -> None:
         self._stored = stored
         self.where = where
-        query = _PARTS[0]
         self._names = set()
+        query, key, value = _QUERY_KEY_VALUE
         for name in stored:
             if "/" not in name or name.endswith(_BOOKKEEPING):
                 continue
             if query in name:
                 self._names.add(name.replace(query, _FUSED))
-            elif not any(part in name for part in _PARTS):  # key and value are in the fused variable
+            elif key not in name and value not in name:  # these two are in the fused variable
                 self._names.add(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -165,21 +171,21 @@ class Weights(Mapping[str, np.ndarray]):
 
         Raises:
           KeyError: it is absent.
-          UserError: the parts have shapes that do not go together.
+          UserError: query, key and value have shapes that do not go together.
         """
         if name in self._stored:
             return self._value(name)
-        part_names = original_names(name)
-        if len(part_names) == 1:
+        query_key_value = original_names(name)
+        if len(query_key_value) == 1:  # not a fused variable
             raise KeyError(name)
-        parts = [self._value(part_name) for part_name in part_names]
+        parts = [self._value(part_name) for part_name in query_key_value]
         try:
             return np.concatenate(parts, axis=-1)
         except ValueError as error:
             raise UserError(f"{self.where}: the parts of {name} do not fit together: {error}") from None
 
     def _value(self, name: str) -> np.ndarray:
-        """Reads a variable that the file has, its moving average before itself. Raises KeyError."""
+        """Reads a stored variable, or its moving average if there is one. Raises KeyError."""
         average = name + _AVERAGE
         if average in self._stored:
             return self._stored[average]
@@ -187,7 +193,7 @@ class Weights(Mapping[str, np.ndarray]):
 
 
 def weights_at(path: str) -> Weights:
-    """The weights in a file of ours or the original's: a TensorFlow checkpoint's prefix, or a safetensors file."""
+    """The weights in a TensorFlow checkpoint, given by its prefix, or in a safetensors file."""
     if path.endswith(".safetensors"):
         return Weights(read_tensors(path), path)
     return Weights(TensorFlowCheckpoint(path), path)

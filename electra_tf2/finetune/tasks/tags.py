@@ -1,0 +1,148 @@
+"""Tags of spans in the encodings BIO and BIOES, and the scores of tags."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from seqeval.metrics import f1_score, precision_score, recall_score
+from seqeval.metrics.sequence_labeling import get_entities
+
+from electra_tf2.finetune.tasks.conll import Sentence
+
+_LETTERS = ("B", "I", "E", "S", "U", "L", "M")
+_NO_TYPE = "_"  # seqeval's type of a tag that is a letter alone
+_LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
+
+
+class Span(NamedTuple):
+    """Words start to end, both included."""
+
+    start: int
+    end: int
+    type: str
+
+
+def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
+
+    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B");
+    letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without letters,
+    as in Few-NERD, where neighbours of one type are one span.
+    """
+    respelled = _with_letters_before_types(sentences)
+    result = []
+    for sentence in sentences:
+        tags = [_in_bioes_letters(respelled.get(tag, tag)) for tag in sentence.tags]
+        result.append(sentence._replace(tags=tags))
+    return result
+
+
+def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
+    """The tags of a file that are not a letter, a dash and a type, and how they are written so."""
+    tags: list[str] = []  # of words inside spans
+    num_outside = 0
+    for sentence in sentences:
+        inside = [tag for tag in sentence.tags if tag not in ("O", "o")]
+        tags += inside
+        num_outside += len(sentence.tags) - len(inside)
+    num_letters = sum(tag.upper() in _LETTERS for tag in tags)
+    num_in_front = sum(tag[1:2] == "-" and tag[0].upper() in _LETTERS for tag in tags)
+    num_behind = sum(tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS for tag in tags)
+    if tags and num_letters == len(tags):
+        return {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
+    if num_in_front < len(tags) and num_behind == len(tags):
+        return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
+    # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
+    if num_in_front == 0 and num_outside > len(tags):
+        return {tag: f"I-{tag}" for tag in tags}
+    return {}
+
+
+def _in_bioes_letters(tag: str) -> str:
+    """A tag of spans with BIOES' capital letter; any other tag as it is."""
+    letter, dash, kind = tag.partition("-")
+    upper = letter.upper()
+    if len(letter) != 1 or not (dash or upper == "O"):
+        return tag
+    bioes_letter = _LIKE_BIOES.get(upper, upper)
+    return f"{bioes_letter}{dash}{kind}"
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans of BIO (also IOB1) or BIOES tags, by conlleval's rules: a change of type ends a span."""
+    return [Span(start, end, kind) for kind, start, end in get_entities(list(tags))]
+
+
+def originals_spans(tags: Sequence[str]) -> list[Span]:
+    """The spans by the original's rules: a change of type goes on with the span, which has its last tag's type."""
+    spans = []
+    start = -1
+    last = "O"
+    for place, tag in enumerate(tags):
+        begins = tag[:1] in ("B", "S") and tag != "O"
+        if last != "O" and (begins or tag == "O"):
+            spans.append(Span(start, place - 1, _type(last)))
+        if begins or last == "O":
+            start = place
+        last = tag
+    if last != "O":
+        spans.append(Span(start, len(tags) - 1, _type(last)))
+    return spans
+
+
+def _type(tag: str) -> str:
+    return tag.split("-", 1)[-1]
+
+
+def bioes(spans: Sequence[Span], length: int) -> list[str]:
+    """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
+    return _tags(spans, length, "S", "E")
+
+
+def bio(spans: Sequence[Span], length: int) -> list[str]:
+    """One tag per word: B for a span's first word, I for the others; O outside."""
+    return _tags(spans, length, "B", "I")
+
+
+def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        if start == end:
+            letters = single
+        else:
+            inside = "I" * (end - start - 1)
+            letters = f"B{inside}{last}"
+        tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
+    return tags
+
+
+def with_all_positions(labels: set[str]) -> set[str]:
+    """O, and B, I, E and S of every type among the labels, whichever of them the data happens to have."""
+    complete = {"O"}
+    for label in labels:
+        if label != "O":
+            kind = label.split("-", 1)[1]
+            complete.update(f"{position}-{kind}" for position in "BIES")
+    return complete
+
+
+def is_span_tag(tag: str) -> bool:
+    if tag == "O":
+        return True
+    return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
+
+
+def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
+    """In percent: accuracy of words; for spans also precision, recall and F1 (seqeval, conlleval's rules)."""
+    is_right: list[bool] = []
+    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
+        is_right += [right == answer for right, answer in zip(gold_labels, predicted_labels, strict=True)]
+    scores = {"accuracy": 100.0 * float(np.mean(is_right))}
+    if not spans:
+        return scores
+    # By way of spans, so that an ill-formed prediction counts for the spans that conlleval sees in it.
+    gold = [bio(spans_of(labels), len(labels)) for labels in gold]
+    predicted = [bio(spans_of(labels), len(labels)) for labels in predicted]
+    for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+        scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
+    return scores

@@ -1,0 +1,83 @@
+"""The kinds of tasks: one table, in which a kind is a row. Free of TensorFlow.
+
+What a row says is asked for before a task's class is loaded; all else that differs by kind stands in the class.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Types = tuple[type, ...]  # that a value may have
+
+
+class Kind(NamedTuple):
+    """A kind of task.
+
+    task: the class of finetune/tasks/ that reads, learns and scores it, "module:Class".
+    keys: what a description in the hparam `tasks` may say; nothing: no description may be of this kind.
+    like: the built-in task whose hparams a described task has by default; "": none.
+    plain_texts: it reads one or two texts and nothing else, so that prompts can ask for its labels and SavedModels take
+      strings.
+    numeric: its labels are numbers on a scale.
+    embeds: it learns vectors of texts.
+    transformers_class: name, behind the family's, of the class of transformers with the same head; "": there is none.
+    outputs_name: what the folder of files for official scripts is called behind the run's name, as by the original.
+    """
+
+    task: str
+    keys: Mapping[str, Types] = {}
+    like: str = ""
+    plain_texts: bool = False
+    numeric: bool = False
+    embeds: bool = False
+    transformers_class: str = ""
+    outputs_name: str = "outputs"
+
+
+FILE_KEYS: dict[str, Types] = {"files": (dict,), "held_out": (int, float)}
+_TEXT_KEYS: dict[str, Types] = FILE_KEYS | {
+    "text_columns": (list,),
+    "label_column": (str, int),
+    "metric": (str,),
+    "header": (bool,),
+    "double_unordered": (bool,),
+    "delimiter": (str,),
+    "quoted": (bool,),
+}
+KINDS: dict[str, Kind] = {
+    "classification": Kind(
+        "text:TextTask",
+        keys=_TEXT_KEYS | {"labels": (list,)},
+        plain_texts=True,
+        transformers_class="SequenceClassification",
+    ),
+    "regression": Kind(
+        "text:TextTask",
+        keys=_TEXT_KEYS | {"min": (int, float), "max": (int, float)},
+        like="sts",
+        plain_texts=True,
+        numeric=True,
+        transformers_class="SequenceClassification",
+    ),
+    "embedding": Kind("embedding:EmbeddingTask", keys={"files": (dict,)}, like="sentence_embedding", embeds=True),
+    "tagging": Kind(
+        "tagging:TaggingTask",
+        keys=FILE_KEYS | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
+        like="chunk",
+        transformers_class="TokenClassification",
+    ),
+    "qa": Kind(
+        "qa:QATask",
+        keys=FILE_KEYS | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
+        like="squad",
+        transformers_class="QuestionAnswering",
+        outputs_name="qa",
+    ),
+    "spans": Kind("text:TextTask"),  # classes of two marked parts of the texts
+    "choice": Kind("choice:ChoiceTask"),
+    "prompt": Kind("prompt:PromptTask"),  # a kind that is `plain_texts` with the hparam `prompt`
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The row of a kind; of a task in Python, "module:Class", one that says what holds for a class of texts."""
+    return KINDS.get(name, Kind(name, transformers_class="SequenceClassification"))
