@@ -416,6 +416,8 @@ class TaggingTask(Task):
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
         self._encoding = saved.get("encoding", self._encoding)
+        if self._encoding not in conll.ENCODINGS:
+            raise ValueError(f"encoding {self._encoding!r}")
         self._splits_at_signs = saved.get("splits_at_signs", self._splits_at_signs)
         if self.target is None:
             self.target = names
