@@ -155,8 +155,10 @@ def _refuse_data_frame(text: str, name: str) -> None:
     except ValueError:
         return  # reading the rows will raise the error
     is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
-    lengths = {len(column) if isinstance(column, list) else -1 for column in value.values()}
-    is_of_lists = len(value) > 1 and len(lengths) == 1 and min(lengths) > 0
+    are_lists = len(value) > 1 and all(isinstance(column, list) and column for column in value.values())
+    is_of_lists = are_lists and len({len(column) for column in value.values()}) == 1
+    if {"words", "tokens"} & value.keys():
+        is_of_lists = False  # the words of one sentence, and their tags
     is_by_rows = isinstance(value.get("0"), dict)
     is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
     if value and (is_by_columns or is_by_rows or is_split or is_of_lists):

@@ -103,8 +103,7 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
         kind = kind[0]
     if type(kind) is int:
         kind = str(kind)
-    are_places = type(start) is int and type(end) is int
-    if not are_places or not isinstance(kind, str) or not kind:
+    if type(start) is not int or type(end) is not int or not isinstance(kind, str) or not kind:
         raise UserError(f'{where}: a span must be like [0, 4, "PER"], or have start, end and label; got {shown(item)}')
     if isinstance(written, str) and text[start:end] != written:
         # Programs in JavaScript count characters beyond 16 bits, such as emoji, twice.
