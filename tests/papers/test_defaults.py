@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from electra_tf2.config.hparams import default_of, places
-from electra_tf2.config.papers import config_class_of, load_paper, paper_names
+from electra_tf2.config.papers import load_paper, paper_config_class, paper_names
 from electra_tf2.configure_pretraining import PretrainingConfig
 
 HPARAMS = {
@@ -38,7 +38,7 @@ OPTIONS_OF_TABLES = {
 
 @pytest.mark.parametrize("paper", paper_names())
 def test_the_hparams_of_a_paper_are_its_authors_where_nobody_gives_others(paper):
-    config_class = config_class_of(paper, PretrainingConfig)
+    config_class = paper_config_class(paper, PretrainingConfig)
     of_core = {field.name: default_of(field) for field in dataclasses.fields(PretrainingConfig)}
     differ = {}
     for field in dataclasses.fields(config_class):
