@@ -1,4 +1,4 @@
-"""Helpers that the benchmarks share: command lines, turns, worker processes, made-up texts."""
+"""Helpers that the benchmarks share: command lines, taking turns, worker processes, made-up texts."""
 
 import argparse
 import json
@@ -22,30 +22,31 @@ _MATRIX_UNITS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser whose help begins with the program's docstring and ends each flag's with its default."""
+    """A parser whose help begins with the program's docstring, and shows the default of each flag."""
 
     def __init__(self, doc: str | None) -> None:
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add_flag(self, name: str, default: Any, help: str = "", choices: Sequence[str] | None = None) -> None:
         """Adds a flag of the default's type."""
-        described = f"{help} [{default}]".strip()
-        self.add_argument(name, type=type(default), default=default, choices=choices, help=described)
+        help_with_default = f"{help} [{default}]".strip()
+        self.add_argument(name, type=type(default), default=default, choices=choices, help=help_with_default)
 
     def add_switch(self, name: str, help: str = "") -> None:
         self.add_argument(name, action="store_true", help=help)
 
 
 def turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Numbers that contenders return, by their names.
+    """Lets contenders take turns, so that other work of the machine disturbs all of them alike.
 
-    They take turns, so that whatever else the machine does meets all of them alike.
+    Returns:
+      Name of a contender -> what it returned in each round.
     """
-    numbers: dict[str, list[float]] = {name: [] for name in contenders}
+    results: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, turn in contenders.items():
-            numbers[name].append(turn())
-    return numbers
+            results[name].append(turn())
+    return results
 
 
 def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
@@ -56,7 +57,7 @@ def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 
 class Worker:
-    """A process that answers questions by `answer_questions`. Raises OSError, with its last message, where it ends."""
+    """A process that runs `answer_questions`. Raises OSError, with its last message, if it ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -80,7 +81,7 @@ class Worker:
                     return json.loads(line)
         except BrokenPipeError:
             pass
-        # It has ended: there is nothing more to read, or nobody to write to.
+        # The process has ended: its output is closed, or its input.
         self.end()
         self._messages.seek(0)
         messages = self._messages.read().strip() or "it ended"
@@ -92,10 +93,10 @@ class Worker:
 
 
 def answer_questions(make: Callable[[], Callable[..., Any]]) -> None:
-    """Answers lines of JSON on standard input, each by a call with its fields.
+    """Answers questions, which are lines of JSON on standard input, on standard output.
 
     Args:
-      make: makes the function that is called; whatever it prints goes to standard error.
+      make: makes the function that answers; it is called with a question's fields. Its prints go to standard error.
     """
     output = sys.stdout
     sys.stdout = sys.stderr
@@ -105,7 +106,7 @@ def answer_questions(make: Callable[[], Callable[..., Any]]) -> None:
 
 
 def processor() -> str:
-    """Name of the processor, the cores that may be used, and its units that multiply matrices, where Linux says so."""
+    """Name of the processor, number of usable cores, and its units for matrix products, as far as Linux tells."""
     facts = {}
     path = Path("/proc/cpuinfo")
     if path.exists():
@@ -119,15 +120,15 @@ def processor() -> str:
     return f"{name}, {cores} cores, {', '.join(units)}"
 
 
-def texts_of(number: int, longest: int = 120) -> list[str]:
-    """Texts of 3 to `longest` words, most of them short, the same in every run."""
+def made_up_texts(count: int, longest: int = 120) -> list[str]:
+    """Makes texts of 3 to `longest` words, most of them short, the same in every run."""
     random = np.random.default_rng(0)
-    lengths = np.clip(random.lognormal(2.8, 0.8, number), 3, longest).astype(int)
+    lengths = np.clip(random.lognormal(2.8, 0.8, count), 3, longest).astype(int)
     words = SENTENCE.split()
     return [" ".join(random.choice(words, length)) for length in lengths]
 
 
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:
-    """Writes a vocabulary of made-up words, with the special tokens at BERT's places."""
-    tokens = [_SPECIAL.get(number, f"word{number}") for number in range(size)]
+    """Writes a vocabulary of made-up words, in which special tokens have BERT's ids."""
+    tokens = [_SPECIAL.get(token_id, f"word{token_id}") for token_id in range(size)]
     path.write_text("".join(f"{token}\n" for token in tokens))

@@ -1,13 +1,13 @@
-"""Says whether the training step of a recipe fits a GPU or TPU that is not at hand, and if not, with which settings.
+"""Tells whether a recipe's training step fits a GPU or TPU that this machine lacks, and if not, with which settings.
 
   python -m benchmarks.compiled electra_small --devices h100,v5e
   python -m benchmarks.compiled electra_base --devices t4 --set train_batch_size=128 --set precision=float16
 
 The step is lowered here and compiled by each device's own compiler (the extra `accelerators`; ACCELERATORS_PYTHON names
-a Python that has it). A recipe is taken in bfloat16 unless --set says otherwise. Where it does not fit as it is, the
-largest micro-batch that fits is looked for, and then recomputation and bfloat16 are tried.
+a Python that has it). The precision is bfloat16 unless --set changes it. If the whole batch does not fit, the largest
+micro-batch that fits is searched for; then recomputation and bfloat16 are tried.
 
-Memory grows evenly with the micro-batch, so that one compilation says which size to try next. Of a large batch, a
+Memory grows linearly with the micro-batch, so that one compilation tells which size to try next. For a large batch, a
 micro-batch is compiled first.
 """
 
@@ -29,13 +29,13 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 
-_TRIES = 5  # micro-batches of one configuration that are compiled, at most
-_FIRST = 1 << 17  # tokens of the micro-batch that is compiled before a larger batch is
+_TRIES = 5  # most micro-batches of a configuration that are compiled
+_FIRST = 1 << 17  # most tokens of the first micro-batch that is compiled
 _MPA_NEIGHBOURS = 64
 
 
 class Row(NamedTuple):
-    """A compiler's report on a configuration: `memory` in bytes, `seconds` of a processor for the compilation."""
+    """A compiler's report on a configuration. memory: bytes. seconds: processor time of the compilation."""
 
     name: str
     micro_batch: int
@@ -48,12 +48,14 @@ MemoryOf = Callable[[PretrainingConfig], tuple[int, int, float]]
 
 
 def search(config: PretrainingConfig, device: Device, memory_of: MemoryOf, show: Callable[[Row], object]) -> list[Row]:
-    """The largest micro-batch of the configuration as it is; if that is not the whole batch, also with every saving
-    alone; if nothing fits, with all savings together.
+    """Searches for the largest micro-batch that fits.
+
+    First for the configuration as it is; if the whole batch does not fit, also with each way to save memory; if nothing
+    fits, with all of them together.
 
     Args:
-      memory_of: compiles a configuration's step. Returns bytes in all, bytes of its arguments (weights, moments and the
-        batch), and seconds.
+      memory_of: compiles a configuration's step. Returns its bytes, the bytes of its arguments (weights, moments and
+        the batch), and seconds.
       show: called with each row as soon as it is known.
     """
 
@@ -80,7 +82,7 @@ def search(config: PretrainingConfig, device: Device, memory_of: MemoryOf, show:
 def largest_micro_batch(
     config: PretrainingConfig, name: str, device: Device, memory_of: MemoryOf, show: Callable[[Row], object]
 ) -> Row:
-    """Tries micro-batches, from an estimate up and down. Returns the largest that fits, or the smallest of all."""
+    """Tries micro-batches. Returns the largest that fits, or if none fits, the last one."""
     batch = config.train_batch_size
     whole = _micro_batch(config)
     sizes = [size for size in range(1, whole + 1) if batch % size == 0]
@@ -92,11 +94,11 @@ def largest_micro_batch(
         row = Row(name, size, memory, memory <= device.memory, seconds)
         rows.append(row)
         show(row)
-        # The next size lies between the largest that fits and the smallest that does not.
+        # The next size is between the largest that fits and the smallest that does not.
         fitting = max((row.micro_batch for row in rows if row.fits), default=0)
         too_large = min((row.micro_batch for row in rows if not row.fits), default=whole + 1)
         between = [size for size in sizes if fitting < size < too_large]
-        # Weights, moments and two copies of the gradients do not depend on the micro-batch; all else grows with it.
+        # Weights, moments and two copies of the gradients do not depend on the micro-batch. All else grows with it.
         fixed = arguments * 5 / 3
         per_row = max(memory - fixed, 0) / size
         may_fit = [size for size in between if fixed + per_row * size <= device.memory]
@@ -111,7 +113,7 @@ def _micro_batch(config: PretrainingConfig) -> int:
 
 
 def verdict(config: PretrainingConfig, rows: list[Row]) -> str:
-    """Sums up in one sentence what fits."""
+    """Sums up in a sentence what fits."""
     answers = []
     for row in rows:
         if row.fits and row.micro_batch == _micro_batch(config):
@@ -131,7 +133,7 @@ def show(device: Device, row: Row) -> None:
 
 
 def write_inputs(folder: Path, config: PretrainingConfig) -> None:
-    """Writes the files that a configuration reads while its step is built: a vocabulary, and MPA's table."""
+    """Writes the files that building a step reads: a vocabulary, and MPA's table."""
     write_vocabulary(folder / "vocab.txt", config.vocab_size)
     if not getattr(config, "mpa_objective", False):
         return

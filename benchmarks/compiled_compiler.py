@@ -1,14 +1,14 @@
-"""Compiles a program with XLA's own compiler for an accelerator that is not there. Runs as a program of its own:
+"""Compiles a program with XLA's compiler for an accelerator that this machine lacks. Runs as a program:
 
   python compiled_compiler.py PROGRAM TARGET
   python compiled_compiler.py gpu|tpu
 
 in an environment with jax and libtpu (TPUs), or jax, jax-cuda12-plugin and jax-cuda12-pjrt (NVIDIA GPUs). PROGRAM is a
 serialised HloModuleProto, TARGET a file with a topology's name or a GPU's description. The last line of the output is
-JSON: processor's seconds of the compilation, bytes of arguments, outputs, aliases (arguments that outputs replace),
-temporaries and code; or `error`, what the compiler said. The second form only says what is missing: null if nothing is.
+JSON: processor seconds of the compilation, bytes of arguments, outputs, aliases (arguments that outputs replace),
+temporaries and code; or `error`, the compiler's message. The second form tells which package is missing, or null.
 
-Alone with the standard library at the start, because that environment need not be this project's.
+It imports only the standard library at the start, since that environment may lack this project's packages.
 """
 
 import importlib.util
@@ -82,14 +82,14 @@ def _processor_seconds() -> float:
 
 
 def missing(kind: str) -> str | None:
-    """The first package that compiling for GPUs ("gpu") or TPUs ("tpu") lacks here; None if none."""
+    """The first missing package for compiling for GPUs ("gpu") or TPUs ("tpu"); None if all are installed."""
     needed = {"gpu": ("jax", "jax_plugins.xla_cuda12", "jax_cuda12_plugin"), "tpu": ("jax", "libtpu")}[kind]
     for name in needed:
         try:
-            found = importlib.util.find_spec(name)
-        except ModuleNotFoundError:  # of a parent
-            found = None
-        if found is None:
+            is_installed = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # its parent package is missing
+            is_installed = False
+        if not is_installed:
             return name
     return None
 

@@ -1,4 +1,4 @@
-"""Accelerators to compile for without having one: sizes from their makers' public data sheets.
+"""The accelerators that benchmarks.compiled can compile for, with sizes from their makers' public data sheets.
 
 XLA's compiler for GPUs reads a description of the device in the format of its own target configurations
 (openxla/xla, xla/backends/gpu/target_config/specs); that for TPUs knows them by name. No TensorFlow here.
@@ -17,7 +17,7 @@ class Device(NamedTuple):
 
     Attributes:
       memory: bytes that a step may take.
-      target: what XLA's compiler is told: a description of a GPU, the name of a TPU's topology.
+      target: for XLA's compiler, the description of a GPU or the name of a TPU's topology.
     """
 
     name: str
@@ -30,8 +30,8 @@ class Device(NamedTuple):
         return "{" not in self.target
 
 
-# Name, model, CUDA's compute capability, streaming multiprocessors, of each of them float32 units, threads at most and
-# KiB of shared memory, MiB of second-level cache, GHz, bytes of memory, GB/s.
+# Name, model, CUDA's compute capability, number of streaming multiprocessors; float32 units, most threads and KiB of
+# shared memory of each; MiB of second-level cache, GHz, bytes of memory, GB/s.
 _GPUS = (
     ("t4", "Tesla T4", (7, 5), 40, 64, 1024, 64, 4, 1.59, 15843721216, 320.064),
     ("l4", "NVIDIA L4", (8, 9), 58, 128, 1536, 100, 48, 2.04, 23580639232, 300.096),
@@ -43,9 +43,10 @@ _GPUS = (
 
 
 def _gpu(name: str, full_name: str, capability: tuple[int, int], *sizes: Any) -> Device:
-    """A row of `_GPUS`; a block may use 1 kB less of the shared memory."""
+    """Makes a device from a row of `_GPUS`."""
     cores, units, threads, shared, cache, clock, memory, bandwidth = sizes
     major, minor = capability
+    usable_shared = shared - 1 if major > 7 else shared  # KiB for a block; newer GPUs keep one
     target = f"""gpu_device_info {{
   threads_per_block_limit: 1024
   threads_per_warp: 32
@@ -61,7 +62,7 @@ def _gpu(name: str, full_name: str, capability: tuple[int, int], *sizes: Any) ->
   l2_cache_size: {cache << 20}
   clock_rate_ghz: {clock}
   device_memory_size: {memory}
-  shared_memory_per_block_optin: {(shared - (major > 7)) << 10}
+  shared_memory_per_block_optin: {usable_shared << 10}
   cuda_compute_capability {{ major: {major} minor: {minor} }}
   registers_per_core_limit: 65536
   registers_per_block_limit: 65536
@@ -75,8 +76,8 @@ device_description_str: "{full_name}"
 
 
 def _tpu(name: str, memory: float) -> Device:
-    """A TPU, with the GiB of a chip."""
-    # Some hundred MB are the runtime's; the compiler itself refuses what does not fit.
+    """Makes a TPU with so many GiB for a chip."""
+    # The runtime takes some hundred MB. The compiler itself refuses what does not fit.
     return Device(name, f"TPU {name}", int(memory * 2**30) - (256 << 20), f"{name}:2x2x1")
 
 
@@ -85,7 +86,7 @@ DEVICES = {device.name: device for device in _ALL}
 
 
 def find_devices(names: str) -> list[Device]:
-    """The devices of a list with commas. Raises UserError, which lists those that there are, for an unknown one."""
+    """The devices of a comma-separated list. Raises UserError for an unknown one; lists the valid names."""
     devices = []
     for name in names.split(","):
         name = name.strip().lower()

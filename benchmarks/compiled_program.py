@@ -1,4 +1,4 @@
-"""Reads an XLA program, as TensorFlow lowers a step: its operations, constants, types, calls of the host."""
+"""Reads an XLA program, to which TensorFlow lowers a step: its operations, constants, types, calls of the host."""
 
 import math
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ class Program:
         self._module = hlo_pb2.HloModuleProto.FromString(serialised)
 
     def instructions(self) -> Iterator[Any]:
-        """All HloInstructionProtos, those of loops and fusions once."""
+        """Yields all HloInstructionProtos. Those in loops and fusions come once."""
         for computation in self._module.computations:
             yield from computation.instructions
 
     @property
     def operations(self) -> int:
-        """Number of operations in the program's text, without those that only give, name or order values."""
+        """Number of operations in the program's text, without parameters, constants, tuples and barriers."""
         return sum(i.opcode not in _NO_OPERATION for i in self.instructions())
 
     @property
     def largest_constant(self) -> int:
-        """Bytes."""
+        """Size of the largest constant, in bytes."""
         return max((_bytes(i.shape) for i in self.instructions() if i.opcode == "constant"), default=0)
 
     @property
@@ -50,7 +50,7 @@ class Program:
         return [f"{i.opcode} {i.custom_call_target}".strip() for i in self.instructions() if i.opcode.startswith(_HOST)]
 
     def dynamic_shapes(self) -> list[str]:
-        """Names of what has a size that is known at run time only."""
+        """Names of instructions whose result has a size that is known at run time only."""
         names = []
         for instruction in self.instructions():
             if any(any(array.is_dynamic_dimension) for array in _arrays(instruction.shape)):
@@ -87,7 +87,7 @@ def _bytes(shape: Any) -> int:
 
 
 def _bits(name: str) -> int:
-    """Bits of a number of a type: those in its name, as F32, S64, F8E4M3FN, unless it has another kind of name."""
+    """Bits of a value of a type. Most names tell them: F32, S64, F8E4M3FN."""
     if name in _BITS:
         return _BITS[name]
     digits = "".join(filter(str.isdigit, name.partition("E")[0]))

@@ -1,8 +1,7 @@
-"""A pre-training step as an XLA program, lowered on this machine's processor and compiled for an accelerator that is
-not there.
+"""Lowers a pre-training step to an XLA program on the processor, and compiles it for an accelerator.
 
-The compilers come with the extra `accelerators`, and run in a process of their own (benchmarks/compiled_compiler.py),
-by the Python that ACCELERATORS_PYTHON names or by this one.
+The compilers come with the extra `accelerators`. They run in another process (benchmarks/compiled_compiler.py), with
+the Python that ACCELERATORS_PYTHON names, or this one.
 """
 
 import contextlib
@@ -33,48 +32,48 @@ INSTALL = how_to_install("accelerators")
 
 @contextlib.contextmanager
 def tables_without_values() -> Iterator[None]:
-    """Gives variables of two axes and more memory that nothing writes to, so that the system never provides it.
+    """Makes variables of two and more axes without writing their values, so that they take no physical memory.
 
-    A step is lowered by the shapes of its variables alone, and the values and moments of electra_large are 4.6 GB.
-    Initial values are not computed where shape and type are known without them.
+    Lowering needs only the shapes of variables, and the values and moments of electra_large would be 4.6 GB. Initial
+    values are computed only if shape or type are not known without them.
     """
 
-    def create(next_creator: Callable[..., tf.Variable], **given: Any) -> tf.Variable:
-        shape = tf.TensorShape(given.get("shape"))
-        dtype = given.get("dtype")
+    def create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
+        shape = tf.TensorShape(arguments.get("shape"))
+        dtype = arguments.get("dtype")
         if not shape.is_fully_defined() or dtype is None:
-            value = given["initial_value"]
+            value = arguments["initial_value"]
             if callable(value):
                 value = value()
             value = tf.convert_to_tensor(value, dtype)
-            given["initial_value"] = value
+            arguments["initial_value"] = value
             shape = value.shape
             dtype = value.dtype
         if len(shape) >= 2:
-            given["initial_value"] = tf.raw_ops.Empty(shape=shape.as_list(), dtype=dtype)
-        return next_creator(**given)
+            arguments["initial_value"] = tf.raw_ops.Empty(shape=shape.as_list(), dtype=dtype)
+        return next_creator(**arguments)
 
     with tf.variable_creator_scope(create):
         yield
 
 
 def lowered(step: Any, *arguments: Any) -> bytes:
-    """The HloModuleProto of a compiled tf.function, as it is for any device.
+    """Lowers a tf.function to an HloModuleProto for any device.
 
     Args:
-      step: made with jit_compile.
-      arguments: tensors; their values do not matter.
+      step: a tf.function with jit_compile.
+      arguments: tensors. Their values do not matter.
     """
     module = hlo_pb2.HloModuleProto.FromString(step.experimental_get_compiler_ir(*arguments)(stage="hlo_serialized"))
     for computation in module.computations:
         for instruction in computation.instructions:
-            if instruction.opcode == "copy":  # of a layout, which StableHLO, the compilers' input, knows nothing of
+            if instruction.opcode == "copy":  # to another layout. StableHLO, the compilers' input, has no layouts
                 instruction.opcode = "reshape"
     return bytes(module.SerializeToString())
 
 
 def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
-    """The task of a configuration on one device, compiled with XLA. Its weights have no values."""
+    """Makes the task of a configuration for one device, with XLA. Its weights have no values."""
     with tables_without_values():
         return make_task(config, tf.distribute.get_strategy(), jit_compile=True)
 
@@ -95,8 +94,8 @@ def memory_of(device: Device, program: bytes) -> tuple[int, int, float]:
     """Compiles a lowered step.
 
     Returns:
-      Bytes that the step takes (arguments, results that replace none, temporaries, code), bytes of the arguments alone,
-      and a processor's seconds of the compilation, 0 if the compiler refused the step for its memory.
+      Bytes that the step takes (arguments, results that replace none, temporaries, code); bytes of the arguments; and
+      processor seconds of the compilation, 0 if the compiler refused the step for its memory.
 
     Raises:
       UserError: the extra is not installed, or the compiler refuses the step for another reason than its size.
@@ -119,15 +118,15 @@ def memory_of(device: Device, program: bytes) -> tuple[int, int, float]:
 
 def check_compiler(device: Device) -> None:
     """Raises UserError, with what to install, if there is no compiler for a device."""
-    lacking = _answer(device, ["tpu" if device.is_tpu else "gpu"])["missing"]
-    if lacking:
-        raise UserError(f"compiling for {device.name} needs {lacking}, of the extra accelerators: {INSTALL}")
+    missing = _answer(device, ["tpu" if device.is_tpu else "gpu"])["missing"]
+    if missing:
+        raise UserError(f"compiling for {device.name} needs {missing}, of the extra accelerators: {INSTALL}")
 
 
 def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
-    """The answer of benchmarks/compiled_compiler.py."""
+    """Runs benchmarks/compiled_compiler.py, and returns its answer."""
     python = os.environ.get("ACCELERATORS_PYTHON", sys.executable)
-    # The compiler needs no device, and would keep others from one.
+    # The compiler needs no device. It would occupy one.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
     command = [python, compiled_compiler.__file__, *arguments]
     try:
@@ -143,7 +142,7 @@ def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
 
 
 def _refused_bytes(message: str, arguments: int) -> int | None:
-    """Reads the bytes that a step would need from a compiler's refusal; None where it refuses for another reason."""
+    """Reads from a compiler's error the bytes that a step would need; None if it is another error."""
     temporaries = re.search(r"HLO temporaries \(([\d.]+)([KMGT])\) exceeds", message)
     if temporaries is not None:
         return arguments + _bytes(temporaries)
@@ -154,6 +153,6 @@ def _refused_bytes(message: str, arguments: int) -> int | None:
 
 
 def _bytes(size: re.Match[str]) -> int:
-    """Bytes of a number and its unit, the groups of a match."""
+    """Bytes of a match whose groups are a number and its unit."""
     number, unit = size.groups()
     return int(float(number) * 1024 ** ("KMGT".index(unit) + 1))

@@ -3,7 +3,7 @@
   python -m benchmarks.data_building --corpus-dir corpus --vocab-file vocab.txt
 
 Reading, tokenising, packing, encoding and writing are all measured. Starting Python, importing TensorFlow and building
-the tokenizer, a few seconds once in each process, are not: each process first does the corpus' smallest part.
+the tokenizer are not, which take some seconds once in each process: each process first does the smallest job.
 """
 
 import concurrent.futures
@@ -18,7 +18,7 @@ from electra_tf2.corpus.jobs import BuildPlan, BuildSettings, Job, make_plan
 from electra_tf2.corpus.shards import JobReport, do_job, read_report
 from electra_tf2.util.environment import use_processor_only
 
-# A measurement: bytes of text and tokens with special ones, both in a second.
+# Bytes of text and tokens (special ones included) in a second.
 Rate = tuple[float, float]
 
 
@@ -41,7 +41,7 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
     ):
-        # All at once, so that none is idle and each goes to a new process.
+        # All are submitted at once, so that each goes to another process.
         warm_ups = [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]
         for warm_up in warm_ups:
             warm_up.result()

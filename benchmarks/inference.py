@@ -3,13 +3,13 @@
   python -m benchmarks.inference --model electra_mini
   python -m benchmarks.inference --model electra_deep --generator electra_mini --texts 512
 
-First one text through each call of a loaded model: the first call of a process, and the median of `--calls` calls
-after one of another length. Beside it stands the call's network alone, in a graph of just these shapes, on tensors that
-are there already: the encoder for predict, states and embed, the detector for replaced, the masked language model for
-fill, one pass over the text's masked copies for score. predict is that of a classifier of this encoder with random
-weights. Then `--texts` texts of 3 to 120 words at once, in texts a second.
+Latency: one text goes through each call of a loaded model. Shown are the first call of the process, and the median of
+`--calls` later calls. Beside them is the time of the call's network alone, as a graph for just these shapes, on tensors
+that exist already: the encoder for predict, states and embed, the detector for replaced, the masked language model for
+fill, one pass over the text's masked copies for score. predict runs a classifier of this encoder with random weights.
+Throughput: `--texts` texts of 3 to 120 words in one call.
 
-One thread. Time is the processor's, which other work on the machine disturbs less; --wall measures the clock's.
+One thread. Times are the processor's, which other work on the machine disturbs less, or with --wall the clock's.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import ONE_THREAD, SENTENCE, ArgumentParser, processor, seconds, texts_of
+from benchmarks.common import ONE_THREAD, SENTENCE, ArgumentParser, made_up_texts, processor, seconds
 from electra_tf2.util.environment import use_processor_only
 
 _ROUNDS = 3
 
 
 class Contender(NamedTuple):
-    """A call on texts, and the network of that call alone, on one text."""
+    """A call on texts, and its network alone, on one text."""
 
     call: Callable[[Sequence[str]], object]
     network: Callable[[], object]
 
 
 def classifier(model: Any, folder: Path) -> Any:
-    """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
+    """Makes a fine-tuned model of CoLA from the model's encoder and a random head, as run_finetuning.py writes one."""
     import electra_tf2
     from electra_tf2.finetune.starts import configuration
     from electra_tf2.formats.electra_folder import write_folder
@@ -63,18 +63,18 @@ def classifier(model: Any, folder: Path) -> Any:
 
 
 def alone(function: Callable[..., Any], inputs: Sequence[np.ndarray]) -> Callable[[], object]:
-    """Makes a call of a function's graph for the shapes of these inputs, on tensors."""
+    """Makes a call of a function as a graph for the shapes of these inputs, on tensors."""
     import tensorflow as tf
 
     from electra_tf2.model import kernels
 
     tensors = [tf.constant(value) for value in inputs]
 
-    def plain(*values: tf.Tensor) -> Any:
+    def without_kernels(*values: tf.Tensor) -> Any:
         with kernels.off():
             return function(*values)
 
-    graph = tf.function(plain, autograph=False).get_concrete_function(*tensors)
+    graph = tf.function(without_kernels, autograph=False).get_concrete_function(*tensors)
     return lambda: graph(*tensors).numpy()
 
 
@@ -99,7 +99,7 @@ def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
         def masked_word(*rows: Any) -> Any:
             return network.language_model(network.filler(*rows).sequence[:, 1:2])
 
-        words = encoded.lengths[0] - 2  # without [CLS] and [SEP]; each is masked in a copy
+        words = encoded.lengths[0] - 2  # without [CLS] and [SEP]. `score` masks each in a copy of the text
         copies = [np.repeat(array, words, 0) for array in encoded]
         calls["fill"] = Contender(fill, alone(network.token_logits, encoded))
         calls["score"] = Contender(model.score, alone(masked_word, copies))
@@ -118,7 +118,7 @@ def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
 
 
 class Latency(NamedTuple):
-    """Seconds of the first call, of a later one, and of the network alone."""
+    """Seconds of the first call, of later calls, and of the network alone."""
 
     first: float
     later: float
@@ -173,7 +173,7 @@ def main() -> None:
         times = latency(contender, SENTENCE, options.calls, clock)
         line = f"{name:16} {1e3 * times.first:8.1f} {1e3 * times.later:8.2f} {1e3 * times.network:8.2f}"
         print(f"{line} {times.later / times.network:6.2f}", flush=True)
-    texts = texts_of(options.texts)
+    texts = made_up_texts(options.texts)
     lengths = encode(model.tokenizer, texts, 512).lengths
     print(f"{len(texts)} texts of {lengths.min()} to {lengths.max()} tokens, {lengths.mean():.1f} on average, texts/s")
     for name in ("predict", "states", "embed", "score, detector"):

@@ -1,9 +1,9 @@
-"""Measures what only a GPU can tell, in one command: speed, memory, correctness, in at most so many minutes.
+"""Measures speed, memory and correctness on a GPU, by one command, within a given time.
 
   python -m benchmarks.on_gpu --out DIR --minutes 8
   python -m benchmarks.on_gpu --out DIR --tiny --parts machine,data  # a trial on any machine
 
-The parts, in the order of their worth:
+The parts, the most important first:
 
   machine      versions, devices, the peak of products and of memory
   small        electra_small 128 x 128 in bfloat16: ours in several forms, Hugging Face's, a profile of the kernels
@@ -12,10 +12,10 @@ The parts, in the order of their worth:
   use          fine-tuning and inference beside Hugging Face's
   data         the input beside what a step takes
 
-Each part is a process that is ended at its share of the time; what one leaves over goes to the later ones. Every result
-is written at once, as a line of DIR/results.jsonl. DIR/table.md is written anew after each part; DIR/log.txt has what
-they print. What fails, or what the machine lacks (torch, transformers, pytest), is a row like the others.
---torch-python names a Python that has torch and transformers where this one has not.
+Each part is a process, which is killed when its share of the time is over. Time that it does not use goes to later
+parts. Every result is at once a line of DIR/results.jsonl. DIR/table.md is written anew after each part, and
+DIR/log.txt has their output. Failures and missing packages (torch, transformers, pytest) are results, too.
+--torch-python names a Python that has torch and transformers, if this one has not.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, ArgumentParser
-from benchmarks.on_gpu_part import Part, read_rows
-from benchmarks.on_gpu_parts import PARTS
+from benchmarks.on_gpu_results import Part, read_rows
+from benchmarks.on_gpu_run_part import PARTS
 from electra_tf2.files.writing import write_atomically
 
-# Of the time, by part.
+# Shares of the time.
 SHARES = {"machine": 0.05, "small": 0.32, "base": 0.27, "correctness": 0.22, "use": 0.1, "data": 0.04}
 
 
 def limited(command: list[str], limit: float, log: Path) -> str:
-    """Runs a command, and ends it with all that it started when its seconds are over. Returns how it ended."""
+    """Runs a command for at most `limit` seconds, and kills it and its children. Returns how it ended."""
     with log.open("a") as output:
         output.write(f"$ {' '.join(command)}\n")
         output.flush()
@@ -48,20 +48,20 @@ def limited(command: list[str], limit: float, log: Path) -> str:
         except subprocess.TimeoutExpired:
             ended = "ended at its limit"
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what a part that failed left behind
+            os.killpg(process.pid, signal.SIGKILL)  # also children that a failed part left behind
         process.wait()
     return ended
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The results in Markdown, a table for each part."""
+    """Formats the results in Markdown, with a table for each part."""
     lines: list[str] = []
     newest: dict[str, dict[str, dict[str, Any]]] = {}  # part -> what was measured -> its last row
     for row in rows:
         newest.setdefault(row["part"], {})[row["what"]] = row
-    for part, rows_of_part in newest.items():
+    for part, part_rows in newest.items():
         lines += [f"## {part}", "", "| | | |", "|---|---|---|"]
-        for what, row in rows_of_part.items():
+        for what, row in part_rows.items():
             value = row["value"]
             if isinstance(value, float):
                 value = f"{value:,}"
@@ -85,15 +85,15 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     out = options.out.resolve()
     end = time.monotonic() + 60 * options.minutes
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         part = Part(name, out, options.tiny, options.torch_python)
         began = time.monotonic()
-        left = max(0.0, end - began)
-        share = SHARES[name] / sum(SHARES[later] for later in names[place:])
-        limit = share * left
+        remaining = max(0.0, end - began)
+        share = SHARES[name] / sum(SHARES[other] for other in names[index:])
+        limit = share * remaining
         ended = limited(part.command(name), limit, out / "log.txt")
         took = time.monotonic() - began
-        part.found("(this part)", took, "s", f"{ended}, {limit:.0f} s")
+        part.record("(this part)", took, "s", f"{ended}, {limit:.0f} s")
         write_atomically(out / "table.md", table(read_rows(out)))
         print(f"{name}: {ended}, {took:.0f} of {limit:.0f} s", flush=True)
     print((out / "table.md").read_text())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import ROOT, write_vocabulary
-from benchmarks.on_gpu_part import Part
+from benchmarks.on_gpu_results import Part
 
 _EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}
 _GOLDEN_TESTS = ["tests/training/test_golden_optimizer.py", "tests/model/test_golden_model.py"]
@@ -23,7 +23,7 @@ _LOSS_TOLERANCE = 1e-4
 
 
 def correctness(part: Part) -> None:
-    """The golden arrays, ten steps beside the processor's, a run that is killed, float16; all at the same time."""
+    """Runs all checks at the same time: golden arrays, ten steps on both devices, a killed run, float16."""
     tests = _GOLDEN_TESTS
     pieces = list(PIECES)
     if part.tiny:
@@ -42,13 +42,13 @@ def correctness(part: Part) -> None:
         last_line = output.rpartition("\n")[2]
         if process.returncode:
             print(output)
-            part.missing(name, last_line)
-        elif name == "golden arrays":  # the others write their results themselves
-            part.found(name, "passed", note=last_line)
+            part.record_failure(name, last_line)
+        elif name == "golden arrays":  # the others record their results themselves
+            part.record(name, "passed", note=last_line)
 
 
 def ten_steps(part: Part, recipe: str) -> None:
-    """Ten steps of a recipe in float32 from the same weights, one program on the GPU, kernels on the processor."""
+    """Compares ten steps of a recipe in float32 from the same weights: one XLA program on the GPU, the processor."""
     import tensorflow as tf
 
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -56,14 +56,16 @@ def ten_steps(part: Part, recipe: str) -> None:
         config = config_of(part, recipe, folder)
         on_processor, weights = losses_of(config, part, "CPU:0", is_compiled=False)
         compiled, _ = losses_of(config, part, "GPU:0" if has_gpu else "CPU:0", is_compiled=True, weights=weights)
-    differences = [abs(a - b) / abs(a) for a, b in zip(on_processor, compiled, strict=True)]
+    differences = []
+    for processor_loss, gpu_loss in zip(on_processor, compiled, strict=True):
+        differences.append(abs(processor_loss - gpu_loss) / abs(processor_loss))
     verdict = "passed" if max(differences) <= _LOSS_TOLERANCE else "failed"
     note = f"losses differ by {max(differences):.1e} at most, {differences[0]:.1e} at the first"
-    part.found(f"ten steps of {recipe} beside the processor's", verdict, note=f"{note}; {'GPU' if has_gpu else 'XLA'}")
+    part.record(f"ten steps of {recipe} beside the processor's", verdict, note=f"{note}; {'GPU' if has_gpu else 'XLA'}")
 
 
 def config_of(part: Part, recipe: str, folder: str) -> Any:
-    """A PretrainingConfig of a recipe for ten steps, with a vocabulary in the folder."""
+    """Makes the PretrainingConfig of a recipe for ten steps, and a vocabulary in the folder."""
     from electra_tf2.config.recipes import read_recipe
     from electra_tf2.configure_pretraining import PretrainingConfig
 
@@ -81,7 +83,14 @@ def config_of(part: Part, recipe: str, folder: str) -> Any:
 def losses_of(
     config: Any, part: Part, device: str, is_compiled: bool, weights: list[np.ndarray] | None = None
 ) -> tuple[list[float], list[np.ndarray]]:
-    """Losses of ten steps on a device, from these weights or from initial ones, and the weights at the start."""
+    """Trains ten steps on a device.
+
+    Args:
+      weights: values of the variables at the start; None: initial ones.
+
+    Returns:
+      The losses, and the weights at the start.
+    """
     import tensorflow as tf
 
     from electra_tf2.pretrain.pretraining_task import make_task
@@ -106,7 +115,7 @@ def losses_of(
 
 
 def kill_and_resume(part: Part) -> None:
-    """A run that is killed goes on with the same losses, bit for bit; float16 with loss scaling learns."""
+    """Checks that a killed run resumes with the same losses, bit for bit, and that float16 with loss scaling learns."""
     from tests.support.training import hparams, logged, start, write_records
 
     with tempfile.TemporaryDirectory() as name:
@@ -117,7 +126,7 @@ def kill_and_resume(part: Part) -> None:
         settings["precision"] = "float32" if part.tiny else "bfloat16"
         runs = {run: settings | {"model_dir": str(folder / run)} for run in ("whole", "killed", "float16")}
         runs["float16"]["precision"] = "float16"
-        processes = {run: start(**hparams_of_run) for run, hparams_of_run in runs.items()}
+        processes = {run: start(**run_hparams) for run, run_hparams in runs.items()}
 
         killed = kill_after(processes["killed"], folder / "killed" / "train_metrics.jsonl", lines=total // 4)
         processes["killed"] = start(**runs["killed"])
@@ -126,25 +135,25 @@ def kill_and_resume(part: Part) -> None:
             _, errors = process.communicate()
             if process.returncode:
                 failed.add(run)
-                part.missing(f"run of electra_tf2, {run}", errors.strip().rpartition("\n")[2])
+                part.record_failure(f"run of electra_tf2, {run}", errors.strip().rpartition("\n")[2])
         if not failed & {"whole", "killed"}:
             title = "killed and resumed, bit for bit"
             if killed:
                 verdict, note = compared(logged(folder / "whole"), logged(folder / "killed"), total)
-                part.found(title, verdict, note=note)
+                part.record(title, verdict, note=note)
             else:
-                part.found(title, "skipped", note="it ended before")
+                part.record(title, "skipped", note="it ended before")
         if "float16" not in failed:
             losses = [line["loss"] for line in logged(folder / "float16")]
             first = statistics.mean(losses[:10])
             last = statistics.mean(losses[-10:])
             verdict = "passed" if math.isfinite(last) and last < first else "failed"
             note = f"loss {first:.2f}, after {len(losses)} steps {last:.2f}"
-            part.found("float16 with loss scaling", verdict, note=note)
+            part.record("float16 with loss scaling", verdict, note=note)
 
 
 def kill_after(process: Any, metrics: Path, lines: int) -> bool:
-    """Kills a run when it has written more lines of metrics than these; tells whether it was still running."""
+    """Kills a run when it has written more than `lines` lines of metrics. Returns True if it was still running."""
     while process.poll() is None:
         if metrics.exists() and metrics.read_bytes().count(b"\n") > lines:
             process.send_signal(signal.SIGKILL)
@@ -154,7 +163,11 @@ def kill_after(process: Any, metrics: Path, lines: int) -> bool:
 
 
 def compared(whole: list[dict[str, Any]], killed: list[dict[str, Any]], total: int) -> tuple[str, str]:
-    """A verdict on the metrics of two runs of so many steps, and a note."""
+    """Compares the metrics of two runs. Returns "passed" or "failed", and a note.
+
+    Args:
+      total: number of steps of each run.
+    """
     pairs = list(zip(whole, killed, strict=False))
     note = f"{len(pairs)} steps"
     for line, other in pairs:
@@ -163,7 +176,7 @@ def compared(whole: list[dict[str, Any]], killed: list[dict[str, Any]], total: i
     return ("passed" if len(pairs) == total else "failed"), note
 
 
-# What runs beside the golden arrays, each in a process of its own.
+# Checks besides the golden arrays. Each runs in its own process.
 PIECES: dict[str, Callable[[Part], None]] = {
     "kill_and_resume": kill_and_resume,
     "ten_electra_small": lambda part: ten_steps(part, "electra_small"),

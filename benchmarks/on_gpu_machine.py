@@ -9,22 +9,23 @@ import time
 import numpy as np
 
 from benchmarks.common import seconds
-from benchmarks.on_gpu_part import Part
+from benchmarks.on_gpu_results import Part
 from benchmarks.on_gpu_steps import OURS
 
 _PACKAGES = ("tensorflow", "tf-keras", "torch", "transformers", "numpy")
 
 
 def machine(part: Part) -> None:
-    """Versions, devices, and the speed of the largest products and of memory."""
+    """Records versions, devices, and the peak speed of matrix products and of memory."""
     import tensorflow as tf
 
-    part.found("versions", ", ".join(versions()))
+    part.record("versions", ", ".join(versions()))
     names = []
     for gpu in tf.config.list_physical_devices("GPU"):
         names.append(tf.config.experimental.get_device_details(gpu).get("device_name", "?"))
-    part.found("devices", ", ".join(names) or "no GPU: the processor", note=f"{len(os.sched_getaffinity(0))} cores")
-    size, calls = (128, 2) if part.tiny else (8192, 30)
+    part.record("devices", ", ".join(names) or "no GPU: the processor", note=f"{len(os.sched_getaffinity(0))} cores")
+    size = 128 if part.tiny else 8192
+    calls = 2 if part.tiny else 30
     for name, dtype, has_tf32 in (
         ("bfloat16", tf.bfloat16, True),
         ("TF32", tf.float32, True),
@@ -40,7 +41,7 @@ def machine(part: Part) -> None:
 
         products()
         took = min(seconds(products) for _ in range(3))
-        part.found(f"products, {name}", 2 * size**3 * calls / took / 1e12, "TFLOP/s", f"{size} x {size}")
+        part.record(f"products, {name}", 2 * size**3 * calls / took / 1e12, "TFLOP/s", f"{size} x {size}")
 
     x = tf.zeros([1 << 16 if part.tiny else 1 << 28])
     add = tf.function(lambda x: x + 1.0, jit_compile=True)
@@ -52,7 +53,7 @@ def machine(part: Part) -> None:
 
     sums()
     took = min(seconds(sums) for _ in range(3))
-    part.found("memory", 8 * len(x) * calls / took / 1e9, "GB/s", "read and written")
+    part.record("memory", 8 * len(x) * calls / took / 1e9, "GB/s", "read and written")
 
 
 def versions() -> list[str]:
@@ -66,7 +67,7 @@ def versions() -> list[str]:
 
 
 def data(part: Part) -> None:
-    """Examples that the records' reader gives, beside those that a step of electra_small takes."""
+    """Records how fast records are read, compared with a training step of electra_small."""
     import tensorflow as tf
 
     from electra_tf2.corpus.packing import Examples
@@ -75,7 +76,7 @@ def data(part: Part) -> None:
 
     job = part.job("small", 128, 128)
     shards = 8
-    rows = 64 if part.tiny else 16_384  # of a shard
+    rows = 64 if part.tiny else 16_384  # in a shard
     enough_seconds = 0.2 if part.tiny else 5.0
     record_format = RecordFormat(job.length, job.size.vocabulary)
     with tempfile.TemporaryDirectory() as folder:
@@ -95,8 +96,8 @@ def data(part: Part) -> None:
             next(batches)
             count += job.batch_size
         rate = count / (time.perf_counter() - began)
-    note = "of the steps nothing is known"
-    taken = part.earlier(OURS)
-    if taken:
-        note = f"{rate / taken:.1f} times what a step takes"
-    part.found("records read", rate, "examples/s", note)
+    note = "no training step was timed"
+    step_rate = part.last_value(OURS)
+    if step_rate:
+        note = f"{rate / step_rate:.1f} times what a step takes"
+    part.record("records read", rate, "examples/s", note)

@@ -1,4 +1,4 @@
-"""Kernels and the gaps between them, from what TensorFlow's profiler writes of a few steps."""
+"""Profiles a few steps with TensorFlow's profiler, and sums up the GPU's kernels and the gaps between them."""
 
 import re
 from collections import defaultdict
@@ -10,11 +10,12 @@ _SHOWN = 12  # names
 
 
 class Times(NamedTuple):
-    """Seconds of a device in a window from its first kernel to the end of its last.
+    """Seconds of a GPU, from the start of its first kernel to the end of its last.
 
     Attributes:
-      window, busy: all, and those in which at least one kernel ran.
-      kernels, gaps: by name the number and the seconds: of the kernels; of the time without any before one of them.
+      window: all of them. busy: those in which at least one kernel ran.
+      kernels: name -> number of kernels, and their seconds.
+      gaps: name of a kernel -> number of gaps before it, and their seconds. In a gap, no kernel runs.
     """
 
     window: float
@@ -24,7 +25,7 @@ class Times(NamedTuple):
 
 
 def profiled(call: Callable[[], object], folder: Path) -> Times:
-    """Runs a call that waits for its device. Raises OSError if the profiler wrote nothing."""
+    """Profiles a call, which must wait for its device. Raises OSError if the profiler wrote nothing."""
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -41,7 +42,7 @@ def profiled(call: Callable[[], object], folder: Path) -> Times:
 
 
 def times_of(space: Any) -> Times:
-    """Sums the streams of an XSpace's first GPU. Raises OSError if there is none."""
+    """Sums up the first GPU of an XSpace. Raises OSError if it has none."""
     planes = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     if not planes:
         raise OSError("the profile holds no GPU")
@@ -50,7 +51,7 @@ def times_of(space: Any) -> Times:
     gaps = defaultdict[str, list[float]](list)
     begin = events[0][0] if events else 0.0
     busy = 0.0
-    until = begin  # end of the kernels so far; those of several streams overlap
+    until = begin  # end of all kernels so far; kernels of different streams may overlap
     for start, end, name in events:
         kernels[name].append(end - start)
         if start > until:
@@ -61,9 +62,9 @@ def times_of(space: Any) -> Times:
 
 
 def _events(plane: Any) -> Iterator[tuple[float, float, str]]:
-    """Start, end and name of each kernel of a GPU, in seconds."""
+    """Yields start, end and name of each kernel of a GPU, in seconds."""
     for line in plane.lines:
-        if not line.name.startswith("Stream"):  # the others sum the same kernels by operation
+        if not line.name.startswith("Stream"):  # other lines have the same kernels, grouped by operation
             continue
         for event in line.events:
             start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
@@ -76,7 +77,7 @@ def _summed(times: Mapping[str, list[float]]) -> dict[str, tuple[int, float]]:
 
 
 def rows(times: Times, steps: int) -> list[tuple[str, str]]:
-    """A profile of some steps, to show: a title, and the sums by name of a step, the largest first."""
+    """Formats the profile of some steps: (title, text) of the whole, then of the largest sums by name."""
     count = sum(number for number, _ in times.kernels.values()) / steps
     idle = times.window - times.busy
     share = times.busy / times.window if times.window else 0.0

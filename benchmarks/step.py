@@ -1,4 +1,4 @@
-"""Speed of a step of ELECTRA, ours beside its peers', in one interleaved run.
+"""Measures the speed of a step of ELECTRA, ours and its peers', in one interleaved run.
 
   python -m benchmarks.step --contenders ours_float32,ours_bfloat16,tf_models_float32
   python -m benchmarks.step --what evaluation
@@ -8,20 +8,20 @@
   python -m benchmarks.step --contenders ours_xla_bfloat16,hugging_face_compiled_bfloat16 \\
       --batch-size 128 --steps 50 --start-together  # on a GPU
 
-Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py). They take turns of some
-`--steps`; the median of the turns counts.
+Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py). They take turns of
+`--steps` steps each, and the median of the turns counts.
 
 A step of pre-training is masking (where the program masks within the step), both networks, dropout, the gradient and
 AdamW's update on random tokens. A step of evaluation is the forward passes without dropout. A step of fine-tuning is
 one network, dropout, the gradient and the update for a classifier of sequences without padding.
 
-Printed are
-  - examples a second, of the median and of the best turn, and how many times as fast as the slowest contender;
-  - FLOPs a second, and their share of the limit: a contender that takes the matrix products of our step and nothing
-    else, by TensorFlow's own kernels. On a GPU, where they are launched one by one, they are no limit of a step that is
-    one program;
-  - processor time of a step, of all threads: the least of the turns, which other work disturbs little;
-  - the most memory that the process ever had, the GPU's where there is one.
+For each contender it prints
+  - examples a second, of the median and of the best turn, and how many times as fast as the slowest contender it is;
+  - FLOPs a second, and their share of the limit, which is a contender that computes the matrix products of our step and
+    nothing else, with TensorFlow's own kernels. On a GPU these are launched one by one, and so no limit for a step that
+    is one program;
+  - processor time of a step, of all threads: the minimum of the turns, which other work disturbs little;
+  - the peak memory of the process, or of the GPU if there is one.
 """
 
 import json
@@ -44,8 +44,8 @@ class Contender(Worker):
 
     Attributes:
       startup: seconds until it was warm.
-      processor_seconds: of a step, the least of all turns.
-      memory: bytes, the most so far.
+      processor_seconds: processor time of a step, the minimum of all turns.
+      memory: peak so far, in bytes.
     """
 
     def __init__(self, program: str, job: Job, torch_python: str, environment: Mapping[str, str] | None = None) -> None:
@@ -57,7 +57,7 @@ class Contender(Worker):
         self.memory = 0.0
 
     def turn(self, steps: int, per_call: int = 1) -> float:
-        """Runs some steps, `per_call` of them in each call of the device; returns the seconds of one."""
+        """Runs some steps, `per_call` of them in each call of the device. Returns the seconds of one step."""
         answer = self.ask(steps=steps, per_call=per_call)
         self.memory = answer["memory"]
         self.processor_seconds = min(self.processor_seconds, answer["processor_seconds"] / steps)
@@ -65,13 +65,13 @@ class Contender(Worker):
 
 
 def limits_of(names: Sequence[str]) -> list[str]:
-    """Names of the contenders that take the products alone, in each precision that is asked for."""
+    """Names of the contenders that compute products alone, in the precisions of these contenders."""
     precisions = {name.rpartition("_")[2] for name in names}
     return [f"products_{precision}" for precision in ("float32", "bfloat16") if precision in precisions]
 
 
 def start(name: str, job: Job, torch_python: str) -> Contender | None:
-    """Starts a contender by its name, such as ours_bfloat16; None, with a line that says why, where it cannot run."""
+    """Starts a contender by its name, such as ours_bfloat16. If it cannot run, prints why and returns None."""
     program, _, precision = name.rpartition("_")
     try:
         return Contender(program, job._replace(precision=precision), torch_python)
@@ -81,12 +81,12 @@ def start(name: str, job: Job, torch_python: str) -> Contender | None:
 
 
 def result(name: str, contender: Contender, seconds: Sequence[float], slowest: float, limit: float | None) -> str:
-    """The line of a contender.
+    """Formats the result of a contender.
 
     Args:
       seconds: of a step, in each turn.
       slowest: median of the slowest contender.
-      limit: median of the products alone, if they were taken.
+      limit: median of the products alone, if they ran.
     """
     job = contender.job
     median = statistics.median(seconds)
@@ -112,17 +112,21 @@ def main() -> None:
     parser.add_switch("--start-together", "start all contenders at once, where there are cores for it")
     options = parser.parse_args()
 
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # all that a GPU has is no one contender's
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # contenders share a GPU's memory
     job = Job(options.what, SIZES[options.model_size], options.batch_size, options.max_seq_length, "")
-    asked_for = options.contenders.split(",")
-    names = list(dict.fromkeys([*asked_for, *limits_of(asked_for)]))
+    names = options.contenders.split(",")
+    names = list(dict.fromkeys([*names, *limits_of(names)]))  # without duplicates
+    contenders = {}
     with ThreadPoolExecutor(len(names) if options.start_together else 1) as threads:
         started = threads.map(lambda name: start(name, job, options.torch_python), names)
-        contenders = {name: contender for name, contender in zip(names, started, strict=True) if contender is not None}
+        for name, contender in zip(names, started, strict=True):
+            if contender is not None:
+                contenders[name] = contender
     if not contenders:
         sys.exit("error: no contender could be started")
 
-    seconds = turns({name: partial(one.turn, options.steps) for name, one in contenders.items()}, options.rounds)
+    calls = {name: partial(contender.turn, options.steps) for name, contender in contenders.items()}
+    seconds = turns(calls, options.rounds)
     print(f"{job.what}, {options.model_size}, batch {job.batch_size}, length {job.length}")
     print(processor())
     medians = {name: statistics.median(values) for name, values in seconds.items()}

@@ -1,14 +1,13 @@
-"""One contender of benchmarks/step.py: builds its model, then runs as many steps as it is asked for.
+"""A contender of benchmarks/step.py: builds its model, then runs as many steps as each question asks for.
 
   python -m benchmarks.step_contenders PROGRAM JOB
 
-Questions and answers are lines of JSON: {"steps": N} is answered with the seconds of N steps; with {"per_call": M} a
-program of several steps a call takes M of them in each; {"steps": N, "profile": FOLDER} is answered with the lines of a
-profile. On a machine with a GPU all contenders run there.
+Questions and answers are lines of JSON. {"steps": N} is answered with the seconds of N steps. With {"per_call": M}, a
+program that can do several steps in a call does M. {"steps": N, "profile": FOLDER} is answered with a profile. On a
+machine with a GPU all contenders run there.
 
-  ours...        our step; VARIANTS lists its forms. ours_xla and what begins so are one program of XLA's, of several
-                 steps a call as in the training loop; ours_modernbert has the FLOPs of ours; ours_modernbert_global
-                 has no local attention
+  ours...        our step; VARIANTS lists its forms. ours_xla... are one XLA program for several steps, as in the
+                 training loop; ours_modernbert has the FLOPs of ours; ours_modernbert_global has no local attention
   tf_models      tf-models-official's ElectraPretrainer with its task's losses; in fine-tuning its BertClassifier
   hugging_face   ElectraForMaskedLM and ElectraForPreTraining on PyTorch with tied embeddings and the same masking rate,
                  sampling and losses; in fine-tuning ElectraForSequenceClassification. hugging_face_compiled is the same
@@ -38,7 +37,7 @@ from electra_tf2.model.architecture import inner_width
 from electra_tf2.util.environment import before_tensorflow
 
 _WARM_UP_STEPS = 3
-_WARM_UP_SECONDS = 20.0  # after which no further step warms up
+_WARM_UP_SECONDS = 20.0  # no further step after so much time
 VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours_recompute": {"recompute": "layers"},
@@ -52,11 +51,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ours_xla_without_barriers": {},
 }
 ONE_PROGRAM = tuple(name for name in VARIANTS if name.startswith("ours_xla"))
-_KERNELS = contextlib.ExitStack()  # how this process computes the model's formulas
+_KERNELS = contextlib.ExitStack()  # holds the context of `kernels.off` until this process ends
 
 
 def our_hparams(job: Job) -> dict[str, Any]:
-    """Hyperparameters that pre-training and fine-tuning have in common."""
+    """Hparams that pre-training and fine-tuning share."""
     path = Path(tempfile.mkdtemp()) / "vocab.txt"
     write_vocabulary(path, job.size.vocabulary)
     return {
@@ -71,11 +70,11 @@ def our_hparams(job: Job) -> dict[str, Any]:
 
 
 def set_kernels(program: str) -> None:
-    """Changes how this process computes the model's formulas, for contenders that leave something out.
+    """Turns off kernels or barriers in this process, for contenders that measure what these bring.
 
     ours_xla_without_kernel: none of the kernels called ..._in_program. ours_xla_plain: TensorFlow's own gradients of
-    formulas.
-    ours_xla_without_barriers: nothing that keeps XLA from fusing. Called before the model's modules are imported.
+    formulas. ours_xla_without_barriers: no barriers to XLA's fusion. To be called before the model's modules are
+    imported.
     """
     from electra_tf2.model.kernels import barriers, switch
 
@@ -88,7 +87,7 @@ def set_kernels(program: str) -> None:
         return with_kernel(kernel)
 
     def without_barrier(*tensors: Any) -> Any:
-        # Vectors keep theirs: the one that bars TensorFlow from computing constants on the host is among them.
+        # Vectors keep their barriers. One of these keeps TensorFlow from computing constants on the host.
         if all(tensor.shape.rank == 1 for tensor in tensors):
             return materialize(*tensors)
         return list(tensors)
@@ -164,7 +163,7 @@ def ours_classifier(job: Job, program: str) -> Step:
 
 
 def products(job: Job) -> Step:
-    """The products alone, each as often as a step takes it, with both of its gradients."""
+    """Computes the products of a step alone, each as often as the step does, with both gradients."""
     import tensorflow as tf
 
     def matrix(batch: int, rows: int, columns: int) -> tf.Tensor:
@@ -214,7 +213,7 @@ def make_step(program: str, job: Job) -> Step:
 
 
 def peak_memory() -> float:
-    """Bytes: the most that this process ever had of the GPU, without one of the host."""
+    """Peak memory of this process in bytes: the GPU's, or the host's if there is none."""
     if "torch" in sys.modules:
         import torch
 
@@ -229,7 +228,7 @@ def peak_memory() -> float:
 
 
 def contender() -> Callable[..., dict[str, Any]]:
-    """Makes the contender of the command line, warmed up; returns the function that answers questions."""
+    """Builds the contender of the command line and warms it up. Returns the function that answers questions."""
     before_tensorflow()
     start = time.perf_counter()
     step = make_step(sys.argv[1], Job.read(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""The job that all contenders of benchmarks/step.py do: sizes, made-up data, and the matrix products of a step."""
+"""The job that all contenders of benchmarks/step.py have: sizes, made-up data, and the matrix products of a step."""
 
 import json
 from collections import Counter
@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
     @property
     def generator(self) -> "Size":
-        """1/generator_share the width, with the generator's heads as the original has them."""
+        """Size of the generator, which has 1/generator_share of the width and, as in the original, of the heads."""
         share = self.generator_share
         return self._replace(hidden=self.hidden // share, heads=max(1, self.heads // share))
 
@@ -54,9 +54,9 @@ SIZES = {
 
 
 class Job(NamedTuple):
-    """Settings that all contenders have in common.
+    """Settings that all contenders share.
 
-    what: one of WHAT. micro_batches: of our contenders, in one program.
+    what: one of WHAT. micro_batches: number of micro-batches of our contenders.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Job(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Job":
-        """A job from its JSON."""
+        """Parses a job from JSON."""
         what, size, *rest = json.loads(text)
         return cls(what, Size(*size), *rest)
 
@@ -81,30 +81,35 @@ class Job(NamedTuple):
 
     @property
     def masked_tokens(self) -> int:
-        """Number of masked tokens of a sequence."""
+        """Number of masked tokens in a sequence."""
         return int((0.15 + 0.005) * self.length)
 
     @property
     def labels(self) -> np.ndarray:
-        """int [B], of two classes."""
+        """int [B], labels of two classes."""
         return np.random.RandomState(1).randint(0, 2, [self.batch_size])
 
     @property
     def masked_batch(self) -> dict[str, np.ndarray]:
-        """Inputs masked beforehand, as the peers' pipelines do it: ids, masked ids, and places with their labels."""
+        """Inputs that are masked before the step, as in the peers' pipelines.
+
+        Returns:
+          ids and masked ids, int [B, L]; positions of the masked tokens and their labels, int [B, masked].
+        """
         ids = self.token_ids
         rows = []
-        for number in range(self.batch_size):
-            places_in_order = 1 + np.random.RandomState(number).permutation(self.length - 2)
-            rows.append(places_in_order[: self.masked_tokens])
-        places = np.stack(rows)
+        for row in range(self.batch_size):
+            shuffled_positions = 1 + np.random.RandomState(row).permutation(self.length - 2)
+            rows.append(shuffled_positions[: self.masked_tokens])
+        positions = np.stack(rows)
         masked = ids.copy()
-        np.put_along_axis(masked, places, _MASK, 1)
-        return {"ids": ids, "masked": masked, "places": places, "labels": np.take_along_axis(ids, places, 1)}
+        np.put_along_axis(masked, positions, _MASK, 1)
+        labels = np.take_along_axis(ids, positions, 1)
+        return {"ids": ids, "masked": masked, "positions": positions, "labels": labels}
 
 
 def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
-    """(batch, m, k, n) of each product [m, k] x [k, n] of a step's forward passes -> how often it is taken."""
+    """Products [m, k] x [k, n] of a step's forward passes: (batch, m, k, n) -> number of them."""
     shapes = Counter[tuple[int, int, int, int]]()
     if job.what == "finetuning":
         _add_encoder(shapes, job, job.size)
@@ -116,7 +121,7 @@ def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
     tokens = job.batch_size * job.length
     shapes[1, masked, generator.hidden, generator.embedding] += 1  # the generator's head
     shapes[1, masked, generator.embedding, generator.vocabulary] += 1
-    shapes[1, tokens, job.size.hidden, job.size.hidden] += 1  # the detector's
+    shapes[1, tokens, job.size.hidden, job.size.hidden] += 1  # the detector's head
     return shapes
 
 
@@ -125,10 +130,10 @@ def _add_encoder(shapes: Counter[tuple[int, int, int, int]], job: Job, size: Siz
     width = size.hidden
     if width != size.embedding:
         shapes[1, tokens, size.embedding, width] += 1
-    # Queries, keys and values in one product; attention's output; both of the feed-forward network.
+    # Queries, keys and values in one product; attention's output; the two of the feed-forward network.
     for inputs, outputs in ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)):
         shapes[1, tokens, inputs, outputs] += size.layers
-    # Scores, and the average of values.
+    # Attention's scores, and its weighted sums of values.
     pairs = job.batch_size * size.heads
     head_size = width // size.heads
     shapes[pairs, job.length, head_size, job.length] += size.layers
@@ -136,7 +141,7 @@ def _add_encoder(shapes: Counter[tuple[int, int, int, int]], job: Job, size: Siz
 
 
 def product_flops(job: Job) -> float:
-    """FLOPs of a step, with its gradient unless it is an evaluation: 2 per multiply-add."""
+    """FLOPs of a step's products, with gradients unless it is an evaluation. A multiply-add counts 2."""
     forward = 0.0
     for (batch, m, k, n), times in product_shapes(job).items():
         forward += 2.0 * batch * m * k * n * times

@@ -21,7 +21,7 @@ def tf_models_encoder(job: Job, size: Size) -> Any:
 
 
 def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Any:
-    """Makes the tf.function of a step, of `loss_of(training)`, which computes the loss of the batch."""
+    """Makes the tf.function of a step. `loss_of(training)` computes the loss of the batch."""
     import tensorflow as tf
     from official.nlp import optimization
 
@@ -35,7 +35,7 @@ def tf_models_function(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> 
             loss = loss_of(True)
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables)
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))  # which clips them
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))  # clips them, too
         return loss
 
     return step
@@ -55,7 +55,7 @@ def tf_models(job: Job) -> Step:
     from official.nlp.tasks import electra_task
 
     data = job.masked_batch
-    count = data["places"].shape[1]
+    count = data["positions"].shape[1]
     model_config = electra.ElectraPretrainerConfig(
         num_masked_tokens=count,
         sequence_length=job.length,
@@ -67,7 +67,7 @@ def tf_models(job: Job) -> Step:
     names = ("lm_example_loss", "discriminator_loss", "total_loss")
     metrics = [tf_keras.metrics.Mean(name=name) for name in names]
     batch = tf_models_inputs(job, data["masked"]) | {
-        "masked_lm_positions": tf.constant(data["places"], tf.int32),
+        "masked_lm_positions": tf.constant(data["positions"], tf.int32),
         "masked_lm_ids": tf.constant(data["labels"], tf.int32),
         "masked_lm_weights": tf.ones([job.batch_size, count]),
     }
@@ -95,7 +95,7 @@ def tf_models_classifier(job: Job) -> Step:
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:
-    """Makes a step of `losses`, which computes the loss of the batch from the modules' parameters."""
+    """Makes a step. `losses()` computes the loss of the batch from the modules' parameters."""
     import torch
 
     distinct = {}  # modules share embeddings
@@ -144,16 +144,16 @@ def hugging_face(job: Job, compiled: bool) -> Step:
 
     def losses() -> Any:
         states = generator.generator_predictions(generator.electra(data["masked"]).last_hidden_state)
-        places = data["places"].unsqueeze(-1).expand(-1, -1, states.shape[-1])
-        logits = generator.generator_lm_head(torch.gather(states, 1, places)).float()
+        positions = data["positions"].unsqueeze(-1).expand(-1, -1, states.shape[-1])
+        logits = generator.generator_lm_head(torch.gather(states, 1, positions)).float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten())
         with torch.no_grad():
-            # A sample by inverting the cumulative distribution.
+            # Samples by inverting the cumulative distribution.
             cumulative = torch.softmax(logits, -1).cumsum(-1)
             uniform = torch.rand(logits.shape[:-1], device=logits.device).unsqueeze(-1)
             sampled = torch.searchsorted(cumulative, uniform * cumulative[..., -1:]).squeeze(-1)
             sampled = sampled.clamp(max=job.size.vocabulary - 1)
-            corrupted = data["ids"].scatter(1, data["places"], sampled)
+            corrupted = data["ids"].scatter(1, data["positions"], sampled)
             fake = (corrupted != data["ids"]).float()
         detected = discriminator(corrupted).logits.float()
         return loss + 50.0 * torch.nn.functional.binary_cross_entropy_with_logits(detected, fake)

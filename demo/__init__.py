@@ -1,1 +1,1 @@
-"""`make demo`: the whole path on a corpus that every machine has."""
+"""`make demo`: pre-training and fine-tuning on text that every machine has."""

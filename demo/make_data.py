@@ -1,14 +1,13 @@
-"""English text and a labelled task that every machine has, for the demo: the docstrings of its Python packages.
+"""Makes text and a labelled task for the demo from what every machine has: the docstrings of its Python packages.
 
-DATA_DIR/corpus/docstrings.txt: the standard library and the installed packages are parsed, never imported. Each
-module's docstrings become one document: paragraphs joined to lines, code, tables, doctests and lists of arguments left
-out, documents separated by blank lines. The same installation gives the same corpus.
+DATA_DIR/corpus/docstrings.txt has the docstrings of the standard library and of installed packages, which are parsed,
+never imported. A module's docstrings are one document, each paragraph on one line, without code, tables, doctests and
+lists of arguments. A blank line separates documents. The same installation gives the same corpus.
 
-DATA_DIR/finetuning_data/punctuation/{train,dev}.txt: where do the commas and full stops belong? In the columns of
-tagging tasks, a word in lower case, and `B-comma` or `B-period` if such a mark followed it, else `O`; a blank line
-after each paragraph. Punctuation is what transcripts of speech lack, and it labels itself; which words occur does not
-tell it, how they follow each other does. Development paragraphs come from documents of their own, so that nothing is
-won by remembering a document.
+DATA_DIR/finetuning_data/punctuation/{train,dev}.txt is a tagging task: where do commas and full stops belong? A line
+has a word in lower case and its tag: `B-comma` or `B-period` if such a mark followed the word, else `O`. A blank line
+ends a paragraph. Transcripts of speech lack punctuation, and any written text is labelled by its own. The order of
+words decides, which a bag of words does not see. Training and development paragraphs come from different documents.
 """
 
 import ast
@@ -31,32 +30,32 @@ _SKIPPED_FOLDERS = {"test", "tests", "testing", "__pycache__", "idlelib", "lib2t
 _CODE = re.compile(r"^\s*(>>>|\.\.\.|[-=~#*+|^`]{3,}|@|:\w+|\.\. )|[{}<>=|\\]{2,}|\) ->|[_=(){}\[\];]\s*$")
 # "Args: ...", and NumPy's "name, other : type".
 _TABLE = re.compile(r"\s*(Arg|Argument|Attribute|Keyword|Kwarg|Param|Parameter|Raise)s?\b[^.]*:|[*\w, .]+ : ", re.I)
-_ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(\s*<[^`]*)?`|``([^`]+)``")  # of Sphinx: :class:`~name` and ``code``
+_ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(\s*<[^`]*)?`|``([^`]+)``")  # Sphinx's :class:`~name` and ``code``
 _NEITHER_LETTER_NOR_SPACE = re.compile(r"[^A-Za-z ]")
-_FEWEST_WORDS = 8  # of a paragraph
-_FEWEST_PARAGRAPHS = 2  # of a document
+_FEWEST_WORDS = 8  # in a paragraph of the corpus
+_FEWEST_PARAGRAPHS = 2  # in a document
 _LARGEST_SOURCE = 1 << 20  # larger files are generated
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 _STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
-_TASK_WORDS = range(12, 41)  # of a paragraph of the task
+_TASK_WORDS = range(12, 41)  # in a paragraph of the task
 _TASK_WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?)([,.]?)")
 _TAGS = {"": "O", ",": "B-comma", ".": "B-period"}
-_REACH = 3  # words to either side that the baseline reads, the best of 1, 2 and 3
+_CONTEXT = 3  # words to either side that the baseline reads; 1 and 2 score less
 
-Document = list[str]  # its paragraphs, each on one line
-Tagged = list[tuple[str, str]]  # words and tags of a paragraph
+Document = list[str]  # paragraphs, each on one line
+Tagged = list[tuple[str, str]]  # a paragraph's words with their tags
 
 
 def source_files(roots: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """(name, path) of every source below the roots, sorted; a name is that of the package, module, ..."""
+    """Yields name and path of every module below the roots, sorted. A name is (package, ..., module)."""
     for root in roots:
         for folder, subfolders, names in os.walk(root):
             skip = set(_SKIPPED_FOLDERS)
             if Path(folder) == root:
-                # The standard library's folder may hold that of the installed packages, a root of its own.
+                # The standard library's folder may hold that of the installed packages, which is another root.
                 skip |= {"site-packages", "dist-packages"}
-            # os.walk goes into the folders that are left in this list, in its order.
+            # os.walk visits the folders that stay in this list, in its order.
             subfolders[:] = sorted(name for name in subfolders if name not in skip)
             for name in sorted(names):
                 if name.endswith(".py") and not name.startswith("test_"):
@@ -68,27 +67,27 @@ def source_files(roots: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Path]
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a module, its classes and functions; nothing if it does not parse."""
+    """Yields the docstrings of a module, its classes and functions; none if the module does not parse."""
     try:
         if path.stat().st_size > _LARGEST_SOURCE:
             return
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the sources, as invalid escapes
+            warnings.simplefilter("ignore")  # such as invalid escapes in the sources
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    waiting: list[ast.AST] = [tree]
-    for node in waiting:
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # the list grows meanwhile
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node)
             if docstring:
                 yield docstring
-        # Expressions, most of a tree, hold no functions.
-        waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, _STATEMENTS)]
+        # Most of a tree is expressions, which hold no functions.
+        nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, _STATEMENTS)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
-    """Paragraphs of English prose, each on one line."""
+    """Yields the paragraphs of a docstring that are English prose, each on one line."""
     for block in re.split(r"\n\s*\n", docstring):
         lines = block.splitlines()
         if not lines or lines[0].startswith("    ") or _TABLE.match(lines[0]) or any(map(_CODE.search, lines)):
@@ -100,15 +99,20 @@ def paragraphs(docstring: str) -> Iterator[str]:
 
 
 def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
-    """About `max_bytes` of documents from all over the roots, sorted by name; no paragraph twice."""
+    """Makes documents from modules all over the roots, sorted by name. No paragraph occurs twice.
+
+    Args:
+      max_bytes: size of all documents, roughly.
+    """
     sources = list(source_files(roots))
     seen: set[str] = set()
     chosen = []
     size = 0
-    # Multiples of the golden ratio, modulo 1, are spread evenly however many are taken: so are the first files of this
-    # order, and no more are parsed than are needed.
-    for number in sorted(range(len(sources)), key=lambda number: (number * _GOLDEN_RATIO) % 1):
-        name, path = sources[number]
+    # The fractional parts of multiples of the golden ratio are evenly spread. Sorted by them, the first files come from
+    # all over the roots, however many are needed.
+    order = sorted(range(len(sources)), key=lambda index: (index * _GOLDEN_RATIO) % 1)
+    for index in order:
+        name, path = sources[index]
         document = []
         for docstring in docstrings(path):
             for paragraph in paragraphs(docstring):
@@ -124,7 +128,7 @@ def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
 
 
 def tagged(paragraph: str) -> Tagged | None:
-    """Words and tags of a paragraph; None unless it is two sentences or more of plain words, commas and full stops."""
+    """Words and tags of a paragraph; None unless it has two or more sentences of plain words, commas and full stops."""
     words = []
     for word in paragraph.split():
         match = _TASK_WORD.fullmatch(word.strip("\"'()[]`*"))
@@ -141,25 +145,31 @@ def tagged(paragraph: str) -> Tagged | None:
 
 
 def make_task(documents: list[Document], train_size: int = 200, dev_size: int = 400) -> dict[str, list[Tagged]]:
-    """Paragraphs for train and dev, at most so many of each. Raises UserError: fewer than two documents have any."""
-    modules = []
+    """Makes the splits "train" and "dev" of the task, at most so many paragraphs each.
+
+    Raises:
+      UserError: fewer than two documents have suitable paragraphs.
+    """
+    tagged_documents = []
     for document in documents:
         tagged_paragraphs = [words for words in map(tagged, document) if words is not None]
         if tagged_paragraphs:
-            modules.append(tagged_paragraphs)
-    if len(modules) < 2:
+            tagged_documents.append(tagged_paragraphs)
+    if len(tagged_documents) < 2:
         raise UserError(f"{len(documents)} documents are too few: two with punctuated paragraphs are needed")
     train: list[Tagged] = []
     dev: list[Tagged] = []
-    for number in np.random.default_rng(0).permutation(len(modules)):
-        part = dev if len(dev) < dev_size else train
-        part.extend(modules[number])
+    for index in np.random.default_rng(0).permutation(len(tagged_documents)):
+        split = dev if len(dev) < dev_size else train
+        split.extend(tagged_documents[index])
     return {"train": train[:train_size], "dev": dev[:dev_size]}
 
 
 def bag_of_words(folder: Path) -> float:
-    """F1 in percent of commas and full stops on dev.txt, which a model has to beat: of logistic regression on a word
-    and its neighbours, each with its distance, fitted to train.txt."""
+    """F1, in percent, of a baseline on dev.txt, which a model has to beat.
+
+    The baseline is logistic regression on a word and its neighbours, each with its distance, fitted to train.txt.
+    """
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -169,23 +179,23 @@ def bag_of_words(folder: Path) -> float:
     bags, tags = _bags_and_tags(folder / "dev.txt")
     predicted = model.predict(bags)
 
-    right = 0
-    marks = 0  # of both, the original and the prediction
-    for tag, guess in zip(tags, predicted, strict=True):
-        right += tag == guess != "O"
-        marks += (tag != "O") + (guess != "O")
-    return 100 * 2 * right / marks
+    correct = 0
+    marks = 0  # in the original and in the prediction
+    for tag, prediction in zip(tags, predicted, strict=True):
+        correct += tag == prediction != "O"
+        marks += (tag != "O") + (prediction != "O")
+    return 100 * 2 * correct / marks
 
 
 def _bags_and_tags(path: Path) -> tuple[list[dict[str, int]], list[str]]:
-    """For every word, its neighbours by their distance, and its tag."""
+    """For every word its bag, the neighbours with their distances, and its tag."""
     bags = []
     tags: list[str] = []
     for sentence in read_sentences(path):
-        words = [""] * _REACH + sentence.words + [""] * _REACH
-        for place in range(_REACH, len(words) - _REACH):
-            distances = range(-_REACH, _REACH + 1)
-            bags.append({f"{distance} {words[place + distance]}": 1 for distance in distances})
+        words = [""] * _CONTEXT + sentence.words + [""] * _CONTEXT
+        for position in range(_CONTEXT, len(words) - _CONTEXT):
+            distances = range(-_CONTEXT, _CONTEXT + 1)
+            bags.append({f"{distance} {words[position + distance]}": 1 for distance in distances})
         tags += sentence.tags
     return bags, tags
 
@@ -199,7 +209,7 @@ def main() -> int:
         return 0
 
     paths = sysconfig.get_paths()
-    roots = dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])  # the last two may be one
+    roots = dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])  # the last two may be the same
     documents = extract(map(Path, roots), flags.FLAGS.max_bytes)
     text = "".join("\n".join(document) + "\n\n" for document in documents)
     write_atomically(corpus, text)

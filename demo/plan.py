@@ -1,8 +1,8 @@
-"""How many steps of pre-training fit into the demo's minutes, by what its first fine-tuning took on this machine.
+"""Chooses the number of pre-training steps that fit into the demo's minutes, from the time of its first fine-tuning.
 
-Every other part of the demo is small and has a fixed size. The shares below are of the time of that first fine-tuning,
-its start included, as processor time had them on an AMD EPYC (AVX2, float32); machines differ in them, but far less
-than in speed.
+Every other part of the demo has a fixed size. Their times are proportional to that of the first fine-tuning, start
+included. The ratios below are of processor time on an AMD EPYC (AVX2, float32); they differ far less between machines
+than speeds do.
 """
 
 import json
@@ -11,20 +11,21 @@ from pathlib import Path
 MINUTES = 6.0
 MOST_STEPS = 600
 FEWEST_STEPS = 300  # after fewer, a model hardly knows more than token frequencies
-STEP = 1 / 350  # of a fine-tuning: a step of pre-training
-REST = 1.6  # of a fine-tuning: everything but steps that comes after it, the second such fine-tuning first of all
+# Times relative to that of the first fine-tuning.
+STEP = 1 / 350  # a step of pre-training
+REST = 1.6  # everything after it except these steps, mostly another such fine-tuning
 
 
 def steps_that_fit(seconds_left: float, seconds_of_finetuning: float) -> int:
-    """Steps of pre-training, in hundreds."""
-    for_steps = seconds_left - REST * seconds_of_finetuning
-    steps = for_steps / (STEP * seconds_of_finetuning)
-    hundreds = int(steps // 100) * 100
-    return min(MOST_STEPS, max(FEWEST_STEPS, hundreds))
+    """Number of pre-training steps, a multiple of 100."""
+    seconds_for_steps = seconds_left - REST * seconds_of_finetuning
+    steps = seconds_for_steps / (STEP * seconds_of_finetuning)
+    rounded = int(steps // 100) * 100
+    return min(MOST_STEPS, max(FEWEST_STEPS, rounded))
 
 
 def read_steps(path: Path) -> int | None:
-    """The steps of a demo that was begun and goes on; None if there is none."""
+    """The number of steps that an interrupted demo chose; None if there is no such demo."""
     if not path.exists():
         return None
     return json.loads(path.read_text(encoding="utf-8"))["steps"]

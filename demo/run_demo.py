@@ -1,11 +1,11 @@
-"""`make demo`: a shipped model against a bag of words and against its own network from random weights, then
-pre-training of one's own, within about six minutes.
+"""`make demo`: what pre-training brings, shown in about six minutes.
 
-The task, putting commas and full stops back into 400 paragraphs of docstrings after 200 to learn from, labels itself.
-electra_deep, which comes with this repository, learns it; so does the same network from random weights: the difference
-is what pre-training is worth where labels are few. Then a small model is pre-trained on the same text from nothing, for
-as many steps as this machine has time for, and learns the task too. Every command is shown; they are the public ones.
-Everything is under demo_data/, and running it again goes on where it was stopped.
+The task is to put commas and full stops back into paragraphs of docstrings: 200 to learn from, 400 to be scored on.
+electra_deep, which comes with this repository, learns it, and so does the same network from random weights. The
+difference is the worth of pre-training when labels are few. Then a small model is pre-trained from scratch on the same
+text, for as many steps as this machine has time for, and learns the task, too. A bag of words is the baseline.
+
+Every command is shown; all are public ones. Files are under demo_data/. Running the demo again resumes it.
 """
 
 import json
@@ -25,8 +25,8 @@ from electra_tf2.util.machine import this_processor
 DATA = Path("demo_data")
 MODELS = DATA / "models"
 PLAN = DATA / "plan.json"
-RECIPE = "electra_tiny"  # trained by the demo
-RELEASED = "electra_deep"  # comes with this repository
+RECIPE = "electra_tiny"  # the model that the demo pre-trains
+SHIPPED = "electra_deep"  # comes with this repository
 TASK = "punctuation"
 MARKS = {"B-comma": ",", "B-period": "."}
 EPOCHS = 12
@@ -38,18 +38,18 @@ FINETUNING = {
     "max_seq_length": 80,
     "layerwise_lr_decay": 1.0,
     "hidden_dropout_prob": 0.1,
-    # Not Muon, by which the recipes pre-train: here it takes longer, and after as many epochs scores less.
+    # Muon, with which recipes pre-train, takes longer here and scores less after as many epochs.
     "optimizer": "adamw",
     "learning_rate": 5e-4,
     "precision": "bfloat16" if this_processor().has_bfloat16 else "float32",
 }
-# A quarter of the recipe's: with few sequences in all, many small steps get further than few large ones.
+# A quarter of the recipe's. With few sequences in all, many small steps get further than few large ones.
 PRETRAINING_BATCH = 16
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_auc", "disc_recall")
 
 
 class Learner(NamedTuple):
-    """A model that has learned the task. results: folder of its scores, below the model's."""
+    """A model that has learned the task. results: its folder of scores, below the model's folder."""
 
     description: str
     model: str
@@ -63,13 +63,13 @@ def main() -> None:
 
     title(1, "text and a task from the docstrings of this Python installation")
     run("--data-dir", str(DATA), module="demo.make_data")
-    title(2, f"{RELEASED}, which comes along, learns the task")
+    title(2, f"{SHIPPED}, which comes along, learns the task")
     before = time.monotonic()
-    finetune(RELEASED)
+    finetune(SHIPPED)
     seconds_of_finetuning = time.monotonic() - before
-    show_an_answer(RELEASED)
+    show_an_answer(SHIPPED)
 
-    # A demo that goes on finds the fine-tuning done, so that its time would say nothing.
+    # A resumed demo uses the steps chosen before: its fine-tuning is already done, and takes no time.
     steps = plan.read_steps(PLAN)
     if steps is None:
         seconds_left = 60 * plan.MINUTES - (time.monotonic() - start)
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"\nAt this speed {steps} steps of pre-training (of {plan.MOST_STEPS}) make a demo of about six minutes.")
 
     title(3, "the same network learns it from random weights")
-    random = Learner(f"{RELEASED}'s network from random weights", RELEASED, "results_random")
+    random = Learner(f"{SHIPPED}'s network from random weights", SHIPPED, "results_random")
     finetune_from_random_weights(random)
     title(4, "a vocabulary and records to pre-train on")
     build()
@@ -93,13 +93,13 @@ def main() -> None:
     show_scores(
         random,
         Learner(f"{RECIPE}, pre-trained just now", RECIPE),
-        Learner(f"{RELEASED}, pre-trained on 551 MB of text", RELEASED),
+        Learner(f"{SHIPPED}, pre-trained on 551 MB of text", SHIPPED),
     )
     print(f"\nAll learned from the same 200 paragraphs, the networks for {EPOCHS} epochs.")
     print("The second row and the last are one network: what lies between them is pre-training.")
     print("More text and an hour: `electra plan` writes the script, docs/small_budgets.md has what to expect.")
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/; try:\n")
-    print(f"  .venv/bin/electra predict my.txt --model {MODELS}/{RELEASED}/finetuning_models/{TASK}_model_1")
+    print(f"  .venv/bin/electra predict my.txt --model {MODELS}/{SHIPPED}/finetuning_models/{TASK}_model_1")
 
 
 def title(number: int, text: str) -> None:
@@ -141,7 +141,7 @@ def build() -> None:
 
 def evaluate_untrained() -> None:
     results = ("--results-dir", str(MODELS / RECIPE / "results_untrained"))
-    run_pretraining(f"{RECIPE}_untrained", "--no-do-train", *results)
+    run_pretraining(f"{RECIPE}_untrained", "--no-do-train", "--num-train-steps", "0", *results)
 
 
 def pretrain(steps: int) -> None:
@@ -153,7 +153,7 @@ def run_pretraining(name: str, *options: str) -> None:
     run("pretrain", "--data-dir", str(DATA), "--recipe", RECIPE, "--model-name", name, "--do-eval", *options)
 
 
-# What they made.
+# Results.
 
 
 def read_results(model: str, folder: str, name: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def read_results(model: str, folder: str, name: str) -> dict[str, Any]:
 
 
 def show_an_answer(model: str) -> None:
-    """Prints the first development paragraph as the model read it, as it answered, and as it was."""
+    """Prints the first development paragraph: as the model reads it, with the model's marks, and as it was."""
     predicted = next(iter(read_sentences(MODELS / model / "results" / f"{TASK}_outputs" / f"{TASK}_dev.txt")))
     original = next(iter(read_sentences(DATA / "finetuning_data" / TASK / "dev.txt")))
     no_tags = ["O"] * len(original.words)

@@ -38,8 +38,8 @@ __all__ = [
     "models",
 ]
 
-# The call `finetune` has the name of a folder of this package. Python sets that name to the folder when something
-# imports it for the first time; this does so now, and takes the name back, so that it always is the call.
+# `electra_tf2.finetune` is a function here, and also the name of a folder. The first import of the folder would set the
+# name to the module. It is imported now and its name removed, so that `__getattr__` below always gives the function.
 importlib.import_module("electra_tf2.finetune")
 globals().pop("finetune", None)
 
@@ -47,11 +47,12 @@ globals().pop("finetune", None)
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "finetune":  # checks its arguments before it imports TensorFlow
+    # These three need no TensorFlow: `finetune` checks its arguments before it imports it.
+    if name == "finetune":
         from electra_tf2.inference.finetuning_from_python import finetune
 
         return finetune
-    if name == "models":  # and lists them without TensorFlow
+    if name == "models":
         from electra_tf2.formats.folders import models
 
         return models
@@ -61,7 +62,7 @@ def __getattr__(name: str) -> object:
         return UserError
     from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 
-    before_tensorflow()  # whose log messages are off
+    before_tensorflow()  # turns off its log messages
     import_tensorflow()
     from electra_tf2.inference import model as inference
 

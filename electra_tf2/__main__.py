@@ -1,6 +1,6 @@
-"""The command `electra`, and `python -m electra_tf2`: every program of the project by the name of what it does.
+"""The command `electra`, also `python -m electra_tf2`: a subcommand for each program of the project.
 
-A subcommand takes the flags of its program. No other program is imported, so help answers at once.
+A subcommand takes the flags of its program. Only its own program is imported, so that help is fast.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from electra_tf2.util.output import open_standard_streams
 class Command(NamedTuple):
     """A subcommand.
 
-    module: the file of programs/ that it runs; "" for those of this module.
-    text: what it does, for help.
+    module: the module of programs/ that it runs; "": a function of this module.
+    text: its help.
     """
 
     module: str
@@ -110,7 +110,7 @@ def command() -> None:
 
 
 def _run(module: str, name: str, rest: list[str]) -> None:
-    """Runs a program as if it had been called by that name with these words."""
+    """Runs a program as if it had been called by this name with the words `rest`."""
     sys.argv = [name, *rest]
     try:
         program = importlib.import_module(f"electra_tf2.programs.{module}")
@@ -120,7 +120,7 @@ def _run(module: str, name: str, rest: list[str]) -> None:
 
 
 def _predict(name: str, rest: list[str]) -> None:
-    """Runs run_finetuning, which predicts as well."""
+    """Runs the program of `finetune`, which also predicts."""
     if not rest or "--help" in rest or "-h" in rest:
         _print(PREDICT_HELP.format(name=name))
         return
@@ -128,14 +128,14 @@ def _predict(name: str, rest: list[str]) -> None:
 
 
 def predict_words(rest: list[str]) -> list[str]:
-    """The flags of `finetune` for those of `predict`."""
-    names_of_finetune = {"--output": "--predict-output", "--model": "--model-dir"}
+    """Translates the command line of `predict` to flags of `finetune`."""
+    finetune_flags = {"--output": "--predict-output", "--model": "--model-dir"}
     words = []
     for word in rest:
         flag, equals, value = word.partition("=")
-        words.append(names_of_finetune.get(flag, flag) + equals + value)
+        words.append(finetune_flags.get(flag, flag) + equals + value)
     if not words[0].startswith("--"):
-        words.insert(0, "--predict")  # FILE stands first
+        words.insert(0, "--predict")  # the first word is FILE
     return words
 
 
@@ -150,14 +150,15 @@ def _list_recipes(name: str, rest: list[str]) -> None:
     lines = []
     for recipe in recipe_names():
         content = json.loads((RECIPES / f"{recipe}.json").read_text(encoding="utf-8"))
-        described = content.get("description", "")
-        lines += [recipe, *textwrap.wrap(described, 80, initial_indent="    ", subsequent_indent="    ")]
+        description = content.get("description", "")
+        lines.append(recipe)
+        lines += textwrap.wrap(description, 80, initial_indent="    ", subsequent_indent="    ")
     _print("\n".join(lines))
 
 
 def _list_models(name: str, rest: list[str]) -> None:
     """Prints the shipped models, then the runs of a data folder."""
-    from electra_tf2.formats.folders import SHIPPED, fine_tuned_folders, models
+    from electra_tf2.formats.folders import SHIPPED, fine_tuned_folders, models, pretrained_folders
 
     parser = _parser("models", name)
     parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
@@ -170,7 +171,7 @@ def _list_models(name: str, rest: list[str]) -> None:
         line = f"{model} ({size:.0f} MB): {description}"
         lines += textwrap.wrap(line, 80, initial_indent="  ", subsequent_indent="      ")
     runs = {
-        "pre-trained": sorted(path.parent for path in folder.glob("*/config.json")),
+        "pre-trained": pretrained_folders(data_dir),
         "fine-tuned": fine_tuned_folders(data_dir),
     }
     for title, paths in runs.items():
@@ -184,8 +185,8 @@ def _print(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # The reader has left, as in "electra --help | head -1". Python would complain once more when it closes the
-        # stream.
+        # The reader has closed the pipe, as in "electra --help | head -1". Python would fail again when it closes
+        # standard output, so that becomes /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

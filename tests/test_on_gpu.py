@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from benchmarks import on_gpu, on_gpu_parts, on_gpu_profile
-from benchmarks.on_gpu_part import Part, read_rows
+from benchmarks import on_gpu, on_gpu_profile, on_gpu_run_part
+from benchmarks.on_gpu_results import Part, read_rows
 from tests.support.programs import ROOT
 
 
@@ -22,8 +22,8 @@ def test_a_part_is_ended_at_its_limit_with_what_it_started_and_the_others_go_on(
     codes = {
         "machine": f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)",
         "small": "import sys; print('out of luck'); sys.exit(3)",
-        "data": f"from benchmarks.on_gpu_part import Part; import pathlib; "
-        f"Part('data', pathlib.Path({str(tmp_path)!r}), True, '').found('records', 2.0, 'examples/s')",
+        "data": f"from benchmarks.on_gpu_results import Part; import pathlib; "
+        f"Part('data', pathlib.Path({str(tmp_path)!r}), True, '').record('records', 2.0, 'examples/s')",
     }
     monkeypatch.setattr(Part, "command", lambda part, name: [sys.executable, "-c", codes[name]])
     monkeypatch.setattr(on_gpu, "SHARES", {"machine": 0.01, "small": 1.0, "data": 1.0})
@@ -43,12 +43,12 @@ def test_a_part_is_ended_at_its_limit_with_what_it_started_and_the_others_go_on(
 def test_what_a_machine_lacks_is_skipped_and_the_last_of_a_result_counts(tmp_path: Path) -> None:
     part = Part("small", tmp_path, True, "")
     for value in (1234.5678, 2000.0):
-        part.found("ours", value, "examples/s")
-    with part.trying("theirs"):
+        part.record("ours", value, "examples/s")
+    with part.recording_failure("theirs"):
         raise OSError("ModuleNotFoundError: No module named 'torch'")
-    with part.trying("too large"):
+    with part.recording_failure("too large"):
         raise OSError("out of memory")
-    assert part.earlier("ours") == 2000.0 and part.earlier("theirs") is None
+    assert part.last_value("ours") == 2000.0 and part.last_value("theirs") is None
     lines = on_gpu.table(read_rows(tmp_path)).splitlines()
     assert "| ours | 2,000.0 examples/s | |" in lines and not any("1,235" in line for line in lines)
     assert any(line.startswith("| theirs | skipped | ModuleNotFoundError") for line in lines)
@@ -82,7 +82,7 @@ def test_a_profile_is_summed_over_the_streams_of_a_gpu() -> None:
 
 def test_machine_and_input_are_measured(tmp_path: Path) -> None:
     for name in ("machine", "data"):
-        on_gpu_parts.PARTS[name](Part(name, tmp_path, True, sys.executable))
+        on_gpu_run_part.PARTS[name](Part(name, tmp_path, True, sys.executable))
     found = {row["what"]: row["value"] for row in read_rows(tmp_path)}
     assert "tensorflow 2." in found["versions"] and found["products, bfloat16"] > 0 and found["records read"] > 0
 
@@ -99,5 +99,5 @@ def test_every_part_at_tiny_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "argv", ["on_gpu", "--out", str(tmp_path), "--tiny", "--minutes", "30"])
     on_gpu.main()
     rows = read_rows(tmp_path)
-    assert {row["part"] for row in rows} == set(on_gpu_parts.PARTS)
+    assert {row["part"] for row in rows} == set(on_gpu_run_part.PARTS)
     assert [row for row in rows if row["value"] == "failed" or "limit" in row["note"]] == []

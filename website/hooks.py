@@ -1,6 +1,6 @@
-"""Makes the site of `make docs` out of docs/ and what lies elsewhere: README, cards of models, results, the notebook.
+"""Hooks of mkdocs for `make docs`: add README, model cards, results and the notebook, which lie outside docs/.
 
-Links are written as they hold in the repository, and rewritten here to where the pages are on the site.
+Links are written as they hold in the repository, and are rewritten to the pages' places on the site.
 """
 
 import base64
@@ -30,7 +30,7 @@ SOURCES = {page: source for source, page in PAGES.items()}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages that lie outside docs/, the notebook's figures, and the style sheet."""
+    """Adds the pages from outside docs/, the notebook's figures, and the style sheet."""
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if source == NOTEBOOK:
@@ -44,26 +44,26 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Rewrites the links of a page; code blocks stay as they are."""
+    """Rewrites the links of a page, but not in code blocks."""
     if page.is_homepage:
-        page.meta["hide"] = ["navigation"]  # it would list this page alone
+        page.meta["hide"] = ["navigation"]  # it would list only this page
     uri = page.file.src_uri
     source = SOURCES.get(uri, f"docs/{uri}")
-    # Split at its code blocks: text and code in turn, text first.
+    # The pieces are text and code by turns, text first.
     pieces = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
-    for number in range(0, len(pieces), 2):
-        pieces[number] = with_links(pieces[number], source, uri, files)
+    for index in range(0, len(pieces), 2):
+        pieces[index] = with_links(pieces[index], source, uri, files)
     return "".join(pieces)
 
 
 def with_links(text: str, source: str, page: str, files: Files) -> str:
-    """The text with links that hold on the site; a link to a file that the site lacks becomes its text.
+    """Rewrites links to pages of the site. A link to a file that the site lacks becomes plain text.
 
     Args:
       source: the text's file in the repository. page: its place on the site.
 
     Raises:
-      FileNotFoundError: a link leads nowhere.
+      FileNotFoundError: a link's target does not exist.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -72,7 +72,7 @@ def with_links(text: str, source: str, page: str, files: Files) -> str:
         heading = match["heading"] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         target_page = PAGES.get(path, path.removeprefix("docs/"))
-        is_on_site = files.get_file_from_path(target_page) is not None  # also a figure of the notebook
+        is_on_site = files.get_file_from_path(target_page) is not None
         if not is_on_site and not (ROOT / path).exists():
             raise FileNotFoundError(f"{source}: {target}")
         if not is_on_site:
@@ -84,7 +84,7 @@ def with_links(text: str, source: str, page: str, files: Files) -> str:
 
 
 def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:
-    """A notebook's markdown, and its figures: file name -> PNG."""
+    """Converts a notebook to Markdown. Returns it with the figures, file name -> PNG."""
     pieces = []
     figures = {}
     for cell in json.loads(notebook)["cells"]:

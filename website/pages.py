@@ -1,8 +1,8 @@
-"""Writes the pages that are made of the code: docs/flags.md of what --help prints, docs/reference.md of docstrings.
+"""Writes the pages that are generated from the code: docs/flags.md from --help, docs/reference.md from docstrings.
 
   python -m website.pages
 
-They stand in the repository, so that they can be read without the site; `tests/test_pages.py` compares them with the
+They are in the repository, so that they can be read without the site, and `tests/test_pages.py` compares them with the
 code. The table of flags that name a model, at the top of docs/flags.md, is website/model_flags.md.
 """
 
@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT))
 
 from electra_tf2.__main__ import COMMANDS  # noqa: E402
 
-COLUMNS = 84  # what fits beside both of the site's columns
+COLUMNS = 84  # of the text between both side columns of the site
 NOTE = "<!-- Written by `python -m website.pages`: change the code, then run that. -->"
-# What docs/reference.md shows: module and name, below headings. "" is the module itself.
+# Contents of docs/reference.md: heading -> (module, name) of its entries. The name "" is the module itself.
 REFERENCE = {
     "Models": (
         ("electra_tf2", ""),
@@ -45,15 +45,15 @@ REFERENCE = {
 
 
 def flags_page() -> str:
-    """The help of every command."""
-    which_names_a_model = (ROOT / "website" / "model_flags.md").read_text(encoding="utf-8").strip()
-    parts = ["# Every flag", NOTE, "What `electra COMMAND --help all` prints.", which_names_a_model]
+    """Makes docs/flags.md, the help of every command."""
+    model_flags = (ROOT / "website" / "model_flags.md").read_text(encoding="utf-8").strip()
+    parts = ["# Every flag", NOTE, "What `electra COMMAND --help all` prints.", model_flags]
     parts += [command_help(command) for command in COMMANDS]
     return "\n\n".join(parts) + "\n"
 
 
 def command_help(name: str) -> str:
-    """A section of what a command prints, without this machine's paths."""
+    """Makes a section with the help of a command, without this machine's paths."""
     words = [sys.executable, "-m", "electra_tf2", name, "--help", "all"]
     environment = os.environ | {"COLUMNS": str(COLUMNS)}
     printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout
@@ -62,17 +62,17 @@ def command_help(name: str) -> str:
 
 
 def reference_page() -> str:
-    """Signatures and docstrings of what a program of one's own calls or derives from."""
+    """Makes docs/reference.md, signatures and docstrings of what a user's program calls or derives from."""
     parts = ["# Python reference", NOTE, "From the docstrings; [from Python](python.md) shows how it is used."]
     for heading, entries in REFERENCE.items():
         parts.append(f"## {heading}")
         for module, name in entries:
-            parts.append(described(module, name))
+            parts.append(section_on(module, name))
     return "\n\n".join(parts) + "\n"
 
 
-def described(module: str, name: str) -> str:
-    """A section on a module, a class with its public methods, or a function."""
+def section_on(module: str, name: str) -> str:
+    """Makes a section on a module, a class with its public methods, or a function."""
     path = ROOT / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def described(module: str, name: str) -> str:
 
 
 def signature_of(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """The call of a function, as code; the making of a class's objects, and their fields."""
+    """The signature of a function, as code; for a class that of its constructor, and its fields."""
     if isinstance(node, ast.ClassDef):
         lines = []
         for member in node.body:
@@ -113,7 +113,7 @@ def is_property(node: ast.FunctionDef) -> bool:
 
 
 def wrapped_arguments(node: ast.FunctionDef) -> str:
-    """The arguments of a call, one a line where they are long."""
+    """The arguments of a function, one on each line if they are long."""
     arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("self")
     if len(arguments) <= 80:
         return arguments
@@ -121,7 +121,7 @@ def wrapped_arguments(node: ast.FunctionDef) -> str:
 
 
 def split_arguments(arguments: str) -> list[str]:
-    """Divides at the commas that stand in no brackets."""
+    """Splits at the commas outside of brackets."""
     pieces = [""]
     depth = 0
     for character in arguments:
@@ -141,7 +141,7 @@ def code(text: str) -> str:
 
 
 def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    """A docstring as Markdown: its sections (Args, Returns, Raises, Warns) as lists, its examples as code."""
+    """Converts a docstring to Markdown: sections (Args, Returns, Raises, Warns) to lists, examples to code."""
     parts = []
     for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
         first, _, rest = paragraph.partition("\n")
@@ -155,7 +155,7 @@ def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def as_list(text: str) -> str:
-    """Entries `name: what`, whose lines go on with blanks before them, as a list."""
+    """Converts entries `name: text`, whose further lines are indented, to a list."""
     entries: list[str] = []
     for line in text.splitlines():
         if line.startswith(" ") and entries:

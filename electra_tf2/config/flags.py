@@ -14,8 +14,9 @@ import functools
 import os
 import re
 import sys
+import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeVar, cast
 
@@ -198,17 +199,32 @@ def config_from_flags(
       implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams). They win over
         the recipe and yield to the user's.
     """
-    extended_class, recipe, user_hparams = _layers(config_class)
-    implied: dict[str, Any] = {}
-    if implied_by is not None:
-        implied = implied_by(layered(extended_class, recipe, user_hparams))
-    config = extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
+    config: Any = config_with({}, "", config_class, implied_by)
     notes = list(config.notes())
+    _, recipe, _ = _layers(config_class)
     if not recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return config
+
+
+def config_with(
+    hparams: Mapping[str, Any],
+    left_out: str,
+    config_class: type[C],
+    implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> C:
+    """The configuration that the parsed flags describe together with some hparams, which win over them.
+
+    Args:
+      left_out: name of an hparam, as if it were not given.
+    """
+    extended_class, recipe, user_hparams = _layers(config_class, hparams, left_out)
+    implied: dict[str, Any] = {}
+    if implied_by is not None:
+        implied = implied_by(layered(extended_class, recipe, user_hparams))
+    return extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
 
 
 def changed_hparams(config_class: type) -> dict[str, Any]:
@@ -222,13 +238,25 @@ def changed_hparams(config_class: type) -> dict[str, Any]:
     return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 
-def _layers(config_class: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The class, extended by a paper; hparams of the recipe; hparams of --hparams and single flags."""
-    user_hparams = given_hparams(config_class)
+def _layers(
+    config_class: Any, hparams: Mapping[str, Any] = types.MappingProxyType({}), left_out: str = ""
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags.
+
+    Args:
+      hparams: more of them, which win. left_out: name of one that counts as not given.
+    """
+
+    def users_hparams(of_class: Any) -> dict[str, Any]:
+        given = given_hparams(of_class)
+        given.pop(left_out, None)
+        return {**given, **hparams}
+
+    user_hparams = users_hparams(config_class)
     recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
     extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
     if extended_class is not config_class:
-        user_hparams = given_hparams(extended_class)  # with the flags of the paper
+        user_hparams = users_hparams(extended_class)  # with the flags of the paper
     return extended_class, recipe, user_hparams
 
 

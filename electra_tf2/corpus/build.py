@@ -1,12 +1,11 @@
-"""Builds records: has the jobs of a plan done, on processes of this machine or on Beam, and writes the metadata last.
+"""Builds records: runs the jobs of a plan, on processes of this machine or on Beam, and writes the metadata last.
 
-A build that goes on skips the jobs that are done (corpus.shards). When all are, the held-out records of the jobs are
-joined, metadata.json is written, and what served the build alone is removed. Until then the folder holds
-UNFINISHED_FILE, and whoever reads records refuses it. So a build can be killed at any time.
+A build can be killed at any time. One that is resumed skips the jobs that are done (corpus.shards). After the last job,
+the jobs' held-out records are joined, metadata.json is written, and temporary files are removed. Until then the folder
+holds UNFINISHED_FILE, and readers of records refuse it.
 """
 
 import functools
-import itertools
 import shlex
 import shutil
 from collections import Counter
@@ -30,14 +29,14 @@ from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.files.reading import json_sha256, read_json, sha256_of
-from electra_tf2.files.writing import lock, replacing, write_json, writing
+from electra_tf2.files.writing import lock, name_aside, replacing, write_json, writing
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import Progress, say, track, warn
 
-_WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
-# Settings that metadata.json repeats for people and programs that read records.
+_WORTH_A_PROCESS = 4 << 20  # bytes of text; building this much takes as long as a process's import of TensorFlow
+# Settings that are repeated in metadata.json, for readers of the records.
 _SETTINGS = (
     "max_seq_length",
     "do_lower_case",
@@ -53,7 +52,7 @@ RunJobs = Callable[[BuildPlan, list[Job]], None]
 
 
 def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[str, Any]:
-    """Builds, or goes on building, the records of a plan. Returns the metadata.
+    """Builds the records of a plan, or resumes a build. Returns the content of metadata.json.
 
     Raises:
       UserError: the output directory holds something else or cannot be written, or the corpus is unusable.
@@ -69,12 +68,12 @@ def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[s
                 say(f"going on with an unfinished build: {len(plan.jobs) - len(jobs)} of {len(plan.jobs)} parts done")
             run_jobs(plan, jobs)
             metadata = _finish(plan)
-        _remove_what_served_the_build(plan)
+        _remove_temporary_files(plan)
         return metadata
 
 
 def _jobs_to_do(plan: BuildPlan) -> list[Job]:
-    """The jobs that are not done, or were done of text that has changed since."""
+    """The jobs that are not done, and those whose text has changed since."""
     jobs = []
     for job in plan.jobs:
         report = read_report(plan, job)
@@ -84,7 +83,11 @@ def _jobs_to_do(plan: BuildPlan) -> list[Job]:
 
 
 def run_local(num_processes: int = 0) -> RunJobs:
-    """Does jobs here. num_processes: 1 runs in this process; 0 uses one per core, fewer for small corpora."""
+    """Makes a function that runs jobs on this machine.
+
+    Args:
+      num_processes: 1: this process; 0: one for each core, or fewer for a small corpus.
+    """
 
     def run(plan: BuildPlan, jobs: list[Job]) -> None:
         # Large jobs first, so that the last ones to finish are small.
@@ -102,10 +105,9 @@ def run_local(num_processes: int = 0) -> RunJobs:
 
 
 def run_beam(options: str = "") -> RunJobs:
-    """Does jobs on Apache Beam, for corpora beyond one machine; the records are the same.
+    """Makes a function that runs jobs on Apache Beam, for corpora beyond one machine. The records are the same.
 
-    The corpus, the vocabulary and the output directory must lie on a file system that all workers see under the same
-    paths.
+    All workers must see the corpus, the vocabulary and the output directory under the same paths.
 
     Args:
       options: Beam's own flags, such as --runner=FlinkRunner.
@@ -117,59 +119,59 @@ def run_beam(options: str = "") -> RunJobs:
         raise UserError("--runner=beam needs Apache Beam: pip install 'apache-beam>=2.60'") from None
 
     def run(plan: BuildPlan, jobs: list[Job]) -> None:
-        numbers = [job.number for job in jobs]
+        indices = [job.index for job in jobs]
         with beam.Pipeline(options=PipelineOptions(shlex.split(options))) as pipeline:
-            numbers = pipeline | "Jobs" >> beam.Create(numbers) | "Spread" >> beam.Reshuffle()
-            _ = numbers | "Build" >> beam.Map(_do_on_beam, plan)
+            indices = pipeline | "Jobs" >> beam.Create(indices) | "Spread" >> beam.Reshuffle()
+            _ = indices | "Build" >> beam.Map(_do_on_beam, plan)
 
     return run
 
 
-def _do_on_beam(number: int, plan: BuildPlan) -> None:
+def _do_on_beam(index: int, plan: BuildPlan) -> None:
     use_processor_only()
-    do_job(plan, plan.jobs[number])
+    do_job(plan, plan.jobs[index])
 
 
 def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
-    """Makes the folder ready for the jobs; returns the metadata if the records are there already.
+    """Prepares the folder for the jobs. Returns the metadata if the records are already built, or else None.
 
     Raises:
       UserError: the output directory holds something else.
     """
     folder = plan.output
     marker = folder / UNFINISHED_FILE
-    begun = None  # identity of a build that has begun here
+    unfinished = None  # identity of an unfinished build in the folder
     if marker.exists():
-        begun = read_json(marker, "unfinished build")
-    goes_on = begun is not None and json_sha256(begun) == plan.build_hash
-    if begun is not None and not goes_on and not overwrite:
+        unfinished = read_json(marker, "unfinished build")
+    is_resumed = unfinished is not None and json_sha256(unfinished) == plan.build_hash
+    if unfinished is not None and not is_resumed and not overwrite:
         raise UserError(
             f"--output-dir {str(folder)!r} holds an unfinished build that cannot go on: "
-            f"{describe_difference(plan.identity, begun)}. "
+            f"{describe_difference(plan.identity, unfinished)}. "
             "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
         )
-    if goes_on or not overwrite:
-        # Also of a build that goes on: it may have been killed between the metadata and the end.
+    if is_resumed or not overwrite:
+        # A resumed build, too, may have metadata, if it was killed after they were written.
         metadata = read_metadata(folder, unfinished=True)
         if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
             _check_done(plan, metadata)
             return metadata.values
-    if goes_on:
+    if is_resumed:
         return None
-    old = _record_files(folder)
-    if old and not overwrite:
+    old_files = _record_files(folder)
+    if old_files and not overwrite:
         raise UserError(
-            f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
-            "choose another directory, or pass --overwrite to move them aside"
+            f"--output-dir {str(folder)!r} holds other records ({old_files[0].name} and {len(old_files) - 1} more "
+            "files); choose another directory, or pass --overwrite to move them aside"
         )
-    if old:
-        _move_aside(folder, old)
+    if old_files:
+        _move_aside(folder, old_files)
     write_json(marker, plan.identity)
     return None
 
 
 def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
-    """Raises UserError unless the records of a finished build are whole, and of the corpus as it is now."""
+    """Raises UserError if files of a finished build are damaged, or the corpus has changed since."""
     for name in metadata.shards:
         metadata.check_shard(name)
     jobs = track(plan.jobs, "comparing the corpus with what was built: part", len(plan.jobs))
@@ -185,11 +187,8 @@ def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
 
 
 def _move_aside(folder: Path, files: list[Path]) -> None:
-    """Moves files to a folder beside theirs, in their order."""
-    for number in itertools.count(1):
-        aside = folder.with_name(f"{folder.name}.old-{number}")
-        if not aside.exists():
-            break
+    """Moves files to a new folder beside theirs, in the order of the list."""
+    aside = name_aside(folder)
     with writing(aside):
         aside.mkdir()
         for file in files:
@@ -198,9 +197,9 @@ def _move_aside(folder: Path, files: list[Path]) -> None:
 
 
 def _record_files(folder: Path) -> list[Path]:
-    """Records, whoever made them, and what builds leave, in the order in which they may be moved away.
+    """All records in a folder and files of builds, in a safe order for moving them.
 
-    Last come the files without which the others are not read as records.
+    The files without which the others are not read as records come last.
     """
     patterns = (f"{TRAIN_PREFIX}*", f"{DEV_PREFIX}*", f"{DEV_PART}-*", VOCAB_FILE, METADATA_FILE, UNFINISHED_FILE)
     files: list[Path] = []
@@ -210,7 +209,7 @@ def _record_files(folder: Path) -> list[Path]:
 
 
 def _finish(plan: BuildPlan) -> dict[str, Any]:
-    """Joins the held-out records of the jobs to few files and writes the metadata, once all jobs are done."""
+    """Joins the jobs' held-out records and writes the metadata, when all jobs are done."""
     folder = plan.output
     settings = plan.settings
     reports = []
@@ -224,11 +223,11 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         reports.append(report)
     vocab = load_vocab(settings.vocab_file)
     special = special_ids(vocab)
-    written: dict[str, Shard] = {}
+    job_files: dict[str, Shard] = {}
     for report in reports:
-        written |= report.files
-    train = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
-    dev = _join_held_out(plan, written)
+        job_files |= report.files
+    train = {name: shard for name, shard in job_files.items() if name.startswith(TRAIN_PREFIX)}
+    dev = _join_held_out(plan, job_files)
     if not Shard.total([*train.values(), *dev.values()]).examples:
         raise _refusal(plan, f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
     if not Shard.total(train.values()).examples:
@@ -241,7 +240,9 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     files = train | dev
     shards = {name: shard._asdict() for name, shard in files.items()}
     counts = np.sum([report.token_counts for report in reports], axis=0)
-    unknown = sum((Counter(report.unknown_characters) for report in reports), Counter[str]())
+    unknown = Counter[str]()
+    for report in reports:
+        unknown.update(report.unknown_characters)
     metadata = {
         "format_version": 1,
         "build_hash": plan.build_hash,
@@ -267,27 +268,28 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     return metadata
 
 
-def _join_held_out(plan: BuildPlan, written: dict[str, Shard]) -> dict[str, Shard]:
-    """Joins the held-out records of the jobs to few files; returns these, none if no document was held out.
+def _join_held_out(plan: BuildPlan, job_files: dict[str, Shard]) -> dict[str, Shard]:
+    """Joins the jobs' held-out records to few files. Returns these by name; {} if no document was held out.
 
     Args:
-      written: what the jobs wrote, by file name.
+      job_files: the files that jobs wrote, by name.
     """
     if not plan.settings.dev_fraction:
         return {}
-    if not any(written[plan.dev_part(job).name].examples for job in plan.jobs):
+    if not any(job_files[plan.dev_part(job).name].examples for job in plan.jobs):
         return {}
     held_out = {}
     for name, jobs in plan.dev_shards().items():
         path = plan.output / name
         parts = [plan.dev_part(job) for job in jobs]
         _join(path, parts)
-        held_out[name] = Shard.total(written[part.name] for part in parts)._replace(sha256=sha256_of(path))
+        total = Shard.total(job_files[part.name] for part in parts)
+        held_out[name] = total._replace(sha256=sha256_of(path))
     return held_out
 
 
 def _join(path: Path, parts: list[Path]) -> None:
-    """Joins TFRecord files end to end."""
+    """Concatenates TFRecord files."""
     with replacing(path) as temporary, open(temporary, "wb") as target:
         for part in parts:
             with open(part, "rb") as source:
@@ -295,13 +297,13 @@ def _join(path: Path, parts: list[Path]) -> None:
 
 
 def _refusal(plan: BuildPlan, message: str) -> UserError:
-    """The error of a build that no repetition completes; its files go, so that another command can begin."""
+    """Deletes the files of a build that can never be completed, so that another can begin. Returns the error."""
     for path in _record_files(plan.output):
         path.unlink()
     return UserError(message)
 
 
-def _remove_what_served_the_build(plan: BuildPlan) -> None:
+def _remove_temporary_files(plan: BuildPlan) -> None:
     """Removes the jobs' reports and held-out records, and at last the mark of an unfinished build."""
     marker = plan.output / UNFINISHED_FILE
     if not marker.exists():
@@ -310,7 +312,7 @@ def _remove_what_served_the_build(plan: BuildPlan) -> None:
     for job in plan.jobs:
         files.append(plan.report_file(job))
         files.append(plan.dev_part(job))
-    files += [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # of workers that were killed
+    files += [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # left by killed workers
     with writing(plan.output):
         for file in files:
             file.unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""Divides a corpus into jobs before any of it is read.
+"""Plans a build: divides a corpus into jobs before any of it is read.
 
-A job is some chunks of the corpus and the numbers of the training shards that hold their examples. Chunks are whole
-compressed files or stretches of plain ones that end between documents, dealt to jobs in random order, so that each
-shard mixes documents from the whole corpus. The division depends on the settings and on the names, sizes and contents
-of the files, never on the number of processes; so neither do the records. No TensorFlow is imported.
+A job is a list of chunks of the corpus, and the training shards that their examples fill. A chunk is a whole compressed
+file, or a part of a plain file that ends between documents. Chunks are shuffled before they are divided among jobs, so
+that each shard mixes documents from the whole corpus.
+
+The plan, and so the records, depend on the settings and on the names, sizes and contents of the files, but never on the
+number of processes. No TensorFlow is imported.
 """
 
 import dataclasses
@@ -15,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from electra_tf2.config.hparams import dashed
+from electra_tf2.corpus.corpus_reader import TEXT_BYTES_PER_COMPRESSED_BYTE, Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
-from electra_tf2.corpus.text_files import Boundary, Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.files.content import is_compressed
 from electra_tf2.files.reading import json_sha256, sha256_of
@@ -26,19 +28,20 @@ from electra_tf2.util.progress import track
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
-DEV_PART = "dev_part"  # of the names of jobs' held-out records, until they are joined
+DEV_PART = "dev_part"  # names of the jobs' held-out records begin so, until they are joined
 
 # Kinds of corpus: a directory of text files, or of archives of them.
 TEXT = "text"
 OPENWEBTEXT = "openwebtext"
 
-EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
+# The default number of shards.
+EXAMPLES_PER_SHARD = 8192  # more, if that makes more than MANY_SHARDS shards
 MANY_SHARDS = 1000
 MAX_SHARD_TEXT_BYTES = 64 << 20
-MOST_SHARD_TEXT_BYTES = 1 << 30  # of shards that the user makes fewer: each is shuffled in memory
 MIN_SHARDS = 4  # training shuffles the order of shards
+# The limit of --num-shards: a shard is shuffled in memory.
+MOST_SHARD_TEXT_BYTES = 1 << 30
 _TEXT_BYTES_PER_TOKEN = 4.4  # English
-_COMPRESSION = 3.5  # text bytes per byte of a compressed file; only the number of shards depends on it
 _CHUNKS_PER_SHARD = 8
 _MIN_CHUNK_BYTES = 32 << 10
 _MIN_SHARD_TEXT_BYTES = 8 << 10
@@ -47,7 +50,7 @@ _SCAN_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True)
 class BuildSettings:
-    """Settings of a build; the flags of build_pretraining_dataset.py have the same names and explain them."""
+    """Settings of a build. Flags of `electra build-data` have the same names and explain them."""
 
     corpus_dir: str
     vocab_file: str
@@ -72,7 +75,7 @@ class BuildSettings:
 
 
 class Chunk(NamedTuple):
-    """The bytes [start, end) of a file, and about how much text that is."""
+    """The bytes [start, end) of a file, and an estimate of their uncompressed text."""
 
     name: str
     start: int
@@ -80,10 +83,11 @@ class Chunk(NamedTuple):
     text_bytes: int
 
 
-class Job(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Job:
     """Chunks that become the training shards first_shard ... first_shard + num_shards - 1."""
 
-    number: int
+    index: int
     chunks: tuple[Chunk, ...]
     first_shard: int
     num_shards: int
@@ -95,9 +99,9 @@ class Job(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BuildPlan:
-    """All that decides the records.
+    """Everything that determines the records.
 
-    identity: the same in a form that is compared and stored.
+    identity: the same as JSON, which is stored and compared.
     """
 
     settings: BuildSettings
@@ -115,41 +119,45 @@ class BuildPlan:
 
     def shards(self, job: Job) -> list[Path]:
         """Files of a job's training records."""
-        numbers = range(job.first_shard, job.first_shard + job.num_shards)
-        return [self.output / f"{TRAIN_PREFIX}-{number}-of-{self.num_shards}" for number in numbers]
+        indices = range(job.first_shard, job.first_shard + job.num_shards)
+        return [self.output / f"{TRAIN_PREFIX}-{index}-of-{self.num_shards}" for index in indices]
 
     def report_file(self, job: Job) -> Path:
-        """File that says that a job is done, and what it wrote."""
+        """File that is written when a job is done, with what it wrote."""
         return self.output / f"{self.shards(job)[0].name}.json"
 
     def dev_part(self, job: Job) -> Path:
         """File of a job's held-out records."""
-        return self.output / f"{DEV_PART}-{job.number}"
+        return self.output / f"{DEV_PART}-{job.index}"
 
     def dev_shards(self) -> dict[str, tuple[Job, ...]]:
-        """Files of the held-out records, and the jobs whose parts are joined in each."""
+        """File of held-out records -> the jobs whose parts are joined in it."""
         fraction = self.settings.dev_fraction
         if not fraction:
             return {}
         count = min(len(self.jobs), max(1, round(self.num_shards * fraction)))
         shards = {}
-        for number in range(count):
-            first = len(self.jobs) * number // count
-            end = len(self.jobs) * (number + 1) // count
-            shards[f"{DEV_PREFIX}-{number}-of-{count}"] = self.jobs[first:end]
+        for index in range(count):
+            first = len(self.jobs) * index // count
+            end = len(self.jobs) * (index + 1) // count
+            shards[f"{DEV_PREFIX}-{index}-of-{count}"] = self.jobs[first:end]
         return shards
 
     def contents(self, job: Job) -> list[str]:
-        """The SHA-256 of each of a job's chunks, as they are in the corpus now."""
+        """The SHA-256 of each chunk of a job, from the corpus as it is now."""
         folder = Path(self.settings.corpus_dir)
         return [sha256_of(folder / chunk.name, chunk.start, chunk.end) for chunk in job.chunks]
 
 
 def make_plan(settings: BuildSettings) -> BuildPlan:
-    """Divides the work; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
+    """Plans a build.
+
+    Raises:
+      UserError: the settings, the vocabulary or the corpus are unusable.
+    """
     _check_settings(settings)
-    load_vocab(settings.vocab_file)  # refuses what is no vocabulary
-    # Workers may run in another folder.
+    load_vocab(settings.vocab_file)  # raises UserError
+    # Workers may run in another folder, so paths must be absolute.
     settings = dataclasses.replace(
         settings,
         corpus_dir=os.path.abspath(settings.corpus_dir),
@@ -162,24 +170,23 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     files = corpus.files()
     if not corpus.archives:
         for file in files:
-            # Reading the beginning refuses what is no text before anything is built.
+            # Reading the first block raises UserError if the file is no text, before anything is built.
             next(corpus.read(file.name, block_bytes=_SCAN_BYTES), None)
-    text_bytes = [_text_bytes(file) for file in files]
-    total = sum(text_bytes)
+    total = sum(_text_bytes(file) for file in files)
     num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
     _check_num_shards(num_shards, total, settings.max_seq_length)
 
     chunk_bytes = max(_MIN_CHUNK_BYTES, total // (num_shards * _CHUNKS_PER_SHARD))
     chunks: list[Chunk] = []
-    for file, size in track(zip(files, text_bytes, strict=True), "planning: corpus file", len(files)):
-        chunks += _chunks(corpus, file, size, chunk_bytes)
+    for file in track(files, "planning: corpus file", len(files)):
+        chunks += _chunks(corpus, file, chunk_bytes)
     random.Random(f"pieces {settings.seed}").shuffle(chunks)
     jobs = tuple(_jobs(chunks, num_shards))
     return BuildPlan(settings, jobs, num_shards, _identity(settings, files))
 
 
 def _check_settings(settings: BuildSettings) -> None:
-    """Raises UserError for settings that no corpus can be built with."""
+    """Raises UserError for settings that are wrong for any corpus."""
     if settings.max_seq_length < MIN_LENGTH:
         raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
     if not 0 <= settings.dev_fraction <= 0.5:
@@ -191,7 +198,7 @@ def _check_settings(settings: BuildSettings) -> None:
 
 
 def _check_num_shards(num_shards: int, text_bytes: int, max_seq_length: int) -> None:
-    """Raises UserError for shards that would be too small or too large for so much text."""
+    """Raises UserError if shards would be too small or too large."""
     examples = text_bytes / _TEXT_BYTES_PER_TOKEN / max_seq_length
     if num_shards > max(MANY_SHARDS, examples):
         raise UserError(f"--num-shards {num_shards:,} is more than this corpus has examples, about {examples:,.0f}")
@@ -204,9 +211,9 @@ def _check_num_shards(num_shards: int, text_bytes: int, max_seq_length: int) -> 
 
 
 def _identity(settings: BuildSettings, files: list[CorpusFile]) -> dict[str, Any]:
-    """All that decides the records: settings, the vocabulary's content, names and sizes of the corpus files.
+    """What determines the records: settings, the vocabulary's content, names and sizes of the corpus files.
 
-    The folders in which these lie do not count, so a build can be moved.
+    Folders do not, so a build can be moved.
     """
     values = dataclasses.asdict(settings)
     for name in ("corpus_dir", "vocab_file", "output_dir"):
@@ -220,27 +227,27 @@ def _identity(settings: BuildSettings, files: list[CorpusFile]) -> dict[str, Any
 
 
 def _text_bytes(file: CorpusFile) -> int:
-    """About how much text a file holds."""
+    """Estimates the uncompressed text of a file. Only the numbers of shards and chunks depend on it."""
     if is_compressed(file.name):
-        return round(file.size * _COMPRESSION)
+        return round(file.size * TEXT_BYTES_PER_COMPRESSED_BYTE)
     return file.size
 
 
 def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
-    """Shards of EXAMPLES_PER_SHARD examples; fewer examples for a small corpus, more for a large one."""
+    """Number of shards with EXAMPLES_PER_SHARD examples; with fewer for a small corpus, more for a large one."""
     usual_bytes = EXAMPLES_PER_SHARD * max_seq_length * _TEXT_BYTES_PER_TOKEN
     shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(usual_bytes, text_bytes / MANY_SHARDS))
     at_least = min(MIN_SHARDS, max(1, text_bytes // _MIN_SHARD_TEXT_BYTES))
     return max(at_least, round(text_bytes / shard_bytes))
 
 
-def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int) -> Iterator[Chunk]:
-    """Cuts a file into chunks of about chunk_bytes, where it can be divided."""
+def _chunks(corpus: Corpus, file: CorpusFile, chunk_bytes: int) -> Iterator[Chunk]:
+    """Cuts a file into chunks of about chunk_bytes if it can be divided."""
     if not file.size:
         return
     boundary = corpus.boundary(file.name)
     if not boundary or file.size <= chunk_bytes:
-        yield Chunk(file.name, 0, file.size, text_bytes)
+        yield Chunk(file.name, 0, file.size, _text_bytes(file))
         return
     start = 0
     with open(os.path.join(corpus.directory, file.name), "rb") as stream:
@@ -252,45 +259,47 @@ def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int)
 
 
 def _next_boundary(stream: BinaryIO, boundary: Boundary) -> int:
-    """Moves a file behind the next line end, or the next blank line; returns where that is."""
-    # Whether the line is blank so far. The line in which the file stands may have text before that place, so it counts
-    # as none that is blank.
-    blank = False
-    while piece := stream.readline(_SCAN_BYTES):  # a line may be longer than memory
-        blank = blank and not piece.strip()
+    """Reads on to the end of the line, or of the next blank line. Returns that position."""
+    # The first line read is the rest of one. It may look blank though there is text before.
+    is_blank = False
+    while True:
+        piece = stream.readline(_SCAN_BYTES)  # a part of a line, since a line may be larger than memory
+        if not piece:
+            break
+        is_blank = is_blank and not piece.strip()
         if piece.endswith(b"\n"):
-            if blank or boundary == "line":
+            if is_blank or boundary == "line":
                 break
-            blank = True
+            is_blank = True
     return stream.tell()
 
 
 def _jobs(chunks: list[Chunk], num_shards: int) -> Iterator[Job]:
-    """Groups chunks in their order so that each job has at least one shard's share of the text."""
+    """Groups consecutive chunks so that each job has text for at least one shard."""
     total = sum(chunk.text_bytes for chunk in chunks)
     group: list[Chunk] = []
-    number = 0
-    assigned = 0  # shards that the jobs so far have
-    seen = 0  # bytes of text in the chunks so far
+    job_index = 0
+    assigned_shards = 0  # to the jobs so far
+    text_bytes = 0  # in the chunks so far
     for chunk in chunks:
         group.append(chunk)
-        seen += chunk.text_bytes
-        shards = seen * num_shards // total - assigned
-        if shards:
-            yield Job(number, tuple(group), assigned, shards)
-            number += 1
-            assigned += shards
+        text_bytes += chunk.text_bytes
+        new_shards = text_bytes * num_shards // total - assigned_shards
+        if new_shards:
+            yield Job(job_index, tuple(group), assigned_shards, new_shards)
+            job_index += 1
+            assigned_shards += new_shards
             group = []
 
 
 def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Tells a person in what two builds' identities differ."""
+    """Describes the first difference between two builds' identities."""
     my_settings = mine["settings"]
     their_settings = theirs.get("settings", {})
-    for name, now in my_settings.items():
-        before = their_settings.get(name)
-        if before != now:
-            return f"{dashed(name)} was {before!r} there and is {now!r} now"
+    for name, my_value in my_settings.items():
+        their_value = their_settings.get(name)
+        if their_value != my_value:
+            return f"{dashed(name)} was {their_value!r} there and is {my_value!r} now"
     if mine["vocab_sha256"] != theirs.get("vocab_sha256"):
         return "it was begun with another vocabulary"
     my_sizes = dict(map(tuple, mine["files"]))

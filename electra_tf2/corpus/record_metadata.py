@@ -1,8 +1,8 @@
-"""metadata.json of a folder of pre-training records: written by the builder, checked by all who read records.
+"""metadata.json in a folder of pre-training records: the builder writes it, every reader checks it.
 
-Training checks it before anything slow, and the content of a shard when it first reads it. Folders without one, such as
-those of the original's builder, are read too. `inspect` and `verify` are build_pretraining_dataset.py's --inspect and
---verify: they read records as training does, so what passes there loads. Only they import TensorFlow.
+Training checks it at the start, and the content of a shard when it first reads it. Folders without one, such as those
+of the original's builder, can be read, too. `inspect` and `verify` are --inspect and --verify of `electra build-data`.
+They read records as training does, and only they import TensorFlow.
 """
 
 import fnmatch
@@ -26,14 +26,15 @@ from electra_tf2.util.progress import track
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are
-UNFINISHED_FILE = "unfinished.json"  # of a folder whose records are being built: what they are built from
+UNFINISHED_FILE = "unfinished.json"  # while records are being built: what determines them
 _AGAIN = "Build the records again with --overwrite"
 
 
 class Shard(NamedTuple):
-    """A file of records: its examples, their tokens (padding apart), its bytes, and the SHA-256 of its content.
+    """A file of records.
 
-    sha256: "" of a sum of shards.
+    examples: number of examples. tokens: number of their tokens, without padding. bytes: size of the file. sha256: of
+    its content; "" for a total of several shards.
     """
 
     examples: int
@@ -53,25 +54,27 @@ class Shard(NamedTuple):
         return cls(examples, tokens, size)
 
     def check_content(self, path: str | os.PathLike[str]) -> None:
-        """Raises UserError unless a file holds what the builder wrote."""
+        """Raises UserError if the file does not hold what the builder wrote."""
         status = os.stat(path)
         _check_content(os.fspath(path), self, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # so that training, which reads a file in every epoch, computes its sum once
+@functools.lru_cache(maxsize=1 << 16)
 def _check_content(path: str, shard: Shard, *state: int) -> None:
-    """Raises UserError unless a file holds what the builder wrote. state: size and times, which change with it."""
+    """Compares a file's checksum. It is cached, since training reads a file in every epoch.
+
+    Args:
+      state: size and times of the file, so that a changed file is checked again.
+    """
     del state
     if sha256_of(path) != shard.sha256:
         raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
 
 
 class RecordMetadata(NamedTuple):
-    """The parts of metadata.json that readers use.
+    """The entries of metadata.json that readers use.
 
-    shards: by file name.
-    unigram_entropy: in nats, see the function of that name.
-    values: all of it.
+    shards: file name -> shard. unigram_entropy: in nats, from `unigram_entropy` below. values: the whole content.
     """
 
     path: Path
@@ -89,7 +92,7 @@ class RecordMetadata(NamedTuple):
         return RecordFormat(self.max_seq_length, self.vocab_size)
 
     def check_shard(self, name: str) -> int:
-        """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
+        """Number of examples of a listed file. Raises UserError if it is missing or has another size than it had."""
         path = self.path.with_name(name)
         shard = self.shards[name]
         if not is_file(path):
@@ -104,32 +107,33 @@ class RecordMetadata(NamedTuple):
         return shard.examples
 
     def listed(self, pattern: str) -> list[str]:
-        """Names of the listed files that a pattern asks for."""
+        """Names of the listed files that match a pattern."""
         return fnmatch.filter(self.shards, os.path.basename(pattern))
 
 
 def record_files(pattern: str) -> list[str]:
-    """The files of records that a pattern asks for, sorted: listed ones only, where a metadata.json lists some of them.
+    """The sorted files of records that match a pattern.
+
+    In a folder whose metadata.json lists some of them, these only.
 
     Raises:
-      UserError: one is no regular file, such as a named pipe, which nobody may ever write to.
+      UserError: a match is no regular file, such as a named pipe, to which nobody may ever write.
     """
     folder, name = os.path.split(pattern)
-    if os.path.isdir(folder):  # its name may hold brackets
+    if os.path.isdir(folder):  # brackets in its name are no pattern
         pattern = os.path.join(glob.escape(folder), name)
+    paths = []
+    for path in glob.glob(pattern):
+        if not path.endswith((".tmp", ".json")) and not is_no_data(os.path.basename(path)):
+            paths.append(path)
     files: list[str] = []
-    paths = sorted(
-        path
-        for path in glob.glob(pattern)
-        if not path.endswith((".tmp", ".json")) and not is_no_data(os.path.basename(path))
-    )
-    for folder, paths_of_folder in itertools.groupby(paths, os.path.dirname):
+    for folder, folder_paths in itertools.groupby(sorted(paths), os.path.dirname):
         metadata = read_metadata(folder or ".")
-        names = []
+        listed = []
         if metadata is not None:
-            names = metadata.listed(pattern)
-        for path in paths_of_folder:
-            if names and os.path.basename(path) not in names:
+            listed = metadata.listed(pattern)
+        for path in folder_paths:
+            if listed and os.path.basename(path) not in listed:
                 print(f"note: {path} is left out: metadata.json does not list it", file=sys.stderr)
                 continue
             if not os.path.isfile(path):
@@ -139,13 +143,13 @@ def record_files(pattern: str) -> list[str]:
 
 
 def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -> RecordMetadata | None:
-    """The metadata of a folder of records; None if it has none.
+    """Reads a folder's metadata.json; None if there is none.
 
     Args:
-      unfinished: read them though the build has not ended.
+      unfinished: True: also of an unfinished build.
 
     Raises:
-      UserError: they cannot be read, or the records are still being built.
+      UserError: it is damaged, or the records are still being built.
     """
     path = Path(directory) / METADATA_FILE
     if not unfinished and path.with_name(UNFINISHED_FILE).exists():
@@ -170,7 +174,7 @@ def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -
 
 
 def _shards(values: dict[str, Any], path: Path) -> dict[str, Shard]:
-    """The shards that a metadata.json lists, by file name."""
+    """Shards in a metadata.json, by file name. Raises UserError if they are malformed or were changed."""
     listed = _typed(values, "shards", dict, path)
     shards = {}
     for name in listed:
@@ -188,13 +192,13 @@ def _shards(values: dict[str, Any], path: Path) -> dict[str, Shard]:
     return shards
 
 
-def _typed(values: dict[str, Any], name: str, kind: Any, path: Path) -> Any:
-    """An entry of a metadata.json; raises UserError if it is not of this type, or a number out of range."""
+def _typed(values: dict[str, Any], name: str, expected_type: Any, path: Path) -> Any:
+    """An entry of a metadata.json. Raises UserError if it has another type, or is an integer out of range."""
     value = values.get(name)
-    is_kind = isinstance(value, kind)
-    if isinstance(value, bool) and kind is not bool:  # to Python True is an integer
-        is_kind = False
-    if not is_kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
+    has_type = isinstance(value, expected_type)
+    if isinstance(value, bool) and expected_type is not bool:  # in Python, True is an integer
+        has_type = False
+    if not has_type or (isinstance(value, int) and not 0 <= value < 1 << 63):
         raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
     return value
 
@@ -208,7 +212,7 @@ def check_metadata(
 ) -> None:
     """Raises UserError if records were built with another vocabulary, length, casing or treatment of accents.
 
-    What the run trains on and the texts that it reads later, as in fine-tuning, would differ.
+    The model would be pre-trained on other input than it gets later, as in fine-tuning.
     """
     problems = []
     if metadata.max_seq_length != max_seq_length:
@@ -218,7 +222,7 @@ def check_metadata(
     if metadata.do_lower_case != do_lower_case:
         problems.append(f"do_lower_case {metadata.do_lower_case}, but do_lower_case is {do_lower_case}")
     strips_accents = do_strip_accents is not False
-    if metadata.do_lower_case and metadata.strip_accents != strips_accents:  # cased text keeps accents anyway
+    if metadata.do_lower_case and metadata.strip_accents != strips_accents:  # cased text keeps accents in any case
         problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
     if problems:
         raise UserError(
@@ -228,10 +232,10 @@ def check_metadata(
 
 
 def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
-    """The loss in nats of a masked language model that knows how frequent tokens are and nothing else.
+    """The loss, in nats, of a masked language model that only knows the frequencies of tokens.
 
     Args:
-      counts: int64 [V], occurrences of each id; those that are never masked do not count.
+      counts: int64 [V], occurrences of each id. Special tokens, which are never masked, do not count.
     """
     counts = counts.astype(np.float64)
     counts[[special.pad, special.cls, special.sep, special.mask]] = 0
@@ -240,24 +244,24 @@ def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
 
 
 def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str]:
-    """The first examples, `count` in all, as lines of text."""
+    """Yields lines of text that show the first `count` examples."""
     metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
 
     def text(ids: np.ndarray) -> str:
-        words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
-        return " ".join(words).replace(" ##", "")
+        tokens = [vocab[token_id] for token_id in ids if token_id not in (special.pad, special.cls, special.sep)]
+        return " ".join(tokens).replace(" ##", "")
 
     for record in itertools.islice(_records(metadata), count):
         yield f"{record.file}, example {record.number}: {record.mask.sum()} tokens of {metadata.max_seq_length}"
         for segment in (0, 1):
-            tokens = record.ids[(record.mask == 1) & (record.segments == segment)]
-            if len(tokens):
-                yield f"  segment {segment + 1}: {text(tokens)}"
+            ids = record.ids[(record.mask == 1) & (record.segments == segment)]
+            if len(ids):
+                yield f"  segment {segment + 1}: {text(ids)}"
 
 
 class _Record(NamedTuple):
-    """A record of a file, its number from 1 on; ids, mask and segments are [length]."""
+    """A record. file: name of its file. number: position in the file, from 1. ids, mask, segments: [length]."""
 
     file: str
     number: int
@@ -267,21 +271,22 @@ class _Record(NamedTuple):
 
 
 def _records(metadata: RecordMetadata) -> Iterator[_Record]:
-    """All records, file by file; each file is checked before it is read."""
+    """Yields all records. Each file is checked before it is read."""
+    ids_field, mask_field, segments_field = FIELDS
     for name in metadata.shards:
         metadata.check_shard(name)
         number = 0
         for batch in read_batches(metadata.path.with_name(name), metadata.record_format):
-            for ids, mask, segments in zip(*(batch[field] for field in FIELDS), strict=True):
+            for row in range(len(batch[ids_field])):
                 number += 1
-                yield _Record(name, number, ids, mask, segments)
+                yield _Record(name, number, batch[ids_field][row], batch[mask_field][row], batch[segments_field][row])
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:
-    """Reads every record, and compares the files with the metadata. Returns the number of examples.
+    """Reads every record and compares the files with the metadata. Returns the number of examples.
 
     Raises:
-      UserError: a record is damaged or not of the format, or a file not the one that the builder wrote.
+      UserError: a record is invalid, or a file differs from what the builder wrote.
     """
     metadata, _ = _open(output_dir, vocab_file)
     for name, shard in track(metadata.shards.items(), "verifying file", len(metadata.shards)):
@@ -298,7 +303,7 @@ def verify(output_dir: str, vocab_file: str | None = None) -> int:
 
 
 def _open(output_dir: str, vocab_file: str | None) -> tuple[RecordMetadata, list[str]]:
-    """The metadata and the vocabulary, which lies beside the records if no file is given."""
+    """Reads the metadata and the vocabulary, by default the copy beside the records."""
     metadata = read_metadata(output_dir)
     if metadata is None:
         raise UserError(f"--output-dir {output_dir!r} holds no metadata.json; build the records first")

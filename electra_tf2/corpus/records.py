@@ -1,15 +1,14 @@
-"""The pre-training record: what it holds, how it is written, and how it is read and checked.
+"""The format of pre-training records: encoding, parsing and checking.
 
-The builder encodes its examples here and training parses them here, so the schema stands in one place. A record is a
-tf.train.Example with three int64 lists of full length, as the original's builder writes it (FIELDS; zeros are padding):
+The builder encodes examples here and training parses them here. A record is a tf.train.Example with three int64 lists
+of full length, padded with zeros, as the original's builder writes it (FIELDS):
 
   input_ids     [CLS] first segment [SEP], or [CLS] first segment [SEP] second segment [SEP]
   input_mask    1 at tokens, 0 at padding
   segment_ids   1 at the second segment and its [SEP], else 0
 
-Every record is checked as it is parsed, whoever reads it: a wrong number that reached the model would be a lookup
-beyond the embeddings, which processors refuse, GPUs answer with zeros and XLA with anything. TensorFlow is imported by
-what reads, not by what writes.
+Every record is checked when it is parsed. An id that is too large would be looked up beyond the embeddings, which
+processors refuse, GPUs answer with zeros and XLA with anything. Reading imports TensorFlow, writing does not.
 """
 
 import os
@@ -25,15 +24,16 @@ from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
-_HEADER = struct.Struct("<Q4x")  # of a TFRecord: length, its checksum
+# A TFRecord is a header (length, checksum of the length), the data, and a footer (checksum of the data).
+_HEADER = struct.Struct("<Q4x")
 _FOOTER_BYTES = 4
-_LENGTH_DELIMITED = 2
+_LENGTH_DELIMITED = 2  # wire type of protocol buffers
 
 
 class RecordFormat(NamedTuple):
-    """Format that all records of a run have in common.
+    """The format that all records of a run share.
 
-    length: tokens of an example, padding included. vocab_size: ids are below it.
+    length: number of ids in a record, padding included. vocab_size: all ids are below it.
     """
 
     length: int
@@ -41,30 +41,31 @@ class RecordFormat(NamedTuple):
 
     @property
     def limits(self) -> dict[str, int]:
-        """Field -> what its numbers are below; none is negative."""
+        """Field -> exclusive upper limit of its values. None may be negative."""
         return {"input_ids": self.vocab_size, "input_mask": 2, "segment_ids": 2}
 
     def parse(self, serialized: Any) -> dict[str, Any]:
-        """string [B] -> int32 [B, length] per field, all records at once.
+        """string [B] -> int32 [B, length] for each field.
 
         Raises:
-          tf.errors.InvalidArgumentError: one of them is no such record; `read_batches` finds out which and why.
-          UnicodeDecodeError: the same; TensorFlow's own message quotes the record, and could not be decoded.
+          tf.errors.InvalidArgumentError: a record is invalid; `read_batches` finds out which and why.
+          UnicodeDecodeError: the same, where TensorFlow's message quotes bytes that are no text.
         """
         import tensorflow as tf
 
         features = {field: tf.io.FixedLenFeature([self.length], tf.int64) for field in FIELDS}
         values = tf.io.parse_example(serialized, features)
-        # As an unsigned number a negative one is too large; and no number is cut to 32 bits before it is checked.
-        fits = [
-            tf.reduce_max(tf.bitcast(values[field], tf.uint64)) < tf.constant(limit, tf.uint64)
-            for field, limit in self.limits.items()
-        ]
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(fits), ["a record's numbers are too large"])]):
+        # Values are compared as unsigned integers, so that negative ones are too large, and before they lose bits.
+        fits = []
+        for field, limit in self.limits.items():
+            unsigned = tf.bitcast(values[field], tf.uint64)
+            fits.append(tf.reduce_max(unsigned) < tf.constant(limit, tf.uint64))
+        check = tf.debugging.Assert(tf.reduce_all(fits), ["a record's numbers are too large"])
+        with tf.control_dependencies([check]):
             return {field: tf.cast(value, tf.int32) for field, value in values.items()}
 
     def problem(self, record: bytes) -> str | None:
-        """Says what is wrong with a record; None if nothing is."""
+        """Describes what is wrong with a record; None if it is valid."""
         import tensorflow as tf
         from google.protobuf.message import DecodeError
 
@@ -90,10 +91,13 @@ class RecordFormat(NamedTuple):
 def read_batches(
     file: str | os.PathLike[str], record_format: RecordFormat, skip: int = 0, size: int = 1024
 ) -> Iterator[dict[str, np.ndarray]]:
-    """A file's records but for the first ones, some after the other: int32 [records, length] per field.
+    """Yields a file's records in batches, int32 [records, length] for each field.
+
+    Args:
+      skip: number of records at the start that are not read. size: records in a batch.
 
     Raises:
-      UserError: one is damaged or not of this format; names the file and the record, which count from 1.
+      UserError: a record is damaged or not of this format; names the file and the record, counted from 1.
     """
     import tensorflow as tf
 
@@ -105,7 +109,7 @@ def read_batches(
             yield {field: values.numpy() for field, values in record_format.parse(serialized).items()}
             done += len(serialized)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-        if size > 1:  # which of them is it?
+        if size > 1:  # reads this batch one by one, up to the bad record, which raises UserError there
             yield from read_batches(file, record_format, done, size=1)
         problem = "is not as it was written: its length or its checksum is wrong"
         if serialized is not None and not isinstance(error, tf.errors.DataLossError):
@@ -117,13 +121,14 @@ def read_batches(
 
 
 def count_records(file: str | os.PathLike[str]) -> int:
-    """Counts the records of an uncompressed TFRecord file, by hopping from header to header.
+    """Counts the records of an uncompressed TFRecord file by its headers alone.
 
     Raises:
       UserError: the file ends within a record.
     """
     size = os.path.getsize(file)
-    position = count = 0
+    position = 0
+    count = 0
     with opened_raw(file) as stream:
         while position < size:
             stream.seek(position)
@@ -140,68 +145,75 @@ def count_records(file: str | os.PathLike[str]) -> int:
 
 
 class RecordEncoder:
-    """Encodes examples a batch at a time.
+    """Encodes batches of examples.
 
-    Building a proto message for each of them would take longer than tokenising the text, so the bytes are laid out
-    here: all lists are of one length and mask and segments are single bytes, so only the variable-length encoding of
-    the ids needs work, and that is a table look-up.
+    Building a proto message for each example would take longer than tokenising the text, so the bytes are laid out
+    here. All lists have the same length, and each value of mask and segments is one byte. Only ids need an encoding of
+    variable length (varint), which is looked up in a table.
     """
 
     def __init__(self, record_format: RecordFormat):
-        numbers = np.arange(record_format.vocab_size, dtype=np.int64)
-        if len(numbers) > 1 << 21:
-            raise ValueError(f"ids are below {len(numbers)}; those of more than three bytes are not supported")
-        # Base 128, low digits first; the high bit says that more digits follow.
-        self._sizes = (1 + (numbers >= 1 << 7) + (numbers >= 1 << 14)).astype(np.uint8)
-        self._digits = np.stack([numbers & 127, numbers >> 7 & 127, numbers >> 14], axis=1).astype(np.uint8)
+        ids = np.arange(record_format.vocab_size, dtype=np.int64)
+        if len(ids) > 1 << 21:
+            raise ValueError(f"ids are below {len(ids)}; those of more than three bytes are not supported")
+        # A varint has digits of base 128, the lowest first. The high bit of a byte tells that more follow.
+        self._sizes = (1 + (ids >= 1 << 7) + (ids >= 1 << 14)).astype(np.uint8)
+        self._digits = np.stack([ids & 127, ids >> 7 & 127, ids >> 14], axis=1).astype(np.uint8)
         for digit in (0, 1):
             self._digits[:, digit] |= np.where(self._sizes > digit + 1, 128, 0).astype(np.uint8)
-        self._used = np.arange(3) < self._sizes[:, None]
-        zeros = bytes(record_format.length)
-        self._before_mask, self._before_segments = (
-            np.frombuffer(_entry(field, zeros)[: -len(zeros)], np.uint8) for field in FIELDS[1:]
-        )
-        self._headers: dict[int, bytes] = {}  # of entries of ids, by the bytes that the ids take
+        self._is_used = np.arange(3) < self._sizes[:, None]
+        _, mask_field, segments_field = FIELDS
+        self._mask_header = self._header(mask_field, record_format.length)
+        self._segments_header = self._header(segments_field, record_format.length)
+        self._ids_headers: dict[int, bytes] = {}  # size of the encoded ids in bytes -> header
+
+    @staticmethod
+    def _header(field: str, size: int) -> np.ndarray:
+        """uint8, what stands before a field's values, which are `size` bytes."""
+        return np.frombuffer(_entry(field, bytes(size))[:-size], np.uint8)
 
     def encode(self, examples: Examples) -> list[bytes]:
-        """One record for every row."""
+        """Encodes each row as a record."""
         rows = len(examples.input_ids)
         if not rows:
             return []
-        parts = self._before_mask, examples.input_mask, self._before_segments, examples.segment_ids
+        parts = self._mask_header, examples.input_mask, self._segments_header, examples.segment_ids
         rest = np.concatenate([np.broadcast_to(part, [rows, part.shape[-1]]) for part in parts], axis=1)
         size = rest.shape[1]
         rest_bytes = rest.tobytes()
         records = []
-        for row, ids in enumerate(self._entries_of_ids(examples.input_ids)):
+        for row, ids in enumerate(self._ids_entries(examples.input_ids)):
             records.append(_field(1, ids + rest_bytes[row * size : (row + 1) * size]))
         return records
 
-    def _entries_of_ids(self, ids: np.ndarray) -> Iterator[bytes]:
-        """The entry of every row of ids [rows, length]."""
+    def _ids_entries(self, ids: np.ndarray) -> Iterator[bytes]:
+        """Yields the encoded entry of each row of ids [rows, length]."""
         flat = ids.reshape(-1)
-        payload = self._digits[flat][self._used[flat]].tobytes()
+        payload = self._digits[flat][self._is_used[flat]].tobytes()
         row_sizes = self._sizes[flat].reshape(len(ids), -1).sum(axis=1, dtype=np.int64)
         start = 0
         for end in np.cumsum(row_sizes).tolist():
             size = end - start
-            header = self._headers.get(size)
+            header = self._ids_headers.get(size)
             if header is None:
                 header = _entry(FIELDS[0], bytes(size))[:-size]
-                self._headers[size] = header
+                self._ids_headers[size] = header
             yield header + payload[start:end]
             start = end
 
 
 def _entry(name: str, values: bytes) -> bytes:
-    """An entry of Features' map: name -> Feature holding an Int64List whose packed values are given."""
+    """An entry of tf.train.Features' map, from a name to a Feature with an Int64List of these packed values."""
     feature = _field(3, _field(1, values))
     return _field(1, _field(1, name.encode()) + _field(2, feature))
 
 
 def _field(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer with this number."""
     return bytes([number << 3 | _LENGTH_DELIMITED]) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+    if value < 128:
+        return bytes([value])
+    return bytes([value & 127 | 128]) + _varint(value >> 7)

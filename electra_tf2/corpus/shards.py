@@ -1,8 +1,8 @@
-"""Does a job of a build: reads its text, tokenises, packs and encodes it, and writes its shards.
+"""Runs a job of a build: reads its text, tokenises, packs and encodes it, and writes its shards.
 
-Every worker runs this, whether a process of this machine or of Apache Beam. What it writes is a function of the plan
-and the job. Files are written under temporary names and renamed, at last a JSON file beside the first shard, of what
-the job wrote and was made of: a job that has one is done.
+Every worker runs this, whether a process of this machine or of Apache Beam. What it writes depends on the plan and the
+job only. Files are written under temporary names and renamed. The last one is the job's report, a JSON file beside the
+first shard: a job that has a report is done.
 
     chunk --blocks of lines--> DocumentSplitter --training and held-out lines--> RecordMaker --records--> shards
 """
@@ -39,20 +39,20 @@ from electra_tf2.files.writing import replacing, write_json
 from electra_tf2.util.errors import UserError
 
 UNKNOWN_SHOWN = 20  # characters without a token that a build names
-_HEAD_BYTES = 64 << 10  # so much of a document decides whether it is held out
-_HELD_BYTES = 128 << 20  # jobs of at most so much text are shuffled as a whole
-_UNKNOWN_TEXT = 1 << 20  # characters of a job's lines with [UNK] that are looked through for the unknown ones
+_HEAD_BYTES = 64 << 10  # the start of a document, by which it is held out or not
+_HELD_BYTES = 128 << 20  # the records of jobs with at most this much text are shuffled all together
+_UNKNOWN_TEXT = 1 << 20  # characters of lines with [UNK], for each job, that are searched for unknown ones
 
-Records = Sequence[tuple[bytes, int]]  # and the number of tokens of each, special ones included
+Records = Sequence[tuple[bytes, int]]  # each with its number of tokens, special ones included
 
-_tokenizer = functools.cache(WordpieceTokenizer)  # one per process: it takes a second to build
+_tokenizer = functools.cache(WordpieceTokenizer)  # one for each process: it takes a second to build
 
 
 class JobReport(NamedTuple):
-    """Outcome of a job, as its JSON file holds it.
+    """Report of a finished job, the content of its JSON file.
 
     files: the files that it wrote. contents: SHA-256 of each chunk. token_counts: occurrences of each id in training
-    records. unknown_characters: those without a token, counted in a part of the text.
+    records. unknown_characters: occurrences of characters without a token, in a part of the text.
     """
 
     files: dict[str, Shard]
@@ -68,7 +68,7 @@ class JobReport(NamedTuple):
 
 
 def read_report(plan: BuildPlan, job: Job) -> JobReport | None:
-    """The report of a job that is done and whose files are there; None of any other."""
+    """Reads a job's report; None if the job is not done, or its files are missing."""
     try:
         values = read_json(plan.report_file(job), "report")
         files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
@@ -76,7 +76,7 @@ def read_report(plan: BuildPlan, job: Job) -> JobReport | None:
             if (plan.output / name).stat().st_size != shard.bytes:
                 return None
         return JobReport(files, **values)
-    except (UserError, OSError):  # no report, or a file that it lists is not there
+    except (UserError, OSError):  # the report or a file that it lists is missing
         return None
 
 
@@ -84,11 +84,11 @@ def do_job(plan: BuildPlan, job: Job, *, advance: Advance = lambda megabytes: No
     """Writes a job's shards and its report.
 
     Args:
-      advance: called with the megabytes of text built since its last call, as the plan estimates them.
+      advance: called with the megabytes of text, by the plan's estimate, that were built since the last call.
 
     Raises:
-      UserError: text that cannot be read, or shards that cannot be written.
-      RuntimeError: anything else that goes wrong, with the file named.
+      UserError: text cannot be read, or shards cannot be written.
+      RuntimeError: any other error, with the name of the corpus file.
     """
     work = _JobInProgress(plan, job, advance)
     try:
@@ -96,15 +96,16 @@ def do_job(plan: BuildPlan, job: Job, *, advance: Advance = lambda megabytes: No
     except UserError:
         raise
     except Exception as error:
-        place = f"{Path(plan.settings.corpus_dir) / work.chunk.name}, bytes {work.chunk.start} to {work.chunk.end}"
-        raise RuntimeError(f"{place}: {type(error).__name__}: {error}") from error
+        chunk = work.chunk
+        where = f"{Path(plan.settings.corpus_dir) / chunk.name}, bytes {chunk.start} to {chunk.end}"
+        raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 class _JobInProgress:
-    """A job's makers of records and its shards.
+    """The state of a job: text in, shards out.
 
     Attributes:
-      chunk: the one that is being read.
+      chunk: the chunk that is being read.
     """
 
     def __init__(self, plan: BuildPlan, job: Job, advance: Advance):
@@ -115,7 +116,7 @@ class _JobInProgress:
         self._splitter = DocumentSplitter(settings.dev_fraction)
         self._train = RecordMaker("train", settings, job)
         self._dev = RecordMaker("dev", settings, job)
-        source = random.Random(f"shuffle {settings.seed} unit {job.number}")
+        source = random.Random(f"shuffle {settings.seed} unit {job.index}")
         self._shards = _ShuffledShards(plan.shards(job), source)
         self._text_bytes = 0
         self._undecodable_bytes = 0
@@ -125,9 +126,9 @@ class _JobInProgress:
         folder = Path(self._plan.settings.corpus_dir)
         files: dict[str, Shard] = {}
         contents = []
-        text_before = 0  # bytes of text in the chunks before
+        text_before = 0  # bytes of text in earlier chunks
         with _shard_file(self._plan.dev_part(self._job), files) as write_dev:
-            self._advance(0.0)  # the first job of a process has loaded TensorFlow and the vocabulary
+            self._advance(0.0)  # shows progress: the first job of a process has just loaded TensorFlow
             for chunk in self._job.chunks:
                 self.chunk = chunk
                 contents.append(sha256_of(folder / chunk.name, chunk.start, chunk.end))
@@ -147,18 +148,19 @@ class _JobInProgress:
         report.write(self._plan.report_file(self._job))
 
     def _read(self, chunk: Chunk, text_before: int, write_dev: Callable[[Records], None]) -> None:
-        """Makes records of a chunk. text_before: bytes of text in the job's chunks before it."""
+        """Makes records from a chunk. text_before: bytes of text in the job's earlier chunks."""
         text_per_byte = chunk.text_bytes / (chunk.end - chunk.start)
-        done = float(text_before)
+        text_read = float(text_before)
         for block in self._plan.settings.corpus.read(chunk.name, chunk.start, chunk.end):
             if self._job.text_bytes > _HELD_BYTES:
-                self._shards.write_full(done / self._job.text_bytes)
+                self._shards.write_full(text_read / self._job.text_bytes)
             self._add(block.lines, write_dev)
             self._text_bytes += block.raw_bytes
             self._undecodable_bytes += block.undecodable_bytes
-            done += block.file_bytes * text_per_byte
-            self._advance(block.file_bytes * text_per_byte / 1e6)
-        self._add([b""], write_dev)  # no document goes on in another file
+            new_text = block.file_bytes * text_per_byte
+            text_read += new_text
+            self._advance(new_text / 1e6)
+        self._add([b""], write_dev)  # ends the document: none continues in another chunk
 
     def _add(self, lines: list[bytes], write_dev: Callable[[Records], None]) -> None:
         train_lines, dev_lines = self._splitter.split(lines)
@@ -167,20 +169,23 @@ class _JobInProgress:
 
 
 class DocumentSplitter:
-    """Holds out a fraction of the documents, decided by their text.
+    """Holds out a fraction of the documents, by a hash of their text.
 
-    Neither the seed nor the sequence length plays a part: records of other lengths hold out the same documents, and
-    copies of a document stay on one side.
+    Neither the seed nor the sequence length matters: records of all lengths hold out the same documents, and copies of
+    a document are all held out or all trained on.
     """
 
     def __init__(self, fraction: float):
         self._limit = fraction * 2.0**64
-        self._head: list[bytes] = []  # the start of a document that is not yet decided on
+        self._head: list[bytes] = []  # first lines of the document, until it is decided
         self._head_bytes = 0
-        self._is_held_out: bool | None = None  # whether the document is; None: not yet decided
+        self._is_held_out: bool | None = None  # the decision on the document; None: not yet made
 
     def split(self, lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Lines of training and of held-out documents; those of an undecided document wait for a later call."""
+        """Divides lines into those of training and of held-out documents.
+
+        Lines of an undecided document are kept for a later call.
+        """
         if not self._limit:
             return lines, []
         train: list[bytes] = []
@@ -201,17 +206,17 @@ class DocumentSplitter:
     def _end_document(self, train: list[bytes], dev: list[bytes]) -> None:
         if self._head:
             self._decide(train, dev)
-        if self._is_held_out is None:  # blank lines in a row: there is no document
+        if self._is_held_out is None:  # a further blank line: there is no document to end
             return
         side = dev if self._is_held_out else train
         side.append(b"")
         self._is_held_out = None
 
     def _decide(self, train: list[bytes], dev: list[bytes]) -> None:
-        """Decides on the document by its start, which no longer waits."""
+        """Decides on the document by its first lines, and releases them."""
         text = b"\n".join(self._head)[:_HEAD_BYTES]
-        number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-        self._is_held_out = number < self._limit
+        digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+        self._is_held_out = digest < self._limit
         side = dev if self._is_held_out else train
         side.extend(self._head)
         self._head = []
@@ -222,13 +227,13 @@ class RecordMaker:
     """Turns lines of documents into records.
 
     Args:
-      name: "train" or "dev", whose random decisions differ.
+      name: "train" or "dev", a part of the seed.
     """
 
     def __init__(self, name: str, settings: BuildSettings, job: Job):
         self._tokenizer = _tokenizer(settings.vocab_file, settings.do_lower_case, settings.strip_accents)
         self._length = settings.max_seq_length
-        source = random.Random(f"{name} {settings.seed} unit {job.number}")
+        source = random.Random(f"{name} {settings.seed} unit {job.index}")
         self._packer = _packer(settings, source, self._tokenizer.special.sep)
         vocab_size = len(self._tokenizer)
         self._encoder = RecordEncoder(RecordFormat(self._length, vocab_size))
@@ -238,12 +243,12 @@ class RecordMaker:
     def records(self, lines: list[bytes]) -> Records:
         """The records of the examples that these lines complete."""
         tokens, lengths = self._tokenizer.tokenize(lines)
-        self._look_for_unknown(lines, tokens, lengths)
+        self._count_unknown(lines, tokens, lengths)
         ends_document = [not line for line in lines]
         return self._encoded(self._packer.add(tokens, lengths.tolist(), ends_document))
 
     def rest(self) -> Records:
-        """The records of the text that waits."""
+        """The records of the text that is left in the packer."""
         return self._encoded(self._packer.finish())
 
     def _encoded(self, spans: Spans) -> Records:
@@ -254,23 +259,23 @@ class RecordMaker:
         records = self._encoder.encode(examples)
         return list(zip(records, example_lengths(spans).tolist(), strict=True))
 
-    def _look_for_unknown(self, lines: list[bytes], tokens: np.ndarray, lengths: np.ndarray) -> None:
-        """Counts the characters of lines that have an unknown word, until there are enough."""
-        places = np.flatnonzero(tokens == self._tokenizer.special.unk)
-        if not len(places) or self._unknown.total() >= _UNKNOWN_TEXT:
+    def _count_unknown(self, lines: list[bytes], tokens: np.ndarray, lengths: np.ndarray) -> None:
+        """Counts the characters of lines with an unknown word, up to `_UNKNOWN_TEXT` of them."""
+        positions = np.flatnonzero(tokens == self._tokenizer.special.unk)
+        if not len(positions) or self._unknown.total() >= _UNKNOWN_TEXT:
             return
-        ends = np.cumsum(lengths)
-        numbers = np.unique(np.searchsorted(ends, places, side="right"))  # of the lines with [UNK]
-        text = self._tokenizer.normalize.joined([lines[number] for number in numbers.tolist()]).decode()
+        line_ends = np.cumsum(lengths)
+        lines_with_unknown = np.unique(np.searchsorted(line_ends, positions, side="right"))
+        text = self._tokenizer.normalize.joined([lines[index] for index in lines_with_unknown.tolist()]).decode()
         self._unknown.update(text[:_UNKNOWN_TEXT])
 
     def unknown_characters(self) -> dict[str, int]:
-        """The characters without a token among those counted, the commonest first."""
+        """The counted characters that have no token, the most frequent first."""
         return dict(self._tokenizer.without_token(self._unknown)[: 10 * UNKNOWN_SHOWN])
 
 
 def _packer(settings: BuildSettings, source: random.Random, separator: int) -> Packer:
-    """Makes the packer that --packing names. separator: id of [SEP]."""
+    """Makes the packer that --packing chooses. separator: id of [SEP]."""
     if settings.packing == ELECTRA:
         return ExampleBuilder(settings.max_seq_length, source, settings.compat == "original")
     if settings.packing == FULL_SENTENCES:
@@ -280,7 +285,11 @@ def _packer(settings: BuildSettings, source: random.Random, separator: int) -> P
 
 @contextlib.contextmanager
 def _shard_file(path: Path, files: dict[str, Shard]) -> Iterator[Callable[[Records], None]]:
-    """A function that writes records to a file, which is entered in `files` when it is whole. Raises UserError."""
+    """Opens a file of records: gives a function that writes records. The closed file is added to `files`.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
     import tensorflow as tf
 
     examples = 0
@@ -304,7 +313,7 @@ def _shard_file(path: Path, files: dict[str, Shard]) -> Iterator[Callable[[Recor
 
 
 class _ShuffledShards:
-    """Collects the records of one shard, or of several that are filled together, and writes them in random order."""
+    """Collects records, and writes them in random order into one shard, or into several at once."""
 
     def __init__(self, paths: list[Path], source: random.Random):
         self._paths = paths
@@ -316,23 +325,23 @@ class _ShuffledShards:
         self._records += records
 
     def write_full(self, fraction: float) -> None:
-        """Writes the shards that should be full when this fraction of the job's text has been read, never the last."""
+        """Writes the shards for this fraction of the job's text, but never the last shard."""
         full = min(int(fraction * len(self._paths)), len(self._paths) - 1)
         self._write(full - len(self._written))
 
     def write_rest(self) -> dict[str, Shard]:
-        """Writes the other shards. Returns all by file name."""
+        """Writes the remaining shards. Returns all shards of the job by file name."""
         self._write(len(self._paths) - len(self._written))
         return self._written
 
     def _write(self, shards: int) -> None:
-        """Divides what has been collected evenly among the next shards."""
+        """Divides the collected records evenly among the next shards."""
         if shards <= 0:
             return
         self._source.shuffle(self._records)
-        for number in range(shards):
-            first = len(self._records) * number // shards
-            end = len(self._records) * (number + 1) // shards
+        for index in range(shards):
+            first = len(self._records) * index // shards
+            end = len(self._records) * (index + 1) // shards
             with _shard_file(self._paths[len(self._written)], self._written) as write:
                 write(self._records[first:end])
         self._records = []

@@ -1,11 +1,11 @@
-"""Reading and checking a WordPiece vocabulary without TensorFlow.
+"""Reads and checks vocabularies without TensorFlow.
 
-A vocabulary is a text file with one token a line; the line number, counted from zero, is the token's id. Released
-vocabularies have blank lines, tokens that are white space, and tokens that stand there twice: every line keeps its id,
-and a token that stands there twice has the id of its last line, as in BERT's own program.
+A WordPiece vocabulary is a text file with a token on each line; the index of the line is the token's id. Released
+vocabularies have blank lines, tokens of white space, and duplicates. Every line keeps its id, and a duplicate token has
+the id of its last line, as in BERT's own program.
 
-Everything that needs ids (the data builder, the masking of the model, the tokenizer) loads the file here, so that a
-vocabulary that cannot work is refused at start-up with the list of what is wrong with it.
+Every program that needs ids loads its vocabulary here, so that an unusable one is refused at the start, with a list of
+all that is wrong with it.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ CLS = "[CLS]"
 SEP = "[SEP]"
 MASK = "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
-TOKENIZER_FILE = "tokenizer.json"  # of Hugging Face's, which holds a vocabulary as well
-MAX_TOKENS = 1 << 20  # beyond any vocabulary in use; records encode ids in three bytes
+TOKENIZER_FILE = "tokenizer.json"  # Hugging Face's file for any kind of tokenizer, vocabulary included
+MAX_TOKENS = 1 << 20  # more than any vocabulary in use; records encode ids in three bytes
 
 _WHAT = "vocabulary file"
-_MAX_TOKEN_BYTES = 256  # of tensorflow_text
-_SHOWN = 5  # how many offending tokens an error lists
+_MAX_TOKEN_BYTES = 256  # tensorflow_text's limit
+_SHOWN = 5  # tokens that an error lists
 
 
 class SpecialIds(NamedTuple):
@@ -41,10 +41,10 @@ class SpecialIds(NamedTuple):
 
 
 def load_vocab(path: str | os.PathLike[str]) -> list[str]:
-    """The tokens of a WordPiece vocabulary, vocab.txt or tokenizer.json, in the order of their ids.
+    """Reads a WordPiece vocabulary, vocab.txt or tokenizer.json: its tokens in the order of their ids.
 
     Raises:
-      UserError: it cannot be used, or is of another tokenizer.
+      UserError: the vocabulary is unusable, or another tokenizer's.
     """
     if not is_wordpiece(path):
         raise UserError(
@@ -55,13 +55,12 @@ def load_vocab(path: str | os.PathLike[str]) -> list[str]:
 
 
 def load_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """The tokens of a vocabulary in the order of their ids: of a vocab.txt, or of any tokenizer.json.
+    """Reads a vocab.txt, or the tokenizer.json of any tokenizer: its tokens in the order of their ids.
 
-    Those of tokenizers other than WordPiece include added tokens, and a placeholder for each id that the file leaves
-    out.
+    For tokenizers other than WordPiece this includes added tokens, and a placeholder for each id that the file skips.
 
     Raises:
-      UserError: it cannot be used.
+      UserError: the vocabulary is unusable.
     """
     path = os.fspath(path)
     if not os.path.lexists(path):
@@ -74,8 +73,7 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _tokens_of_text(path: str) -> list[str]:
-    """The tokens of a vocab.txt."""
-    lines = read_text(path, _WHAT).split("\n")  # not splitlines: U+2028 ends no line
+    lines = read_text(path, _WHAT).split("\n")  # splitlines would also split at U+2028 and others
     tokens = [line.removesuffix("\r") for line in lines]
     while tokens and not tokens[-1]:
         tokens.pop()
@@ -84,41 +82,39 @@ def _tokens_of_text(path: str) -> list[str]:
 
 
 def _tokens_of_wordpiece(path: str) -> list[str]:
-    """The tokens of a tokenizer.json of a WordPiece tokenizer."""
-    by_id = _tokens_by_id(_ids_of_model(path), path)
+    by_id = _tokens_by_id(_vocab_of_model(path), path)
     if sorted(by_id) != list(range(len(by_id))):
         raise UserError(f"{path}: the ids of its tokens have gaps: they must be 0, 1, 2 and so on")
-    tokens = [by_id[number] for number in range(len(by_id))]
+    tokens = [by_id[token_id] for token_id in range(len(by_id))]
     check_vocab(tokens, path)
     return tokens
 
 
 def _tokens_of_other_tokenizer(path: str) -> list[str]:
-    """The tokens of a tokenizer.json of another kind."""
-    ids = _ids_of_model(path) | added_tokens(read_json(path, "tokenizer"), path)
+    ids = _vocab_of_model(path) | added_tokens(read_json(path, "tokenizer"), path)
     by_id = _tokens_by_id(ids, path)
     if not by_id or min(by_id) < 0 or max(by_id) >= MAX_TOKENS:
         raise UserError(f"{path}: the ids of its tokens must be from 0 to {MAX_TOKENS - 1:,}")
-    return [by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1)]
+    return [by_id.get(token_id, f"[no token {token_id}]") for token_id in range(max(by_id) + 1)]
 
 
-def _ids_of_model(path: str) -> dict[str, Any]:
-    """Token -> id, of the model of a tokenizer.json; ids as the file has them."""
+def _vocab_of_model(path: str) -> dict[str, Any]:
+    """Token -> id, from the model in a tokenizer.json. The types of ids are not checked."""
     model = _model_of(path)
     where = f"{path}: vocab"
     if model.get("type") != "Unigram":
         return dict(typed(model.get("vocab"), dict, where))
     ids = {}
-    for number, piece in enumerate(typed(model.get("vocab"), list, where)):  # [token, log-probability]
-        ids[str(piece[0])] = number
+    for token_id, piece in enumerate(typed(model.get("vocab"), list, where)):  # piece: [token, log-probability]
+        ids[str(piece[0])] = token_id
     return ids
 
 
 def _tokens_by_id(ids: dict[str, Any], path: str) -> dict[int, str]:
-    """Id -> token. Raises UserError for an id that is no integer."""
+    """Inverts token -> id. Raises UserError for an id that is no integer."""
     tokens = {}
-    for token, number in ids.items():
-        tokens[typed(number, int, f"{path}: id of {token}")] = token
+    for token, token_id in ids.items():
+        tokens[typed(token_id, int, f"{path}: id of {token}")] = token
     return tokens
 
 
@@ -137,7 +133,7 @@ def _model_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def added_tokens(tokenizer: dict[str, Any], where: str | os.PathLike[str]) -> dict[str, Any]:
-    """The tokens that a tokenizer.json lists beside its model's, and their ids."""
+    """Token -> id, from the list of added tokens in a tokenizer.json. The types of ids are not checked."""
     what = f"{os.fspath(where)}: added_tokens"
     ids = {}
     for entry in typed(tokenizer.get("added_tokens") or [], list, what):
@@ -147,7 +143,7 @@ def added_tokens(tokenizer: dict[str, Any], where: str | os.PathLike[str]) -> di
 
 
 def check_vocab(tokens: Sequence[str], name: str) -> None:
-    """Raises UserError unless every token can be used, and the special ones are among them."""
+    """Raises UserError if a token is unusable, or a special one missing."""
     if not tokens:
         raise UserError(f"{_WHAT} {name!r} is empty; it needs one token a line")
     if len(tokens) > MAX_TOKENS:
@@ -189,20 +185,20 @@ def _is_bracketed(token: str) -> bool:
 
 
 def special_ids(tokens: Sequence[str]) -> SpecialIds:
-    """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in a vocabulary that load_vocab has accepted."""
-    ids = {token: number for number, token in enumerate(tokens)}
+    """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in a vocabulary from load_vocab."""
+    ids = {token: token_id for token_id, token in enumerate(tokens)}
     return SpecialIds(ids[PAD], ids[UNK], ids[CLS], ids[SEP], ids[MASK])
 
 
 def vocab_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A vocabulary as a vocab.txt: the file as it is on disk, or the tokens of a tokenizer.json, one a line."""
+    """Content of a vocabulary as a vocab.txt. A tokenizer.json is converted."""
     if os.fspath(path).endswith(".json"):
         return "".join(f"{token}\n" for token in load_vocab(path)).encode()
     return read_bytes(os.fspath(path), _WHAT)
 
 
 def vocab_sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of `vocab_bytes` (of a vocab.txt what `sha256sum` prints): records and checkpoints name their vocabulary.
+    """SHA-256 of `vocab_bytes`, by which records and checkpoints identify their vocabulary.
 
     Raises:
       UserError: the file cannot be read.
@@ -211,7 +207,7 @@ def vocab_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def _listing(items: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """Lists the first few items, and the number of the others."""
     shown = ", ".join(items[:_SHOWN])
     if len(items) <= _SHOWN:
         return shown

@@ -1,6 +1,6 @@
-"""Work on files or jobs, in this process or in several, with one progress for all.
+"""Runs work on files or jobs, in this process or in several, with one progress display.
 
-The builders of records and of papers' tables run on it.
+The builders of records and of papers' tables use it.
 """
 
 import concurrent.futures
@@ -18,25 +18,24 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress
 
 Result = TypeVar("Result")
-Advance = Callable[[float], None]  # takes what has been done since the last call, in the progress's unit
+Advance = Callable[[float], None]  # called with the amount done since the last call, in the progress's unit
 
-PRELOADED = ["tensorflow", "tensorflow_text"]  # by the process that workers are forked from
-_run: Callable[[Any], Any]  # the work of a worker process
+PRELOADED = ["tensorflow", "tensorflow_text"]  # imported by the fork server, so that its workers need not
+_run: Callable[[Any], Any]  # what a worker process does with an item
 
 
 def run_on_processes(
     work: Callable[..., Result], items: Sequence[Any], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
-    """The results of all items, in their order.
+    """Runs `work` on all items. Returns the results in their order.
 
     Args:
-      work: called with an item and `advance`, an `Advance`. It and its results can be pickled, if there is more than
-        one process.
-      processes: 1: this one.
-      when_killed: advice, if the system kills one of them.
+      work: called with an item and `advance`, an `Advance`. With several processes, it and its results are pickled.
+      processes: number of processes; 1: this one.
+      when_killed: advice for the error if the system kills a process.
 
     Raises:
-      UserError: of the work; a process was killed.
+      UserError: a process was killed, or from `work`.
     """
     if processes > 1:
         return _in_pool(work, items, processes, progress, when_killed)
@@ -53,37 +52,38 @@ def run_on_processes(
 def _in_pool(
     work: Callable[..., Result], items: Sequence[Any], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
-    # Workers are forked from a process that has imported TensorFlow but run nothing of it (one that has cannot be
-    # forked), where the system can do that; else each imports it anew, which takes seconds of a core.
-    use_processor_only()  # they have the environment of this process
-    forks = "forkserver" in multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    use_processor_only()  # in the environment, which workers inherit
+    # A process in which TensorFlow has run cannot be forked. The fork server has only imported it, so that its workers
+    # need not, which would take each of them seconds. Not every system has one.
+    has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if has_fork_server else "spawn")
     context.set_forkserver_preload(PRELOADED)
-    done, stopped = context.Value("d"), context.Event()
+    done = context.Value("d")
+    stopped = context.Event()
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, _start_worker, (work, done, stopped))
     try:
         try:
-            jobs = [pool.submit(_work, item) for item in items]
-        except (EOFError, ConnectionError):  # of the process that workers are forked from
+            futures = [pool.submit(_work, item) for item in items]
+        except (EOFError, ConnectionError):  # the fork server was killed
             raise BrokenProcessPool from None
-        waiting = set(jobs)
+        waiting = set(futures)
         while waiting:
             ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
-            for job in ended:
-                job.result()
+            for future in ended:
+                future.result()  # raises the error of the work
             progress.update(done.value)
-        return [job.result() for job in jobs]
+        return [future.result() for future in futures]
     except BrokenProcessPool:
         raise UserError(f"a worker process was killed (out of memory?); {when_killed}") from None
     finally:
-        stopped.set()  # whoever still works does not go on to the end of an item
+        stopped.set()  # workers stop at their next call of `advance`
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker(work: Callable[..., Any], done: Any, stopped: Any) -> None:
     def advance(step: float) -> None:
         if stopped.is_set():
-            raise KeyboardInterrupt  # nobody waits for the result
+            raise KeyboardInterrupt  # ends the item: its result is not needed
         with done.get_lock():
             done.value += step
 
@@ -94,13 +94,17 @@ def _start_worker(work: Callable[..., Any], done: Any, stopped: Any) -> None:
     use_processor_only()
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # there are as many processes as wanted
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # the processes are the parallelism
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot end its workers, and they must not write into a build that has been taken up again."""
-    if parent := multiprocessing.parent_process():
+    """Ends this process when its parent ends.
+
+    A killed parent cannot end its workers, and these must not write into a build that another process resumes.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         parent.join()
         os._exit(1)
 

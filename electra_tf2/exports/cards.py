@@ -64,7 +64,10 @@ def huggingface_card(model: StoredModel, exported: Exported) -> str:
         about.append(f"Not in this directory, as the class has no such part:\n\n{left_out}")
     if exported.config.get("problem_type") == "regression":
         about.append("The number that it gives is on the scale from 0 to 1 that was learned.")
-    return card(model, header, about, transformers_usage(class_name))
+    finds_spans = False
+    for task in model.task_states or {}:
+        finds_spans = finds_spans or bool(_types_of_spans(model, task))
+    return card(model, header, about, transformers_usage(class_name, finds_spans))
 
 
 def title(model: StoredModel) -> str:
@@ -74,7 +77,7 @@ def title(model: StoredModel) -> str:
         return config.model_name
     first_task = config.task_names[0]
     description = config.kind_of(first_task)
-    labels = labels_of(model, first_task)
+    labels = _types_of_spans(model, first_task) or labels_of(model, first_task)
     if 0 < len(labels) <= 5:  # more do not fit into a heading
         description += f": {', '.join(labels)}"
     return f"{', '.join(config.task_names)} ({description})"
@@ -85,6 +88,14 @@ def labels_of(model: StoredModel, task: str) -> list[str]:
     task_states = model.task_states or {}
     state = task_states.get(task, {})
     return [str(label) for label in state.get("labels", [])]
+
+
+def _types_of_spans(model: StoredModel, task: str) -> list[str]:
+    """Types of the spans that a tagger finds; none of taggers of single words, and other tasks."""
+    state = (model.task_states or {}).get(task, {})
+    if "encoding" not in state:
+        return []
+    return sorted({label.partition("-")[2] for label in labels_of(model, task)} - {""})
 
 
 def sizes_of(model: StoredModel) -> str:
@@ -111,7 +122,10 @@ def _tasks(model: StoredModel) -> list[str]:
     for task in config.task_names:
         labels = labels_of(model, task)
         line = f"- `{task}`: {config.kind_of(task)}"
-        if labels:
+        types = _types_of_spans(model, task)
+        if types:
+            line += f", spans of {counted(len(types), 'type')}: {', '.join(types)}"
+        elif labels:
             line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
         lines.append(line)
     lines.append(f"- fine-tuned from `{config.model_name}`, on inputs of at most {config.max_seq_length} tokens")
@@ -179,8 +193,12 @@ def pipeline_of(class_name: str) -> str:
     return ""
 
 
-def transformers_usage(class_name: str) -> str:
-    """Shows how transformers runs a class."""
+def transformers_usage(class_name: str, finds_spans: bool = False) -> str:
+    """Shows how transformers runs a class.
+
+    Args:
+      finds_spans: a tagger of spans, which has learned the tags of words at their first pieces.
+    """
     task = pipeline_of(class_name)
     if not task:
         return f"""
@@ -190,10 +208,11 @@ tokenizer = AutoTokenizer.from_pretrained("{FOLDER}")
 model = {class_name}.from_pretrained("{FOLDER}")
 print(model(**tokenizer("A text.", return_tensors="pt")).logits)  # positive where a token looks replaced
 """
+    grouping = ', aggregation_strategy="first"' if finds_spans else ""
     return f"""
 from transformers import pipeline
 
-run = pipeline("{task}", model="{FOLDER}")
+run = pipeline("{task}", model="{FOLDER}"{grouping})
 print(run({_EXAMPLES[task]}))
 """
 

@@ -1,25 +1,28 @@
-"""Cells of tables in the type of their field: truths, whole numbers, lists."""
+"""Converts cells of tables to the type of their field: true or false, whole numbers, lists."""
 
 import ast
+import re
 from typing import Any, Literal
 
 from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, shown
 
+_ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"], where: str) -> Any:
-    """The value of a field in the type that the field has; None where it is missing or empty.
+    """The value of a field, converted to the field's type; None if it is missing or empty.
 
-    Every cell of a delimited table is text, and so are many values in JSON: "False" is no truth, "[1, 2]" no list.
-    Fields that are anything else than text are read through here, whatever the format.
+    In a delimited table every cell is text, and in JSON many values are: "False", "[1, 2]". All fields that are not
+    texts are read through this function.
 
     Args:
-      kind: "truth" gives a bool, "list" a list or an object (also as Python prints one), "whole" an integer.
+      kind: "truth" gives a bool, "whole" an integer, "list" a list or an object (also as Python prints one).
+      where: file and line, for messages.
 
     Raises:
-      UserError: a value of another type.
+      UserError: the value is of another type.
     """
     value = row.get(name)
     if isinstance(value, str):
@@ -45,13 +48,16 @@ def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"]
 
 
 def _literal(text: str, what: str) -> Any:
-    """The list or object that a text spells, in JSON or as Python prints one (pandas writes such cells)."""
+    """Parses a list or object from JSON, or as Python prints one, since pandas writes such cells.
+
+    Arrays of numpy may be among them.
+    """
     try:
         return parse_json(text, what, object)
     except UserError as error:
         if "'" not in text:
             raise
         try:
-            return ast.literal_eval(text)
+            return ast.literal_eval(_ARRAY.sub(r"\1", text))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise error from None

@@ -1,4 +1,4 @@
-"""Rows of parquet and Arrow files, as Hugging Face's `datasets`, Spark and pandas write them (with pyarrow)."""
+"""Reads parquet and Arrow files, as Hugging Face's `datasets`, Spark and pandas write them (with pyarrow)."""
 
 import json
 import os
@@ -8,17 +8,17 @@ from typing import Any
 from electra_tf2.files.content import opened_raw
 from electra_tf2.util.errors import UserError, reason
 
-_BATCH = 1000  # rows that are Python objects at a time
+_BATCH = 1000  # rows that are converted to Python objects at a time
 
 
 def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file; numbers of `datasets`' classes as their names, -1 as None.
+    """Yields the rows of a file. Class ids of `datasets` become the names of the classes, -1 becomes None.
 
     Args:
-      columns: those that are read; None: all. One that is not there is missing in the rows.
+      columns: the columns to read; None: all. A column that the file lacks is missing in the rows.
 
     Raises:
-      UserError: no pyarrow; a file that cannot be read.
+      UserError: pyarrow is not installed, or the file cannot be read.
     """
     try:
         import pyarrow as arrow
@@ -31,50 +31,53 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
             start = file.read(6)
         if start.startswith(b"PAR1") or os.fspath(path).lower().endswith(".parquet"):
             with arrow.parquet.ParquetFile(path) as table:
-                kept = _kept(table.schema_arrow, columns)
-                for batch in table.iter_batches(_BATCH, columns=kept):
-                    yield from _named(batch.to_pylist(), table.schema_arrow)
+                names = _column_names(table.schema_arrow, columns)
+                for batch in table.iter_batches(_BATCH, columns=names):
+                    yield from _with_class_names(batch.to_pylist(), table.schema_arrow)
             return
         with arrow.memory_map(os.fspath(path)) as source:
             if start == b"ARROW1":
                 reader = arrow.ipc.open_file(source)
                 batches = map(reader.get_batch, range(reader.num_record_batches))
-            else:  # a stream, as `datasets` writes
+            else:  # a stream, which `datasets` writes
                 reader = arrow.ipc.open_stream(source)
                 batches = iter(reader)
-            kept = _kept(reader.schema, columns)
-            for batch in batches:  # of any size, since whoever wrote the file chose it
+            names = _column_names(reader.schema, columns)
+            for batch in batches:  # their size was chosen by whoever wrote the file, and may be huge
                 for first in range(0, batch.num_rows, _BATCH):
-                    yield from _named(batch.select(kept).slice(first, _BATCH).to_pylist(), reader.schema)
+                    rows = batch.select(names).slice(first, _BATCH).to_pylist()
+                    yield from _with_class_names(rows, reader.schema)
     except (arrow.ArrowException, OSError) as error:
         why = reason(error) if isinstance(error, OSError) and error.errno else error
         raise UserError(f"{path} cannot be read: {why}") from None
 
 
-def _kept(schema: Any, columns: Sequence[str] | None) -> list[str]:
+def _column_names(schema: Any, columns: Sequence[str] | None) -> list[str]:
     if columns is None:
         return schema.names
     return [name for name in schema.names if name in columns]
 
 
-def _named(rows: list[dict[str, Any]], schema: Any) -> list[dict[str, Any]]:
-    """The rows with the names of classes for their numbers, those in lists, too."""
-    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = described.get("info", {}).get("features", {}) if isinstance(described, dict) else {}
+def _with_class_names(rows: list[dict[str, Any]], schema: Any) -> list[dict[str, Any]]:
+    """Replaces ids of classes, also those in lists, by the names that `datasets` stores in the schema."""
+    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    if not isinstance(metadata, dict):
+        return rows
+    features = metadata.get("info", {}).get("features", {})
     for column, feature in features.items():
-        names = _class_names(feature)
-        if not names:
+        class_names = _class_names(feature)
+        if not class_names:
             continue
         for row in rows:
             if isinstance(row.get(column), list):
-                row[column] = [_class_name(value, names) for value in row[column]]
+                row[column] = [_class_name(value, class_names) for value in row[column]]
             elif column in row:
-                row[column] = _class_name(row[column], names)
+                row[column] = _class_name(row[column], class_names)
     return rows
 
 
 def _class_names(feature: Any) -> list[str]:
-    """The names of the classes that a column, or a list in it, is of; [] for any other column."""
+    """Names of the classes of a column, or of a list in it; [] if it holds no ids of classes."""
     if isinstance(feature, list) and feature:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -87,4 +90,6 @@ def _class_names(feature: Any) -> list[str]:
 def _class_name(value: Any, names: list[str]) -> Any:
     if type(value) is not int:
         return value
-    return names[value] if 0 <= value < len(names) else None
+    if 0 <= value < len(names):
+        return names[value]
+    return None  # -1: no class

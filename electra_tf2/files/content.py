@@ -1,4 +1,4 @@
-"""Files as they lie on disk, compressed or not, and what their first bytes give away: for corpora and tables alike."""
+"""Opens files, compressed or not, and recognises what they hold by names and first bytes. For corpora and tables."""
 
 import bz2
 import contextlib
@@ -17,7 +17,7 @@ from backports import zstd
 
 from electra_tf2.util.errors import UserError
 
-_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
+_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # needed for files of `zstd --long=31`
 _DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
     ".bz2": bz2.BZ2File,
@@ -25,17 +25,17 @@ _DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
     ".zst": lambda raw: zstd.ZstdFile(raw, options=_ZSTD_LONG),
 }
 SUFFIXES = tuple(_DECOMPRESSED)
-DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)  # while reading
-LOOK = 1 << 16  # bytes of a file by which its content is recognised
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)  # raised by reading
+LOOK = 1 << 16  # bytes at the start of a file by which its content is recognised
 
-# What servers and Git leave in the place of a file of any format. No file that is read here begins so.
+# What may be in the place of any file: Git LFS's pointer, or the answer of a server. No real file begins so.
 _POINTER = b"version https://git-lfs"
 _WEB_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(\?xml|!doctype html|html)\b", re.IGNORECASE)
-_ANSWERS = (  # whole files: GitHub's and Hugging Face's for a file that is not there or that needs a login
+_ANSWERS = (  # the whole content: answers of GitHub and Hugging Face if a file is missing or needs a login
     b"404: Not Found", b"Not Found", b"Entry not found", b"Repository not found", b"Invalid username or password.",
 )  # fmt: skip
 
-_SIGNATURES = {  # first bytes of files whose name may not tell what they are
+_SIGNATURES = {  # first bytes -> format of files that are no text
     b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",
     b"\x1f\x8b": "data compressed by gzip", b"BZh": "data compressed by bzip2",
     b"\xfd7zXZ": "data compressed by xz", b"\x28\xb5\x2f\xfd": "data compressed by zstd",
@@ -44,15 +44,15 @@ _SIGNATURES = {  # first bytes of files whose name may not tell what they are
 }  # fmt: skip
 _MARKUP = re.compile(r"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
 _JSON = re.compile(r"\[\s*\{\s*[\"}]|\{\s*\n\s*\"")  # a list of objects, an object over several lines
-_CUT_JSON = re.compile(r"\{\s*\"[^\"]*\"\s*:[^\n]*$")  # an object whose line is longer than what was read
-_COPIES = (".bak", ".orig", ".rej", ".swo", ".swp", ".tmp", ".part", ".crdownload")  # of editors and of half a download
-_NOTES = ("thumbs.db", "desktop.ini", "__macosx")  # of Windows and macOS; others of theirs are hidden
+_CUT_JSON = re.compile(r"\{\s*\"[^\"]*\"\s*:[^\n]*$")  # an object whose line is longer than the part that was read
+_COPIES = (".bak", ".orig", ".rej", ".swo", ".swp", ".tmp", ".part", ".crdownload")  # of editors and browsers
+_NOTES = ("thumbs.db", "desktop.ini", "__macosx")  # written by Windows and macOS; their other files are hidden
 _SPARK = re.compile(r"_(success|metadata|common_metadata|(started|committed)_\d+)")  # Spark, Dask, Databricks
 _TAR_MARK = b"ustar"
 _TAR_MARK_AT = 257
-_MANY_NULS = 0.01  # share of NULs beyond which bytes are no text
-_MANY_UNDECODABLE = 0.1  # share of bytes that are not UTF-8 beyond which they are of another encoding
-_FEW_BYTES = 3  # not UTF-8 in a short text: no share to speak of
+_MANY_NULS = 0.01  # share of NULs above which bytes are no text
+_MANY_UNDECODABLE = 0.1  # share of bytes that are no UTF-8 above which a text is of another encoding
+_FEW_BYTES = 3  # so many bytes that are no UTF-8 are ignored in a text of any length
 
 
 # Names.
@@ -63,25 +63,25 @@ def is_compressed(path: str | os.PathLike[str]) -> bool:
 
 
 def plain_name(path: str | os.PathLike[str]) -> str:
-    """The file's name in lower case without the suffix of its compression."""
+    """A file's name in lower case, without the suffix of its compression."""
     name = os.path.basename(path).lower()
     return name.rpartition(".")[0] if is_compressed(name) else name
 
 
 def is_named_lines(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a file has the name of one whose lines are JSON objects."""
+    """True for a name of JSON lines."""
     return plain_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def is_copy(name: str) -> bool:
-    """Tells whether a file is what an editor or a half-done download leaves beside the file that is meant."""
+    """True for the name of an editor's copy, or of an unfinished download."""
     return name.endswith(("~", *_COPIES)) or (name.startswith("#") and name.endswith("#"))
 
 
 def is_no_data(name: str) -> bool:
-    """Tells whether a file or folder that lies in a folder of data is none of it, by its name.
+    """True for names in a folder of data that are no data: hidden ones, copies, and programs' notes.
 
-    That is: hidden, a copy, or a note of a program to itself. Whoever reads a folder of data asks this.
+    Every reader of a folder of data skips these.
     """
     lower = name.lower()
     return name.startswith(".") or is_copy(name) or lower in _NOTES or bool(_SPARK.fullmatch(lower))
@@ -92,11 +92,11 @@ def is_no_data(name: str) -> bool:
 
 @contextlib.contextmanager
 def opened_raw(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
-    """Opens a file as it lies on disk. Every reader of this project opens its files here, or by `refuse_substitute`.
+    """Opens a file without decompressing it. Every reader opens its files here, or calls `refuse_substitute`.
 
     Raises:
-      UserError: a pointer of Git LFS or the answer of a server lies in its place.
-      OSError: it cannot be opened; what is wrong then is for the caller to say.
+      UserError: there is Git LFS's pointer or the answer of a server instead of the file.
+      OSError: it cannot be opened. The caller makes the message.
     """
     with open(path, "rb") as raw:
         _refuse(raw.peek(LOOK), path)
@@ -105,24 +105,25 @@ def opened_raw(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Opens a file to read its content, decompressed. Errors as `opened_raw`, and `DAMAGED` while it is read."""
+    """Opens a file and decompresses it. Errors as in `opened_raw`; reading may raise `DAMAGED`."""
     with opened_raw(path) as raw, decompressed(raw, path) as stream:
         if stream is not raw:
-            _refuse(stream.peek(LOOK), path)  # a page that a server sent compressed
+            _refuse(stream.peek(LOOK), path)  # a server may have compressed its answer
         yield stream
 
 
 def decompressed(raw: BinaryIO, path: str | os.PathLike[str]) -> Any:
-    """The stream of a file's content, by its name; an empty file has none."""
-    if not is_compressed(path) or (os.path.isfile(path) and not os.path.getsize(path)):
+    """A stream of a file's decompressed content, or the file itself if its name has no suffix of compression."""
+    is_empty = os.path.isfile(path) and not os.path.getsize(path)  # no valid archive, but empty content is meant
+    if not is_compressed(path) or is_empty:
         return raw
     return _DECOMPRESSED[os.path.splitext(path)[1].lower()](raw)
 
 
 def refuse_substitute(path: str | os.PathLike[str]) -> None:
-    """Raises UserError where something else lies in the place of a file that a library opens by its path.
+    """Raises UserError if there is Git LFS's pointer or a server's answer instead of a file that a library will open.
 
-    Whatever else is wrong with the file, that it is not there above all, is for the library to say.
+    Any other error, such as a missing file, is left to the library.
     """
     try:
         with opened_raw(path):
@@ -134,7 +135,7 @@ def refuse_substitute(path: str | os.PathLike[str]) -> None:
 
 
 def _refuse(start: bytes, path: str | os.PathLike[str]) -> None:
-    """Raises UserError for the first bytes of what stands in the place of a file of any format."""
+    """Raises UserError if a file begins like Git LFS's pointer or the answer of a server."""
     if start.startswith(_POINTER):
         raise UserError(f"{os.fspath(path)} holds a pointer of Git LFS, not the file itself: `git lfs pull` fetches it")
     if _WEB_PAGE.match(start) or start.strip() in _ANSWERS:
@@ -148,7 +149,7 @@ def _refuse(start: bytes, path: str | os.PathLike[str]) -> None:
 
 
 def holds_lines(path: str | os.PathLike[str]) -> bool:
-    """Tells whether each line of a file is a JSON object: by its name, or called .json by a look inside (C4's)."""
+    """True for a file of JSON lines, by its name, or by its content if it is called .json (as C4's files are)."""
     if is_named_lines(path):
         return True
     if not plain_name(path).endswith(".json"):
@@ -157,28 +158,28 @@ def holds_lines(path: str | os.PathLike[str]) -> bool:
         with opened(path) as file:
             first = file.readline(LOOK)
     except (*DAMAGED, ValueError):
-        return False  # who reads it tells what is wrong
+        return False  # reading it will raise the error
     is_cut = not first.endswith(b"\n") and len(first) == LOOK
     return is_object(first) or (is_cut and first.lstrip().startswith(b"{"))
 
 
 def no_text(start: bytes) -> str:
-    """Names what a file is by its first bytes, if that is no UTF-8 text, table or document of text; else ""."""
-    for signature, what in _SIGNATURES.items():
+    """Describes a file by its first bytes if they are no UTF-8 text; "" if they are."""
+    for signature, description in _SIGNATURES.items():
         if start.startswith(signature):
-            return what
+            return description
     if start.startswith(_TAR_MARK, _TAR_MARK_AT):
         return "a tar archive (those of OpenWebText are for electra build-openwebtext)"
     if start.count(0) > _MANY_NULS * len(start):
         return "NUL bytes, which no text has (or UTF-16)"
     undecodable = len(start) - len(start.decode("utf-8", "ignore").encode())
     if undecodable > max(_MANY_UNDECODABLE * len(start), _FEW_BYTES):
-        return "text that is not UTF-8 (iconv -f GBK -t UTF-8 converts it, say)"
+        return "text that is not UTF-8 (iconv -f WINDOWS-1252 -t UTF-8 converts Western European, -f GBK Chinese)"
     return ""
 
 
 def is_object(line: str | bytes) -> bool:
-    """Tells whether a line is a JSON object that is not empty."""
+    """True for a JSON object that is not empty."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -187,7 +188,7 @@ def is_object(line: str | bytes) -> bool:
 
 
 def is_json(start: str) -> bool:
-    """Tells whether a file that begins so holds JSON: objects a line, a list of them, or one."""
+    """True for the start of a file of JSON: an object on each line, a list of objects, or one object."""
     start = start.removeprefix("\ufeff").lstrip()
     if _JSON.match(start) or _CUT_JSON.match(start):
         return True
@@ -196,5 +197,5 @@ def is_json(start: str) -> bool:
 
 
 def is_markup(start: str) -> bool:
-    """Tells whether a file that begins so holds HTML, XML or what extractors of Wikipedia write."""
+    """True for the start of a file of HTML, XML, or <doc> elements, which extractors of Wikipedia write."""
     return bool(_MARKUP.match(start.removeprefix("\ufeff")))

@@ -1,9 +1,9 @@
-"""Rows of cells from the text of a csv or tsv file: its delimiter, its quotes, and the cells of each row.
+"""Splits the text of a csv or tsv file into rows of cells: finds out its delimiter and the meaning of its quotes.
 
-No two programs write such files alike. A csv has the delimiter by which its first rows are equally long, and cells that
-may stand in quotes. Elsewhere the delimiter is a tab, and quotes are text (GLUE's own files) or not (pandas', those of
-spreadsheets): what stands in the cells tells that. What no reading fits is refused with its line, never mended in
-silence.
+Programs write such files differently. In a csv, cells may be quoted, and the delimiter is the one by which its first
+rows are equally long. Elsewhere the delimiter is a tab. There, quotes may be text (in GLUE's own files) or not (in
+files of pandas and spreadsheets), which follows from the cells. A file that cannot be read in any such way is refused
+with the line, and never repaired silently.
 """
 
 import csv
@@ -17,29 +17,30 @@ from electra_tf2.files.content import plain_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
-Cells = tuple[int, list[str]]  # 1-based number of the first line of a row, and its cells
+Cells = tuple[int, list[str]]  # line number, from 1, of a row's first line, and its cells
 
-_LONGEST_CELL = 2**31 - 1  # csv's own limit, 131,072 characters, is less than a document
+_LONGEST_CELL = 2**31 - 1  # the default limit of csv, 131,072 characters, is less than a document
 _DELIMITERS = (",", ";", "\t", "|")
-SAMPLE = 100_000  # characters by which a file's delimiter is found
-SAMPLE_ROWS = 20  # and rows
-_EXCEL_DELIMITER = re.compile(r"sep=(.)\r?\n")  # a first line by which Excel is told the delimiter
-_QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)*"')  # quotes in it are doubled
-_BACKSLASHED_CELL = re.compile(r'"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"', re.DOTALL)  # or have a backslash before them
+# The part of a file from which its delimiter is guessed.
+SAMPLE = 100_000  # characters
+SAMPLE_ROWS = 20
+_EXCEL_DELIMITER = re.compile(r"sep=(.)\r?\n")  # a first line that tells Excel the delimiter
+_QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)*"')  # quotes within are doubled
+_BACKSLASHED_CELL = re.compile(r'"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"', re.DOTALL)  # or follow a backslash
 
 
-def rows_of_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = None) -> Iterator[Cells]:
-    """The rows of a delimited file, blank lines left out.
+def read_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = None) -> Iterator[Cells]:
+    """Splits the text of a delimited file into rows. Blank lines are skipped.
 
     Args:
-      name: of the file.
-      delimiter: between its cells; "": tabs, but in csv what is found there.
-      quoted: whether cells may stand in quotes; None: in csv, and elsewhere where the cells say so.
+      name: the file's.
+      delimiter: stands between cells; "": a tab, or in csv the one that fits.
+      quoted: True if cells may be quoted; None: in csv they may, and elsewhere if the cells look so.
 
     Raises:
-      UserError: quotes that do not end, or that end before their cell does; names the line.
+      UserError: a quoted cell does not end, or goes on after its closing quote; names the line.
     """
-    if Path(plain_name(name)).suffix == ".csv":
+    if Path(plain_name(name)).suffix == ".csv" or (not delimiter and _looks_like_csv(text, name)):
         return _rows_of_csv(text, name, delimiter, quoted is not False)
     delimiter = delimiter or "\t"
     if quoted is None:
@@ -54,18 +55,18 @@ def rows_of_cells(text: str, name: str, delimiter: str = "", quoted: bool | None
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(1-based number, line) of a text, whose lines end as those of Unix, Windows or, all of them, old Macs."""
+    """Yields the lines of a text with their numbers from 1. Line ends are those of Unix, Windows or old Macs."""
     line_end = "\n"
-    if "\n" not in text and "\r" in text:
+    if "\n" not in text and "\r" in text:  # an old Mac's
         line_end = "\r"
-    for number, line in enumerate(text.split(line_end), start=1):
-        yield number, line.rstrip("\r")
+    for line_number, line in enumerate(text.split(line_end), start=1):
+        yield line_number, line.rstrip("\r")
 
 
 def _plain_rows(text: str, delimiter: str) -> Iterator[Cells]:
-    for number, line in numbered_lines(text):
+    for line_number, line in numbered_lines(text):
         if line:
-            yield number, line.split(delimiter)
+            yield line_number, line.split(delimiter)
 
 
 # csv.
@@ -73,24 +74,37 @@ def _plain_rows(text: str, delimiter: str) -> Iterator[Cells]:
 
 def _rows_of_csv(text: str, name: str, delimiter: str, quoted: bool) -> Iterator[Cells]:
     excel = _EXCEL_DELIMITER.match(text)
-    if not delimiter and excel:
-        delimiter = excel[1]
-    elif not delimiter and quoted:
-        delimiter = _delimiter_of(text)
-    elif not delimiter:
-        delimiter = ","  # to look for another one takes quotes that say where cells end
+    if not delimiter:
+        if excel:
+            delimiter = excel[1]
+        elif quoted:
+            delimiter = _guess_delimiter(text)
+        else:
+            delimiter = ","  # without quotes that protect delimiters in texts, a guess is unreliable
     if quoted:
-        rows = _quoted_rows(text, delimiter, name, _has_blanks_behind_delimiters(text, delimiter))
+        rows = _quoted_rows(text, delimiter, name, _has_blanks_after_delimiters(text, delimiter))
     else:
         rows = _plain_rows(text, delimiter)
     if excel:
-        return itertools.islice(rows, 1, None)
+        return itertools.islice(rows, 1, None)  # without the line that tells the delimiter
     return rows
 
 
-def _delimiter_of(text: str) -> str:
-    """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
-    of which the first line has most."""
+def _looks_like_csv(text: str, name: str) -> bool:
+    """True for a csv file whose name does not tell: its first line has no tab, and its first rows have a delimiter."""
+    first_line = text.partition("\n")[0]
+    if Path(plain_name(name)).suffix in (".tsv", ".tab") or "\t" in first_line:
+        return False
+    return _delimiter_of_rows(text) is not None
+
+
+def _guess_delimiter(text: str) -> str:
+    """The delimiter of a csv file's first rows, or else the one that is most frequent in its first line."""
+    return _delimiter_of_rows(text) or max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
+def _delimiter_of_rows(text: str) -> str | None:
+    """The first delimiter by which the first rows all have the same number of cells, more than one; None if none."""
     for delimiter in _DELIMITERS:
         try:
             reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
@@ -99,73 +113,78 @@ def _delimiter_of(text: str) -> str:
             continue
         if len(widths) == 1 and widths != {1}:
             return delimiter
-    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+    return None
 
 
-def _has_blanks_behind_delimiters(text: str, delimiter: str) -> bool:
-    """Tells whether cells have a blank before them, as people type tables: `text, label` or `a film, "good, or bad"`.
+def _has_blanks_after_delimiters(text: str, delimiter: str) -> bool:
+    """True if cells follow a blank, as people type tables: `text, label` or `a film, "good, or bad"`.
 
-    To csv such a cell does not begin with a quote, so that its quotes would be text and its delimiters would divide it.
+    csv does not recognise a quote after a blank. It would take such quotes for text, and split the cell at delimiters.
     """
     first_line = text.partition("\n")[0].split(delimiter)
     if len(first_line) > 1 and all(cell.startswith(" ") for cell in first_line[1:]):
         return True
-    quoted_behind_blank = rf'{re.escape(delimiter)} +"[^"\n]*"({re.escape(delimiter)}|\r?\n|$)'
-    return re.search(quoted_behind_blank, text) is not None
+    quoted_after_blank = rf'{re.escape(delimiter)} +"[^"\n]*"({re.escape(delimiter)}|\r?\n|$)'
+    return re.search(quoted_after_blank, text) is not None
 
 
 # Quotes.
 
 
 def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False) -> Iterator[Cells]:
-    """Rows whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses.
+    """Splits rows whose quoted cells may hold delimiters and line ends. Raises UserError for what csv refuses.
 
     Args:
-      skip_blanks: those before a cell are none of it.
+      skip_blanks: True: blanks before a cell do not belong to it.
     """
     csv.field_size_limit(_LONGEST_CELL)
-    if '\\"' in text and not _cells_in_quotes(text, delimiter, _QUOTED_CELL):
-        escaped = _cells_in_quotes(text, delimiter, _BACKSLASHED_CELL)
-        if escaped:  # as Spark, Hive and MySQL write quotes
-            text = _BACKSLASHED_CELL.sub(_with_doubled_quotes, text)
-    ended = False
+    if _has_backslashed_quotes(text, delimiter):
+        text = _BACKSLASHED_CELL.sub(_with_doubled_quotes, text)
+    is_at_end = False
 
     def lines() -> Iterator[str]:
-        nonlocal ended
+        nonlocal is_at_end
         yield from io.StringIO(text, newline="")
-        ended = True
+        is_at_end = True
 
-    # Strict, or a cell that goes on behind its closing quote would be mended in silence.
+    # Without `strict`, csv would silently accept a cell that goes on after its closing quote.
     reader = csv.reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skip_blanks)
-    number = 1
+    line_number = 1
     not_closed = "a cell in quotes does not end: double the quote"
     try:
         for cells in reader:
-            # A quote that is never closed takes all that follows into its cell: the text ends while the row goes on.
-            if ended:
-                raise UserError(f"{name}, line {number}: {not_closed}")
+            # csv asks for a line beyond the end only if a quoted cell is still open there.
+            if is_at_end:
+                raise UserError(f"{name}, line {line_number}: {not_closed}")
             if cells:
-                yield number, cells
-            number = reader.line_num + 1
+                yield line_number, cells
+            line_number = reader.line_num + 1
     except csv.Error as error:
-        if ended:
-            raise UserError(f"{name}, line {number}: {not_closed}") from None
+        if is_at_end:
+            raise UserError(f"{name}, line {line_number}: {not_closed}") from None
         if "expected after" in str(error):
             raise UserError(
-                f"{name}, line {number}: a cell goes on behind the quote that closes it: double the quotes in cells, "
-                'or "quoted": false in the task\'s description takes all quotes for text'
+                f"{name}, line {line_number}: a cell goes on behind the quote that closes it: double the quotes in "
+                'cells, or "quoted": false in the task\'s description takes all quotes for text'
             ) from None
-        raise UserError(f"{name}, line {number}: {error}") from None
+        raise UserError(f"{name}, line {line_number}: {error}") from None
+
+
+def _has_backslashed_quotes(text: str, delimiter: str) -> bool:
+    """True if quotes within cells follow a backslash, as Spark, Hive and MySQL write them, instead of being doubled."""
+    if '\\"' not in text or _cells_in_quotes(text, delimiter, _QUOTED_CELL):
+        return False
+    return bool(_cells_in_quotes(text, delimiter, _BACKSLASHED_CELL))
 
 
 def _cells_in_quotes(text: str, delimiter: str, pattern: re.Pattern[str]) -> list[str]:
-    """The quoted cells of a text, with their quotes; [] where a single quote stands in any other place than those."""
+    """Finds the quoted cells of a text, quotes included; [] if there is a quote anywhere else."""
     cells = []
     end = 0
     for match in pattern.finditer(text):
         before = text[match.start() - 1] if match.start() else "\n"
-        behind = text[match.end()] if match.end() < len(text) else "\n"
-        if before not in ("\n", "\r", delimiter) or behind not in ("\n", "\r", delimiter):
+        after = text[match.end()] if match.end() < len(text) else "\n"
+        if before not in ("\n", "\r", delimiter) or after not in ("\n", "\r", delimiter):
             return []
         cells.append(match.group())
         end = match.end()
@@ -175,16 +194,19 @@ def _cells_in_quotes(text: str, delimiter: str, pattern: re.Pattern[str]) -> lis
 
 
 def _with_doubled_quotes(match: re.Match[str]) -> str:
-    """A quoted cell whose quotes have backslashes before them, as csv spells it."""
+    """Rewrites a quoted cell: quotes within are doubled instead of following a backslash."""
     inside = re.sub(r'\\(["\\])', r"\1", match.group()[1:-1])
     return '"' + inside.replace('"', '""') + '"'
 
 
 def _is_quoted(text: str, delimiter: str) -> bool | None:
-    """Tells whether the cells of a table with tabs may stand in quotes, as pandas and spreadsheets write them.
+    """True if cells of a table with tabs are quoted, as pandas and spreadsheets do; False if quotes are text.
 
-    GLUE's own files have quotes that are text, and pandas quotes only the cells that need it: not the number of quoted
-    cells tells, but what stands in them. None where either may be: all quoted cells could as well be texts in quotes.
+    Files of GLUE have quotes that are text, and pandas quotes only the cells that need it. So the number of quoted
+    cells does not decide, but what is in them.
+
+    Returns:
+      None if both are possible: every quoted cell may as well be a text in quotes.
     """
     if '"' not in text:
         return False
@@ -192,13 +214,14 @@ def _is_quoted(text: str, delimiter: str) -> bool | None:
     if not cells:
         return False
     if any('""' in cell[1:-1] for cell in cells):
-        return True  # nobody doubles quotes in text
+        return True  # quotes in a text are not doubled
     if any("\n" in cell or delimiter in cell for cell in cells):
-        # Two texts with one quote each look like one cell. As cells, they make rows of unequal length.
+        # Either a cell that needs its quotes, or two texts with one quote each, and what stands between them. If it is
+        # a cell, rows are equally long with quotes respected, and not without.
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         widths = {len(row) for row in rows if row}
-        widths_of_lines = {line.count(delimiter) for _, line in numbered_lines(text) if line}
-        return len(widths) == 1 and len(widths_of_lines) > 1
+        delimiters_in_lines = {line.count(delimiter) for _, line in numbered_lines(text) if line}
+        return len(widths) == 1 and len(delimiters_in_lines) > 1
     if all(line.startswith('"') and line.endswith('"') for line in text.splitlines()[:SAMPLE_ROWS]):
-        return True  # every cell, those of the header and of labels as well
+        return True  # every cell is quoted, those of the header and labels, too
     return None

@@ -1,7 +1,7 @@
-"""Reads text and JSON: whatever is wrong with a file or a value is one UserError. files.writing writes them.
+"""Reads text and JSON, and turns every error of the system, of a codec or of a parser into one UserError.
 
-Every program reads its hparams, recipes, configurations, vocabularies and tasks through these functions, so none of
-them has to know what an operating system, a codec or a parser may raise.
+Every program reads its hparams, recipes, configurations, vocabularies and tasks through these functions. files.writing
+writes files.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from electra_tf2.util.errors import HALF_PAIR, UserError, reason, shown
 
 _BLOCK_BYTES = 1 << 20
 _MAX_DIGITS = 300  # more do not fit into a float
-_MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depends on who asks
-_KINDS = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
+_MAX_DEPTH = 64  # of nested lists and objects; Python's own limit depends on the depth of the call
+_JSON_TYPES = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
 _TYPES: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
-_Kind = TypeVar("_Kind", dict, list, str, int)
+_Type = TypeVar("_Type", dict, list, str, int)
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
-    """The text of a file, without the byte order mark that some editors put before it.
+    """Reads a text file, without a byte order mark.
 
     Args:
-      what: the flag or the thing that the file is, for the message: "--hparams", "vocabulary".
+      what: for messages, the flag that names the file, or what it is: "--hparams", "vocabulary".
 
     Raises:
-      UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
+      UserError: there is no such file, it is a folder, may not be read, is no UTF-8, or the path is impossible.
     """
     data = read_bytes(path, what)
     try:
@@ -47,7 +47,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
 
 
 def is_file(path: str | Path) -> bool:
-    """True if a file is there. Raises UserError where that cannot be known: no permission, an impossible path."""
+    """True if a file exists. Raises UserError if that cannot be known: no permission, an impossible path."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -57,10 +57,10 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
-    """The bytes of a file, decompressed if its name says so. Raises UserError as `read_text`."""
+    """Reads a file, and decompresses it if its name has a suffix of compression. Raises UserError as `read_text`."""
     try:
-        kind = os.stat(path).st_mode
-        if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):  # reading one may never end
+        mode = os.stat(path).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # reading one may never end
             raise UserError(f"{what}: {path} is a device, not a file")
         with opened(path) as file:
             return file.read()
@@ -74,15 +74,15 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
 
 @contextlib.contextmanager
 def no_pattern(path: str | Path) -> Iterator[str]:
-    """A path by which TensorFlow finds a checkpoint (its prefix) or a SavedModel (its folder), valid in here.
+    """Gives a path without pattern characters to a checkpoint (its prefix) or a SavedModel (its folder).
 
-    Its reading operations take a path for a pattern and find nothing in a folder called "run [1]", so such paths are
-    read through links. All reading of checkpoints and SavedModels goes through here.
+    TensorFlow takes paths for patterns when it reads, and finds nothing in a folder called "run [1]". Such paths are
+    replaced by temporary links. All reading of checkpoints and SavedModels goes through this function.
 
     Raises:
-      UserError: something else lies in the place of one of its files (`files.content.refuse_substitute`).
+      UserError: a file is not what its name promises (`files.content.refuse_substitute`).
     """
-    if "://" in str(path):  # of another file system than the local one
+    if "://" in str(path):  # not on the local file system
         yield str(path)
         return
     path = Path(path)
@@ -102,7 +102,7 @@ def no_pattern(path: str | Path) -> Iterator[str]:
 
 
 def _files_of_checkpoint(prefix: Path) -> list[Path]:
-    """The files whose names are a checkpoint's prefix and an ending (.index, .data-00000-of-00001)."""
+    """The files of a checkpoint: its prefix with .index, .data-00000-of-00001 and so on."""
     if not prefix.parent.is_dir():
         return []
     return [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.")]
@@ -112,61 +112,74 @@ def sha256_of(path: str | os.PathLike[str], start: int = 0, end: int | None = No
     """SHA-256 of a file, or of its bytes from start to end, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        left = (os.fstat(file.fileno()).st_size if end is None else end) - start  # a device may never end
+        if end is None:
+            end = os.fstat(file.fileno()).st_size  # reading a device to its end may take for ever
         file.seek(start)
-        while data := file.read(min(_BLOCK_BYTES, left)):
+        remaining = end - start
+        while remaining > 0:
+            data = file.read(min(_BLOCK_BYTES, remaining))
+            if not data:
+                break
             digest.update(data)
-            left -= len(data)
+            remaining -= len(data)
     return digest.hexdigest()
 
 
 def json_sha256(value: Any) -> str:
-    """SHA-256 of a value that JSON can hold; the order of an object's names plays no part."""
+    """SHA-256 of a JSON value. The order of an object's names does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: str | Path, what: str, expect: type = dict) -> Any:
-    """The JSON value that a file holds. Raises UserError as `read_text` and `parse_json`."""
+    """Reads the JSON value in a file. Raises UserError as `read_text` and `parse_json`."""
     return parse_json(read_text(path, what), f"{what} {path}", expect)
 
 
 def read_json_lines(path: str | Path, what: str, cut: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, object) of the lines of a JSON-lines file, blank ones left out.
+    """Yields the objects in a JSON-lines file with their line numbers, from 1. Blank lines are skipped.
 
     Args:
-      cut: a last line without its end, as a killed process leaves one, is passed over.
+      cut: True: skips a last line without its end, which a killed process may have left.
 
     Raises:
       UserError: as `read_text` and `parse_json`; names the line.
     """
     lines = read_text(path, what).split("\n")
-    for number, line in enumerate(lines[:-1] if cut else lines, start=1):
+    if cut:
+        del lines[-1]
+    for line_number, line in enumerate(lines, start=1):
         if line.strip():
-            yield number, parse_json(line, f"{what} {path}, line {number}")
+            yield line_number, parse_json(line, f"{what} {path}, line {line_number}")
 
 
-def field(record: Any, name: str, kind: type | tuple[type, ...], where: str = "") -> Any:
+def field(record: Any, name: str, expected_type: type | tuple[type, ...], where: str = "") -> Any:
     """A field of a JSON object. Raises UserError if it is missing or of another type.
 
     Args:
-      where: the object stands, for the message; "" if whoever calls says it.
+      where: file and line for the message; "" if the caller adds them.
     """
-    value = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        has = f"it has {shown(', '.join(record))}" if isinstance(record, dict) else f"got {shown(record)}"
-        raise UserError(f"{where}{': ' if where else ''}the field {name!r} is missing or of the wrong type; {has}")
+    value = None
+    content = f"got {shown(record)}"
+    if isinstance(record, dict):
+        value = record.get(name)
+        content = f"it has {shown(', '.join(record))}"
+    # In Python True is an integer, too.
+    is_confused_bool = isinstance(value, bool) != (expected_type is bool)
+    if not isinstance(value, expected_type) or is_confused_bool:
+        start = f"{where}: " if where else ""
+        raise UserError(f"{start}the field {name!r} is missing or of the wrong type; {content}")
     return value
 
 
 def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bool = False) -> Any:
-    """A JSON value of the expected type; `object` expects any.
+    """Parses a JSON value of the expected type; `object` expects any.
 
     Args:
-      what: where the text is from, for the message.
-      half_pairs: let halves of surrogate pairs pass, which UTF-8 cannot spell; the caller drops them.
+      what: where the text is from, for messages.
+      half_pairs: True: accepts lone surrogates, which UTF-8 cannot encode. The caller must drop them.
 
     Raises:
-      UserError: no JSON, integers beyond 300 digits, lists and objects nested too deep, another type than expected.
+      UserError: the text is no JSON, has integers of more than 300 digits, is nested too deep, or is of another type.
     """
 
     def integer(digits: str) -> int:
@@ -186,33 +199,41 @@ def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bo
     except RecursionError:
         raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep") from None
     if expect is not object and (not isinstance(value, expect) or (expect in (int, float) and value is True)):
-        raise UserError(f"{what}: {_KINDS[expect]} is needed, got {shown(value)}")
-    signs = (b"[", b"{", b"\\u") if isinstance(text, bytes) else ("[", "{", "\\u")
-    lists, objects, escapes = (text.count(sign) for sign in signs)  # type: ignore[arg-type]
-    if lists + objects > _MAX_DEPTH or (escapes and not half_pairs):
+        raise UserError(f"{what}: {_JSON_TYPES[expect]} is needed, got {shown(value)}")
+    # Most texts can be neither nested too deep nor have lone surrogates, so that their values need no walk.
+    if isinstance(text, bytes):
+        opening_brackets = text.count(b"[") + text.count(b"{")
+        has_escapes = b"\\u" in text
+    else:
+        opening_brackets = text.count("[") + text.count("{")
+        has_escapes = "\\u" in text
+    if opening_brackets > _MAX_DEPTH or (has_escapes and not half_pairs):
         _check_depth_and_strings(value, what, half_pairs)
     return value
 
 
 def _check_depth_and_strings(value: Any, what: str, half_pairs: bool) -> None:
-    level, depth = [value], 0
-    while level:
+    """Raises UserError for a value that is nested too deep or, unless half_pairs, has lone surrogates."""
+    depth = 0
+    items = [value]  # all values at this depth
+    while items:
         if depth > _MAX_DEPTH:
             raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep")
-        inner: list[Any] = []
-        for item in level:
+        inner_items: list[Any] = []
+        for item in items:
             if isinstance(item, dict):
-                inner.extend(item.values())
-                inner.extend(item)
+                inner_items.extend(item.values())
+                inner_items.extend(item)
             elif isinstance(item, list):
-                inner.extend(item)
+                inner_items.extend(item)
             elif isinstance(item, str) and not half_pairs and HALF_PAIR.search(item):
                 raise UserError(f"{what}: {shown(item)} holds half of a surrogate pair, which is no character")
-        level, depth = inner, depth + 1
+        items = inner_items
+        depth += 1
 
 
-def typed(value: object, kind: type[_Kind], what: str) -> _Kind:
-    """The value, if it is of this type. Raises UserError."""
-    if not isinstance(value, kind) or value is True or value is False:
-        raise UserError(f"{what} must be {_TYPES[kind]}, got {shown(value)}")
+def typed(value: object, expected_type: type[_Type], what: str) -> _Type:
+    """Returns a value as it is. Raises UserError if it is of another type."""
+    if not isinstance(value, expected_type) or value is True or value is False:
+        raise UserError(f"{what} must be {_TYPES[expected_type]}, got {shown(value)}")
     return value

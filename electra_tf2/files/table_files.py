@@ -1,12 +1,12 @@
-"""Files that hold tables: which format one has, by its name or by a look inside, and which splits a folder holds.
+"""Recognises files of tables: their format, by name or content, and the splits in a folder.
 
     delimited   .csv, .tsv, .tab
     json        .jsonl, .ndjson, .json
     columnar    .parquet, .arrow
     text        any other name
 
-Each may be compressed (.gz, .bz2, .xz, .zst), and names are read in any case. A folder is a table in parts, as
-`datasets` saves it or as it lies in a hub's repository.
+Each may be compressed (.gz, .bz2, .xz, .zst). Upper and lower case in names do not matter. A table may also be a folder
+of several files, as `datasets` saves it or a hub's repository holds it.
 """
 
 import os
@@ -28,7 +28,7 @@ _FORMATS: dict[Format, tuple[str, ...]] = {
     "columnar": (".parquet", ".arrow"),
 }
 ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson")
-NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # what `datasets` writes
+NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # written by `datasets`
 _NAMES_OF_SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "validation", "valid", "val", "development"),
@@ -39,20 +39,20 @@ _NAMES_OF_SPLITS = {
 # Files.
 
 
-def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file, decompressed, one at a time, with their ends. Raises UserError."""
+def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yields the lines of a file, decompressed, with their ends. Raises UserError if it cannot be read."""
     try:
         with opened(path) as file:
-            for number, line in enumerate(file, start=1):
-                yield line.decode().removeprefix("\ufeff" if number == 1 else "")
+            for line_number, line in enumerate(file, start=1):
+                yield line.decode().removeprefix("\ufeff" if line_number == 1 else "")
     except UnicodeDecodeError:
-        raise UserError(f"{path}, line {number}: this is not UTF-8 text: save or convert it as UTF-8") from None
+        raise UserError(f"{path}, line {line_number}: this is not UTF-8 text: save or convert it as UTF-8") from None
     except DAMAGED as error:
         raise UserError(f"{path} cannot be read: {reason(error)}") from None
 
 
 def format_by_name(path: str | os.PathLike[str]) -> Format | None:
-    """The format that a file's name says; None where it says nothing."""
+    """The format of a file by its name; None if the name does not tell."""
     suffix = Path(plain_name(path)).suffix
     for format, suffixes in _FORMATS.items():
         if suffix in suffixes:
@@ -61,25 +61,25 @@ def format_by_name(path: str | os.PathLike[str]) -> Format | None:
 
 
 def format_of(path: str | os.PathLike[str], content: str | None = None) -> Format:
-    """Format of a file, by its name; by its content where the name says nothing or the content is plainly another.
+    """The format of a file, by its name and its content. Content that is clearly of a format counts more.
 
     Args:
-      content: its text, where that has been read.
+      content: the file's text, if it has been read.
 
     Raises:
-      UserError: it holds markup.
+      UserError: the file is no text, or holds markup.
     """
     named = format_by_name(path)
     if named == "columnar":
         return named
     if content is None:
-        if not os.path.isfile(path):  # a pipe is read once
+        if not os.path.isfile(path):  # a pipe can be read only once, so not here
             return named or "text"
         try:
             with opened(path) as file:
                 start = file.read(LOOK)
         except (*DAMAGED, ValueError):
-            return named or "text"  # who reads it tells what is wrong
+            return named or "text"  # reading it will raise the error
         if start.startswith((b"PAR1", b"ARROW1")):
             return "columnar"
         problem = no_text(start)
@@ -97,7 +97,7 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
 
 
 def split_of_name(name: str) -> str:
-    """The split that a file's name has as a word, "" without one: train-00000-of-00001.parquet, imdb_test.csv."""
+    """The split that is a word of a name, as in train-00000-of-00001.parquet and imdb_test.csv; "" if there is none."""
     words = re.findall(r"[a-z]+", name.lower())
     for split, names in _NAMES_OF_SPLITS.items():
         if any(word in names for word in words):
@@ -106,7 +106,7 @@ def split_of_name(name: str) -> str:
 
 
 def _listed(folder: Path) -> list[str] | None:
-    """The files of a table that `datasets` saved, as its state.json lists them; None without one."""
+    """Names of the files of a table that `datasets` saved, from its state.json; None if there is no such file."""
     state = folder / "state.json"
     if not state.is_file():
         return None
@@ -118,7 +118,7 @@ def _listed(folder: Path) -> list[str] | None:
 
 
 def is_left_over(path: Path) -> bool:
-    """Tells whether an Arrow file is none of the table in its folder: what `map` or `shuffle` keeps beside it."""
+    """True for an Arrow file that is not part of its folder's table: `datasets` caches results of `map` beside it."""
     if path.suffix.lower() != ".arrow":
         return False
     listed = _listed(path.parent)
@@ -128,10 +128,10 @@ def is_left_over(path: Path) -> bool:
 
 
 def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
-    """The files of tables in a folder, by the split that they or their folders are named after; {} without any.
+    """Finds the files of tables in a folder: split -> files. The split is "" if a file's name has none.
 
-    Files whose names have no split are those of "". Where a folder has no such files, those in folders that are named
-    after splits count, and without any those in a folder "data".
+    It looks at the files in the folder itself; if there are none, in subfolders with the name of a split; if there are
+    none, in a subfolder "data".
     """
     path = Path(folder)
     if not os.path.isdir(path):
@@ -139,31 +139,33 @@ def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     listed = _listed(path)
     if listed:
         return {"": [path / name for name in listed]}
-    inside = sorted(entry for entry in path.iterdir() if not is_no_data(entry.name))
+    entries = sorted(entry for entry in path.iterdir() if not is_no_data(entry.name))
     files: dict[str, list[Path]] = {}
-    for file in inside:
-        is_table = file.is_file() and format_by_name(file) is not None
-        if is_table and file.name not in NOT_DATA and not is_left_over(file):
-            files.setdefault(split_of_name(file.name), []).append(file)
+    for entry in entries:
+        is_table = entry.is_file() and format_by_name(entry) is not None
+        if is_table and entry.name not in NOT_DATA and not is_left_over(entry):
+            files.setdefault(split_of_name(entry.name), []).append(entry)
     if files:
         return files
-    for inner in inside:
-        split = split_of_name(inner.name)
-        if not split or not inner.is_dir():
+    for entry in entries:
+        split = split_of_name(entry.name)
+        if not split or not entry.is_dir():
             continue
-        for files_of_split in splits_of(inner).values():
-            files.setdefault(split, []).extend(files_of_split)
-    return files or splits_of(path / "data")
+        for inner_files in splits_of(entry).values():
+            files.setdefault(split, []).extend(inner_files)
+    if files:
+        return files
+    return splits_of(path / "data")
 
 
 def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
-    """The files of a table: the path itself, or those of a folder.
+    """The files of a table: the path itself, or files in a folder.
 
     Args:
-      split: which one is meant where a folder holds several.
+      split: the split to choose if a folder holds several.
 
     Raises:
-      UserError: a folder without tables; one with several splits, none of which is the one that is meant.
+      UserError: a folder holds no tables, or several splits without this one.
     """
     if not os.path.isdir(path):
         return [Path(path)]

@@ -1,12 +1,12 @@
-"""Tables as people have them: rows by the names of their columns, whatever the format.
+"""Opens a table of any format: its rows are dicts by column names.
 
-    delimited   a header names the columns; without one they are called "0", "1", ...
-    json        an object a line, or one list of objects
+    delimited   a header names the columns; without a header their names are "0", "1", ...
+    json        an object on each line, or one list of objects
     columnar    parquet and Arrow (with pyarrow)
-    text        a text a line
+    text        a text on each line
 
-`files.table_files` says which format a file has and which files a folder's table is made of; `files.cells` gives a cell
-the type of its field. Fine-tuning, prediction and corpora read their tables here.
+`files.table_files` recognises a file's format and finds a table's files in a folder. `files.cells` converts cells to
+the type of their field. Fine-tuning and prediction read their tables here.
 """
 
 import itertools
@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from electra_tf2.files.columnar import read_columnar
 from electra_tf2.files.content import is_object
-from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, rows_of_cells
+from electra_tf2.files.delimited import SAMPLE, SAMPLE_ROWS, Cells, numbered_lines, read_cells
 from electra_tf2.files.reading import parse_json, read_text
 from electra_tf2.files.table_files import format_by_name, format_of
 from electra_tf2.util.errors import UserError, closest, shown
 
-Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there
+# A name, an index, or alternatives, of which the first one that exists is taken.
+Column = str | int | tuple[str | int, ...]
 
 # Rows.
 
@@ -31,8 +32,8 @@ Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several o
 class TableRow(NamedTuple):
     """A row of a table.
 
-    line: its 1-based line, or in lists and columnar files its number. values: by the columns' names.
-    problem: what is wrong with it, with file and line; "" if nothing.
+    line: its line number, or in lists and columnar files its row number, from 1. values: column name -> value.
+    problem: an error message with file and line; "" if there is none.
     """
 
     line: int
@@ -43,9 +44,10 @@ class TableRow(NamedTuple):
 class Table(NamedTuple):
     """An open table.
 
-    name: path for messages. unit: "line" or "row", what rows are counted in. rows: read once.
-    columns: names of all columns; None where each row has its own, as in JSON.
-    header: whether the names are the file's. doubled: names that several columns have; the later ones' end in _2, ...
+    name: path for messages. unit: "line" or "row", which numbers rows in messages. rows: an iterator, for one reading.
+    columns: names of all columns; None if each row has its own, as in JSON.
+    header: True if the file has a header. doubled: names that the header gives to several columns; those of the later
+    columns end in _2, _3, ...
     """
 
     name: str
@@ -59,7 +61,7 @@ class Table(NamedTuple):
         return f"{self.name}, {self.unit} {line}"
 
     def readable(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Line and values of every row. Raises UserError at the first that cannot be read."""
+        """Yields line number and values of every row. Raises UserError at a row that cannot be read."""
         for line, values, problem in self.rows:
             if problem:
                 raise UserError(problem)
@@ -74,20 +76,20 @@ def open_table(
     header: bool | Callable[[list[str]], bool] = True,
     delimiter: str = "",
     quoted: bool | None = None,
-    of_line: Callable[[str], dict[str, Any]] | None = None,
+    parse_line: Callable[[str], dict[str, Any]] | None = None,
 ) -> Table:
-    """Opens a file.
+    """Opens a table.
 
     Args:
-      what: the flag or the thing that it is, for messages.
-      content: its text, where that has been read.
-      header: whether the first row of a delimited file names its columns, or what tells that by its cells.
-      delimiter: between the cells of a delimited file; "": tabs, but in csv what is found there.
-      quoted: whether cells may stand in quotes; None: in csv, and where the cells of others say so.
-      of_line: makes the row of a line of plain text; None: plain text is a table with tabs.
+      what: for messages, the flag that names the file, or what it is.
+      content: the file's text, if it has been read.
+      header: True if the first row of a delimited file names its columns; or a function that decides by its cells.
+      delimiter: stands between the cells of a delimited file; "": a tab, or in csv the one that fits.
+      quoted: True if cells may be quoted; None: in csv they may, and elsewhere if the cells look so.
+      parse_line: makes a row from a line of plain text; None: plain text is a table with tabs.
 
     Raises:
-      UserError: it cannot be read; says where.
+      UserError: the file cannot be read.
     """
     if content is None and format_by_name(path) != "columnar" and not os.path.isfile(path):
         content = read_text(path, what)
@@ -98,61 +100,66 @@ def open_table(
     text = content
     if text is None:
         text = read_text(path, what)
-    is_list = re.match(r"\s*\[\s*[{\]]", text) is not None  # of objects, or an empty one
+    is_list = re.match(r"\s*\[\s*[{\]\[]", text) is not None  # a list of objects or pairs, or an empty one
     if format == "json" and is_list:
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
         _refuse_data_frame(text, name)
         return Table(name, "line", _json_rows(text, name))
-    if format == "text" and of_line is not None:
+    if format == "text" and parse_line is not None:
         _refuse_table(text, name)
-        return Table(name, "line", _text_rows(text, of_line))
-    return _delimited(rows_of_cells(text, name, delimiter, quoted), name, header)
+        return Table(name, "line", _text_rows(text, parse_line))
+    return _delimited(read_cells(text, name, delimiter, quoted), name, header)
 
 
 def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
-    for number, row in enumerate(read_columnar(path), start=1):
-        yield TableRow(number, row)
+    for row_number, row in enumerate(read_columnar(path), start=1):
+        yield TableRow(row_number, row)
 
 
-def _text_rows(text: str, of_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
-    for number, line in numbered_lines(text):
+def _text_rows(text: str, parse_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
+    for line_number, line in numbered_lines(text):
         if line.strip():
-            yield TableRow(number, of_line(line))
+            yield TableRow(line_number, parse_line(line))
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
-    for number, value in enumerate(values, start=1):
+    for row_number, value in enumerate(values, start=1):
+        is_pair = isinstance(value, list) and len(value) == 2
+        if is_pair and isinstance(value[0], str) and isinstance(value[1], dict):
+            value = {"text": value[0]} | value[1]  # the format of spaCy's older training data
         if isinstance(value, dict):
-            yield TableRow(number, value)
+            yield TableRow(row_number, value)
         else:
-            yield TableRow(number, {}, f"{name}, row {number}: a JSON object is needed, got {shown(value)}")
+            yield TableRow(row_number, {}, f"{name}, row {row_number}: a JSON object is needed, got {shown(value)}")
 
 
 def _json_rows(text: str, name: str) -> Iterator[TableRow]:
-    for number, line in numbered_lines(text):
+    for line_number, line in numbered_lines(text):
         if not line.strip():
             continue
         try:
-            yield TableRow(number, parse_json(line, f"{name}, line {number}"))
+            yield TableRow(line_number, parse_json(line, f"{name}, line {line_number}"))
         except UserError as error:
             if line.strip() == "{" and is_object(text):
                 raise UserError(f"{name} is one JSON object over several lines: an object a line is needed") from None
-            yield TableRow(number, {}, str(error))
+            yield TableRow(line_number, {}, str(error))
 
 
 def _refuse_data_frame(text: str, name: str) -> None:
-    """Raises UserError for a data frame in one JSON object, as pandas' `to_json` writes it by default."""
+    """Raises UserError for a data frame in one JSON object, which pandas' `to_json` writes by default."""
     if not text.lstrip().startswith("{") or "\n" in text.strip():
         return
     try:
         value = json.loads(text)
     except ValueError:
-        return  # whoever reads the rows tells what is wrong
+        return  # reading the rows will raise the error
     is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
+    lengths = {len(column) if isinstance(column, list) else -1 for column in value.values()}
+    is_of_lists = len(value) > 1 and len(lengths) == 1 and min(lengths) > 0
     is_by_rows = isinstance(value.get("0"), dict)
     is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
-    if value and (is_by_columns or is_by_rows or is_split):
+    if value and (is_by_columns or is_by_rows or is_split or is_of_lists):
         raise UserError(
             f"{name} holds a whole data frame in one JSON object, not a row a line: "
             "pandas writes rows by frame.to_json(path, orient='records', lines=True)"
@@ -160,7 +167,7 @@ def _refuse_data_frame(text: str, name: str) -> None:
 
 
 def _refuse_table(text: str, name: str) -> None:
-    """Raises UserError for lines of plain text that all have the same number of tabs, at least two."""
+    """Raises UserError for plain text that is a table, since its first lines have equally many tabs, at least two."""
     lines = [line for line in text[:SAMPLE].split("\n")[:SAMPLE_ROWS] if line.strip()]
     tabs = {line.count("\t") for line in lines}
     if len(lines) > 1 and len(tabs) == 1 and min(tabs) > 1:
@@ -168,44 +175,44 @@ def _refuse_table(text: str, name: str) -> None:
 
 
 def _delimited(lines: Iterator[Cells], name: str, header: bool | Callable[[list[str]], bool]) -> Table:
-    """The table of numbered lines of cells. Arguments as `open_table`."""
-    first = next(lines, None)
-    if first is None:
+    """Makes a table from lines of cells. Other arguments as in `open_table`."""
+    first_line = next(lines, None)
+    if first_line is None:
         return Table(name, "line", iter(()))
-    first_cells = first[1]
+    _, first_cells = first_line
     has_header = header if isinstance(header, bool) else header(first_cells)
     if has_header:
-        columns = _different(first_cells)
+        columns = _without_duplicates(first_cells)
         doubled = frozenset(column for column in first_cells if first_cells.count(column) > 1)
     else:
-        columns = [str(number) for number in range(len(first_cells))]
+        columns = [str(index) for index in range(len(first_cells))]
         doubled = frozenset()
-        lines = itertools.chain([first], lines)
+        lines = itertools.chain([first_line], lines)
 
     def rows() -> Iterator[TableRow]:
-        for number, cells in lines:
+        for line_number, cells in lines:
             if len(cells) == len(columns):
-                yield TableRow(number, dict(zip(columns, cells, strict=True)))
+                yield TableRow(line_number, dict(zip(columns, cells, strict=True)))
             elif len(cells) == 1 and not cells[0].strip():
-                continue  # a line of blanks alone
+                continue  # a line of blanks
             else:
                 counts = f"{len(cells)} columns, but {len(columns)} are expected"
-                yield TableRow(number, {}, f"{name}, line {number}: {counts}: {shown(cells[:4])}")
+                yield TableRow(line_number, {}, f"{name}, line {line_number}: {counts}: {shown(cells[:4])}")
 
     return Table(name, "line", rows(), columns, has_header, doubled)
 
 
-def _different(names: Sequence[str]) -> list[str]:
-    """The names of columns; of equal ones the later get a number, with which no other column is called."""
-    different: list[str] = []
+def _without_duplicates(names: Sequence[str]) -> list[str]:
+    """Renames later columns of the same name to name_2, name_3, ..., but never to the name of another column."""
+    unique_names: list[str] = []
     for name in names:
-        new = name
-        number = 1
-        while new in different or (number > 1 and new in names):
-            number += 1
-            new = f"{name}_{number}"
-        different.append(new)
-    return different
+        unique_name = name
+        count = 1
+        while unique_name in unique_names or (count > 1 and unique_name in names):
+            count += 1
+            unique_name = f"{name}_{count}"
+        unique_names.append(unique_name)
+    return unique_names
 
 
 # Columns.
@@ -216,18 +223,24 @@ def alternatives(column: Column) -> tuple[str | int, ...]:
 
 
 def names_of(column: Column) -> tuple[str, ...]:
-    """The names that a column may have in JSON, where numbers are names, too."""
-    return tuple(dict.fromkeys(map(str, alternatives(column))))
+    """The names that a column may have in JSON. There, indices are names, too."""
+    return tuple(dict.fromkeys(map(str, alternatives(column))))  # without duplicates
 
 
-def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = ()) -> list[str] | None:
-    """The names under which a delimited table's rows have some columns, "" for optional ones that are not there.
+def find_columns(table: Table, columns: Sequence[Column], optional: Sequence[Column] = ()) -> list[str] | None:
+    """Finds columns in a delimited table: the names that its rows have for them.
 
-    Columns that may be found by a name or by a number are found by names all together, if one of them is there by its
-    name, else by numbers. None where each row has names of its own.
+    A column may have names and indices. If the header has one of the columns by a name, all are found by names, or else
+    all by indices.
+
+    Args:
+      optional: further columns, which may be missing.
+
+    Returns:
+      The names; "" for an optional column that is missing. None if each row has its own names, as in JSON.
 
     Raises:
-      UserError: one is not there, or twice.
+      UserError: a column is missing, or its name is doubled.
     """
     if table.columns is None:
         return None
@@ -236,36 +249,36 @@ def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = 
     for column in columns:
         if any(name in header for name in alternatives(column)):
             by_name = True
-    names = [_place(table, table.columns, column, by_name) for column in columns]
+    names = [_find_column(table, table.columns, column, by_name) for column in columns]
     for column in optional:
         try:
-            names.append(_place(table, table.columns, column, by_name))
+            names.append(_find_column(table, table.columns, column, by_name))
         except UserError:
             names.append("")
     return names
 
 
-def _place(table: Table, columns: list[str], column: Column, by_name: bool) -> str:
+def _find_column(table: Table, columns: list[str], column: Column, by_name: bool) -> str:
     names = [name for name in alternatives(column) if isinstance(name, str)]
-    numbers = [number for number in alternatives(column) if isinstance(number, int)]
+    indices = [index for index in alternatives(column) if isinstance(index, int)]
     for name in names:
         if name in table.doubled:
             raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
         if table.header and name in columns:
             return name
-    # Where other columns were found by their names, one that has names as well is missing.
-    if numbers and not (by_name and names):
-        if not -len(columns) <= numbers[0] < len(columns):
-            raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {numbers[0]} is needed")
-        return columns[numbers[0]]
-    listed = " or ".join(map(repr, names))
-    # "#" alone names a column of numbers in many tables.
+    # A column that has names does not fall back to its index if others were found by names.
+    if indices and not (by_name and names):
+        if not -len(columns) <= indices[0] < len(columns):
+            raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {indices[0]} is needed")
+        return columns[indices[0]]
+    wanted = " or ".join(map(repr, names))
+    # A header may begin with "#" alone, as the name of a column of row numbers.
     if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
         raise UserError(f"{table.name}, line 1: {shown(columns[0])} is a comment: the first line must name the columns")
     if not table.header:
-        raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
+        raise UserError(f"{table.name}: column {wanted} is named, but the file is said to have no header: give numbers")
     raise UserError(
-        f"{table.name} has no column {listed}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
+        f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
         "the column, or name yours by --text-column or --label-column when training. If that line is no header, add "
         'one, or describe the task with the numbers of its columns and "header": false'
     )

@@ -1,4 +1,4 @@
-"""Writes files, whole or not at all; what prevents it is one UserError. files.reading reads them."""
+"""Writes files, whole or not at all. Errors of the system become one UserError. files.reading reads files."""
 
 import contextlib
 import errno
@@ -17,12 +17,12 @@ from electra_tf2.files.reading import parse_json, read_bytes
 from electra_tf2.util.errors import UserError, reason
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_LINES = (".jsonl", ".ndjson", ".json", "")
+_JSON_LINES = (".jsonl", ".ndjson", ".json", "")
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns what the operating system refuses (full disk, no permission, a file for a folder) into a UserError."""
+    """Turns errors of the operating system (full disk, no permission, a file in place of a folder) into a UserError."""
     try:
         yield
     except (OSError, UnicodeEncodeError) as error:
@@ -30,31 +30,50 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises UserError unless a file can be written there, or in the nearest folder above that is there already."""
+    """Raises UserError if a file cannot be written at a path. Tries it in the nearest folder that exists."""
     path = Path(path)
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "")
-        with tempfile.TemporaryFile(dir=next(folder for folder in path.parents if folder.exists())):
+        existing_folder = next(folder for folder in path.parents if folder.exists())
+        with tempfile.TemporaryFile(dir=existing_folder):
             pass
 
 
 def check_new(flag: str, path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Raises UserError if a file that a flag names cannot be written, or is there already and may not be replaced."""
+    """Raises UserError if a file that a flag names cannot be written, or exists and must not be replaced."""
     check_writable(path)
     if Path(path).exists() and not overwrite:
         raise UserError(f"{flag} {os.fspath(path)!r} exists; pass --overwrite to replace it or name another file")
 
 
+def name_aside(path: Path) -> Path:
+    """The name that --overwrite gives to what is there: the first `<path>.old-N` that is free."""
+    number = 1
+    aside = path.with_name(f"{path.name}.old-{number}")
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.old-{number}")
+    return aside
+
+
+def is_name_aside(name: str) -> bool:
+    """Tells whether a file or folder has a name that `name_aside` gives."""
+    return re.search(r"\.old-\d+$", name) is not None
+
+
 @contextlib.contextmanager
 def lock(path: Path, busy: str) -> Iterator[None]:
-    """Holds a lock file, which ends with this process however that ends (flock).
+    """Holds a lock on a file (flock), which the system releases when this process ends, however it ends.
 
-    It holds between hosts where the file system shares locks, as NFS does. Where it has none, or where another host
-    left its name in the file, a note says that nothing is known about that host.
+    It works between hosts if the file system shares locks, as NFS does. If the file system has no locks, or another
+    host left its name in the file, a note asks the user to check.
+
+    Args:
+      busy: the error if another process holds the lock.
 
     Raises:
-      UserError: `busy`, with who holds the lock; or the file cannot be written.
+      UserError: another process holds the lock, or the file cannot be written.
     """
     try:
         import fcntl
@@ -73,7 +92,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
             raise UserError(f"{busy} ({holder})") from None
         except OSError as error:
             print(f"note: {path} cannot be locked ({reason(error)}): make sure that nothing else uses {path.parent}")
-        if not _is_open_file(path, descriptor):  # its holder has just let go of it, and removed it
+        if not _is_open_file(path, descriptor):  # its holder has just released and removed it
             raise UserError(f"{busy} ({holder})")
         host = socket.gethostname()
         if holder and not holder.endswith(f" on {host}"):
@@ -88,7 +107,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
                 if _is_open_file(path, descriptor):
                     path.unlink()
                 for folder in new_folders:
-                    folder.rmdir()  # if nothing came of it
+                    folder.rmdir()  # fails, and is left, if it is not empty
     finally:
         os.close(descriptor)
 
@@ -99,13 +118,13 @@ def _is_open_file(path: Path, descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside a path, which takes its name when what is written to it in here is whole.
+    """Gives a temporary file beside a path, which replaces the path at the end if there was no error.
 
-    It may be read by whom a new file may be read (umask), whatever mode a library gives to what it writes there. What
-    processes of this host left that were killed while they wrote this file goes.
+    The file gets the mode of a new file (umask), even if a library changes it. Temporary files of this path that killed
+    processes of this host left are removed.
 
     Raises:
-      UserError: as `writing`; nothing half-written stays.
+      UserError: as `writing`. The temporary file is then removed.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
@@ -125,16 +144,20 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_left_over(folder: Path, name: str | None = None) -> None:
-    """Removes what processes of this host left that were killed while they wrote a file of a folder, or any there."""
-    ours = re.compile(rf"(.+)\.{re.escape(socket.gethostname())}-(\d+)\.tmp")
-    for left in folder.glob("*.tmp"):
-        match = ours.fullmatch(left.name)
+    """Removes temporary files that killed processes of this host left in a folder.
+
+    Args:
+      name: the file that they were writing; None: any.
+    """
+    pattern = re.compile(rf"(.+)\.{re.escape(socket.gethostname())}-(\d+)\.tmp")
+    for path in folder.glob("*.tmp"):
+        match = pattern.fullmatch(path.name)
         if match and name in (None, match[1]) and _has_ended(int(match[2])):
-            left.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def _has_ended(process: int) -> bool:
-    """True if no process has that number; False where that cannot be told."""
+    """True if there is no process with this id; False if that is unknown."""
     if os.name != "posix":
         return False
     try:
@@ -158,7 +181,7 @@ def write_json(path: str | os.PathLike[str], value: Any, sort_keys: bool = True)
 
 
 def append_json_line(path: str | os.PathLike[str], value: Any) -> None:
-    """Adds a line to a JSON-lines file. Raises UserError as `writing`."""
+    """Appends a line to a JSON-lines file. Raises UserError as `writing`."""
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +190,7 @@ def append_json_line(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def keep_steps(path: str | os.PathLike[str], last: int) -> None:
-    """Drops the lines of a metrics file beyond a step, and what is no line of ours, such as a half-written last one."""
+    """Drops the lines of a metrics file after a step, and malformed ones, such as a half-written last line."""
     path = Path(path)
     if not path.exists():
         return
@@ -181,21 +204,23 @@ def keep_steps(path: str | os.PathLike[str], last: int) -> None:
 
 
 def delimiter_of_output(path: str) -> str:
-    """Delimiter between the cells of a file of rows that is written under this name; "" for JSON lines.
+    """The delimiter for a file of rows with this name; "" if it is JSON lines.
 
     Raises:
-      UserError: a name of another format, which would hold something else than it says.
+      UserError: the name is of a format that cannot be written.
     """
     suffix = os.path.splitext(plain_name(path))[1]
-    if suffix not in _DELIMITERS and suffix not in _LINES:
-        kinds = ", ".join(filter(None, (*_LINES, *_DELIMITERS)))
-        raise UserError(f"{path}: {suffix} cannot be written: give a name that ends in one of {kinds}, also with .gz")
+    if suffix not in _DELIMITERS and suffix not in _JSON_LINES:
+        suffixes = ", ".join(filter(None, (*_JSON_LINES, *_DELIMITERS)))
+        raise UserError(
+            f"{path}: {suffix} cannot be written: give a name that ends in one of {suffixes}, also with .gz"
+        )
     if is_compressed(path) and not path.lower().endswith(".gz"):
         raise UserError(f"{path}: of compressed files only .gz is written")
     return _DELIMITERS.get(suffix, "")
 
 
 def encoded_output(path: str, text: str) -> bytes:
-    """The bytes of a text under this name, compressed where it says so."""
+    """The bytes of a text for a file with this name, compressed if the name ends in .gz."""
     data = text.encode()
     return gzip.compress(data, mtime=0) if is_compressed(path) else data

@@ -5,6 +5,8 @@ from typing import Any
 
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
+from electra_tf2.files.writing import is_name_aside
+from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.util.errors import UserError, closest
 
 VOCABULARY = "vocab.txt"
@@ -41,10 +43,24 @@ def models() -> dict[str, str]:
     return descriptions
 
 
+def pretrained_folders(data_dir: str | Path) -> list[Path]:
+    """The folders of a data folder's pre-trained models, and of those that are being trained, by their names."""
+    return _folders_of_runs(Path(data_dir, "models"), "*")
+
+
 def fine_tuned_folders(data_dir: str | Path) -> list[Path]:
-    """Sorted folders of the fine-tuned models below a data directory, finished or still training."""
-    configurations = Path(data_dir, "models").glob("*/finetuning_models/*/config.json")
-    return sorted(path.parent for path in configurations)
+    """The folders of a data folder's fine-tuned models, and of those that are being trained, by their names."""
+    return _folders_of_runs(Path(data_dir, "models"), "*/finetuning_models/*")
+
+
+def _folders_of_runs(models_dir: Path, pattern: str) -> list[Path]:
+    """Folders with a configuration, but for those that --overwrite renamed, at any depth."""
+    folders = []
+    for path in models_dir.glob(f"{pattern}/config.json"):
+        names = path.parent.relative_to(models_dir).parts
+        if not any(is_name_aside(name) for name in names):
+            folders.append(path.parent)
+    return sorted(folders)
 
 
 def _first_sentence(readme: Path) -> str:
@@ -75,9 +91,20 @@ _UNREADABLE_WEIGHTS = {
 }
 
 
+def holds_weights(folder: str | Path) -> bool:
+    """True if a folder holds weights that are read: a checkpoint, perhaps the best one alone, or safetensors."""
+    for place in (Path(folder), Path(folder, "best")):
+        if find_prefix(place) is not None or any(place.glob("*.safetensors")):
+            return True
+    return False
+
+
 def no_weights_hint(path: str | Path) -> str:
     """Ends the error of a reader that finds no weights: what lies there instead, and what to do; "" if unknown."""
     folder = Path(path)
+    config = read_config(folder) or {}
+    if "train_batch_size" in config and not holds_weights(folder):
+        return "nothing was trained there yet: it holds the settings of a run, but no checkpoint"
     for name, content in _UNREADABLE_WEIGHTS.items():
         if (folder / name).is_file():
             return (

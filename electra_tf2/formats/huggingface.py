@@ -318,7 +318,7 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
     scope = f"task_specific/{task}"
     variables = {name for name in model.weights if name.startswith(f"{scope}/")}
     if f"{scope}/end_hidden/kernel" in variables:
-        return alone._replace(left_out=[f"{scope}: the end of an answer given its start (joint_prediction)"])
+        return alone._replace(left_out=[_JOINT_ANSWERS.format(scope=scope)])
     family = alone.class_name.removesuffix("Model")
     if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
         return alone
@@ -330,11 +330,14 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
         return Exported({"architectures": [class_name]}, tensors, left_out)
     if not task_class or f"{scope}/dense/kernel" not in variables:
         return alone
-    labels = (model.task_states or {}).get(task, {}).get("labels")
+    state = (model.task_states or {}).get(task, {})
+    labels = state.get("labels")
     config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
     config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
     if task_class == "TokenClassification":
         class_name = f"{family}ForTokenClassification"
+        if labels and "encoding" in state:  # of spans
+            config |= _labels([_as_bio(str(label)) for label in labels])
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported(config | {"architectures": [class_name]}, tensors, [])
     if labels is None:
@@ -380,11 +383,27 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
     return Exported(config | {"architectures": [class_name]}, tensors, [])
 
 
+_JOINT_ANSWERS = (
+    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction "
+    "leaves whole"
+)
+
+
 def _labels(labels: Sequence[str]) -> dict[str, Any]:
-    """Fields of config.json that name a classifier's classes."""
-    label2id = {label: index for index, label in enumerate(labels)}
-    id2label = {str(index): label for label, index in label2id.items()}
+    """Fields of config.json that name a classifier's classes. Two classes may have one name."""
+    id2label = {str(index): label for index, label in enumerate(labels)}
+    label2id: dict[str, int] = {}
+    for index, label in enumerate(labels):
+        label2id.setdefault(label, index)
     return {"id2label": id2label, "label2id": label2id}
+
+
+def _as_bio(label: str) -> str:
+    """The name of a label of BIOES in BIO: transformers' pipelines group by B- and I- alone, so that a word with S-PER
+    would be an entity of the type "S-PER". Two labels then have one name, which `id2label` may hold twice."""
+    letters = {"S": "B", "E": "I"}
+    letter, dash, kind = label.partition("-")
+    return f"{letters.get(letter, letter)}{dash}{kind}"
 
 
 def write_directory(

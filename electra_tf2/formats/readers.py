@@ -15,7 +15,7 @@ from pathlib import Path
 
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import ElectraFolder
-from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.folders import holds_weights, no_weights_hint, read_config
 from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.huggingface_config import is_huggingface
 from electra_tf2.formats.stored_model import NO_HINTS, Hints, StoredModel, weights_module
@@ -66,6 +66,9 @@ def open_model(path: str | Path, hints: Hints = NO_HINTS) -> StoredModel:
         )
     if hints.pairs and not isinstance(model, HuggingFaceDirectory):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
+    if isinstance(model, ElectraFolder) and not model.checkpoint and not holds_weights(model.folder):
+        # Before anything else of the folder is read: what is wrong with it otherwise does not matter yet.
+        raise UserError(f"no checkpoint at {str(path)!r}: {no_weights_hint(path) or 'it holds no weights'}")
     if type(model) is StoredModel:
         # No file of this machine. TensorFlow also knows other file systems (gs://...).
         return BareCheckpoint(weights_module().find_checkpoint(str(path)), hints)

@@ -3,22 +3,24 @@
 Examples in memory become a file. From there everything goes as in `electra finetune`.
 """
 
+import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electra_tf2.config.hparams import all_hparams, checked
+from electra_tf2.config.hparams import all_hparams, checked, value_type
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import write_atomically
-from electra_tf2.finetune.starts import configuration, with_named
+from electra_tf2.finetune.starts import configuration
 from electra_tf2.inference.finetuning_run import prepare
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
@@ -89,15 +91,49 @@ def finetune(
     if dev is not None:
         data["dev"] = _table_of("dev", dev, dev_labels, label_column)
     if folder is not None:
-        return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
+        with _naming_arguments():
+            return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
     temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
     try:
-        trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
+        with _naming_arguments():
+            trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     weakref.finalize(trained, shutil.rmtree, temporary, ignore_errors=True)
     return trained
+
+
+@contextlib.contextmanager
+def _naming_arguments() -> Iterator[None]:
+    """Lets errors of what the program shares name arguments where they name flags."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(with_arguments(str(error))) from None
+
+
+def with_arguments(message: str) -> str:
+    """A message with the arguments of `finetune` in the place of the program's flags, a flag's value behind it.
+
+    "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, and "--text-column" text_column.
+    """
+    fields = {field.name: (declaring_class, field) for declaring_class, field in all_hparams(FinetuningConfig)}
+
+    def argument(match: re.Match) -> str:
+        name = match["name"].replace("-", "_")
+        is_on = name in fields or not name.startswith("no_")
+        if not is_on:
+            name = name.removeprefix("no_")
+        if name not in fields:
+            return match[0]  # a flag of another command
+        value = match["value"]
+        if value_type(*fields[name])[0] is bool:
+            value = str(is_on)
+        name = _ARGUMENTS.get(name, name)
+        return f"{name}={value}" if value else name
+
+    return re.sub(r"--(?P<name>[a-z][a-z0-9-]*)( (?P<value>[0-9]+)\b)?", argument, message)
 
 
 def _check_hparams(hparams: Mapping[str, Any]) -> None:
@@ -139,7 +175,6 @@ def _configuration(
             users_hparams[f"{split}_file"] = _write(table, folder)
         else:
             users_hparams[f"{split}_file"] = table
-    users_hparams = with_named(checked(FinetuningConfig, users_hparams))
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
     return prepare(configuration(users_hparams), users_hparams, advice)
 

@@ -4,6 +4,7 @@ Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,10 @@ from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
-from electra_tf2.finetune.starts import recipe_of
+from electra_tf2.finetune.starts import configuration, recipe_of, with_named
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import SHIPPED, models, read_config
+from electra_tf2.formats.folders import SHIPPED, holds_weights, models, no_weights_hint, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
@@ -30,7 +31,7 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> 
     """Checks a training before anything slow, and prints a summary of it.
 
     Args:
-      given: the hparams that the user gave.
+      given: the hparams that the user gave, before others follow from them.
       advice: ends the error about a folder that holds another run: what to do.
 
     Returns:
@@ -43,8 +44,8 @@ def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> 
     check_vocabulary(config)
     check_data(config)
     config = in_fitting_precision(config, given)
-    check_folders(config, advice)
-    print_summary(config, given)
+    check_folders(config, given, advice)
+    print_summary(config, with_named(given))
     return config
 
 
@@ -53,7 +54,12 @@ def check_start(config: FinetuningConfig) -> None:
     if Path(f"{config.model_dir}_1").exists():
         return  # the first trial has begun: it starts from its own checkpoints
     start = config.init_checkpoint
-    if not start or "://" in start or Path(start).exists() or Path(f"{start}.index").exists():
+    if not start or "://" in start or Path(f"{start}.index").exists():
+        return
+    if Path(start).exists():
+        if Path(start).is_dir() and not holds_weights(start):
+            hint = no_weights_hint(start) or "nothing was trained there yet"
+            raise UserError(f"no checkpoint at {start}: {hint}")
         return
     name = Path(start).name
     hint = "" if name in recipe_names() else closest(name, models())
@@ -102,14 +108,19 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
     return config
 
 
-def check_folders(config: FinetuningConfig, advice: str) -> None:
+def check_folders(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> None:
     """Raises UserError if a trial's folder holds a run with other hparams, and --overwrite is off.
 
     Reads only. Before a trial trains, it locks its folder and checks again.
     """
+
+    def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+        kept = {name: value for name, value in given.items() if name != left_out}
+        return json.loads(configuration({**kept, **hparams}).to_json())
+
     for trial in range(1, config.num_trials + 1):
         folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
-        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared)
+        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared, resolved_with)
 
 
 _RATES = ("learning_rate", "layerwise_lr_decay", "weight_decay_rate")

@@ -228,8 +228,8 @@ def open_rows(source: str, task: Task) -> Table:
     read_line = functools.partial(row_of_line, task)
     settings = task.settings
     if settings is None:
-        return tables.open_table(name, "predict", content=content, of_line=read_line)
-    return open_texts(Path(name), settings, content, "predict", of_line=read_line)
+        return tables.open_table(name, "predict", content=content, parse_line=read_line)
+    return open_texts(Path(name), settings, content, "predict", parse_line=read_line)
 
 
 def _standard_input() -> str:
@@ -271,7 +271,7 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, A
     settings = task.settings
     names_in_table = None
     if settings is not None and settings.texts:
-        names_in_table = tables.place(table, settings.texts)
+        names_in_table = tables.find_columns(table, settings.texts)
     if settings is None or names_in_table is None:  # rows have the task's names already, such as JSON objects
         for line, values in table.readable():
             yield TableRow(line, values), values

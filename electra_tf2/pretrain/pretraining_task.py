@@ -15,10 +15,10 @@ from electra_tf2.pretrain.evaluation_metrics import evaluation_summary
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.objectives import contrast
+from electra_tf2.pretrain.objectives.objective import WholeBatch
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.training.distribution import host_rows
-from electra_tf2.training.micro_batches import WholeBatch
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 

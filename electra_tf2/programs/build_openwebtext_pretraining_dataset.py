@@ -15,7 +15,7 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.corpus.jobs import OPENWEBTEXT
-from electra_tf2.programs.build_pretraining_dataset import define_common_flags, look, run_build
+from electra_tf2.programs.build_pretraining_dataset import define_common_flags, run_build, verify_and_inspect
 from electra_tf2.util.errors import UserError
 
 
@@ -29,14 +29,16 @@ def define_flags() -> None:
 
 def main() -> None:
     values = flags.FLAGS
-    look_only = (values.inspect or values.verify) and not values.corpus_dir
-    enough = values.output_dir and (look_only or (values.corpus_dir and values.vocab_file))
-    if not values.data_dir and not enough:
+    may_only_inspect = (values.inspect or values.verify) and not values.corpus_dir
+    has_paths = values.output_dir and (may_only_inspect or (values.corpus_dir and values.vocab_file))
+    if not values.data_dir and not has_paths:
         raise UserError("--data-dir is needed, or all of --corpus-dir, --vocab-file and --output-dir; see --help")
-    places = {"corpus_dir": "openwebtext", "vocab_file": "vocab.txt", "output_dir": "pretrain_tfrecords"}
-    paths = {name: values[name].value or os.path.join(values.data_dir or "", place) for name, place in places.items()}
-    if look_only and (not values.data_dir or not os.path.isdir(paths["corpus_dir"])):
-        look(paths["output_dir"], values.vocab_file)
+    names_in_data_dir = {"corpus_dir": "openwebtext", "vocab_file": "vocab.txt", "output_dir": "pretrain_tfrecords"}
+    paths = {}
+    for flag, name in names_in_data_dir.items():
+        paths[flag] = values[flag].value or os.path.join(values.data_dir or "", name)
+    if may_only_inspect and (not values.data_dir or not os.path.isdir(paths["corpus_dir"])):
+        verify_and_inspect(paths["output_dir"], values.vocab_file)
     else:
         run_build(blanks_separate_docs=False, corpus_kind=OPENWEBTEXT, **paths)
 

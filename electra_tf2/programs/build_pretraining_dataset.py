@@ -21,11 +21,11 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import dashed
 from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.corpus_reader import undecodable_note
 from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import left_out
 from electra_tf2.corpus.tokenization import unknown_report
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
@@ -33,7 +33,7 @@ from electra_tf2.util.progress import say, warn
 
 
 def define_common_flags() -> None:
-    """The flags that the builder for OpenWebText has too."""
+    """Defines the flags that the builder for OpenWebText has, too."""
     flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.", upper_bound=1 << 16)
     flags.DEFINE_integer(
         "num_processes", 0, "Number of processes, which change no record; 0: one for each core.", lower_bound=0
@@ -73,19 +73,28 @@ def define_flags() -> None:
     define_common_flags()
 
 
-def run_build(**more: Any) -> None:
-    """Builds records with the settings of the flags, but for those in `more`; prints a summary and looks at them."""
+def run_build(**overrides: Any) -> None:
+    """Builds records and prints a summary; then does --verify and --inspect.
+
+    Args:
+      overrides: settings that differ from the flags.
+    """
     values = flags.FLAGS
-    names = [field.name for field in dataclasses.fields(BuildSettings) if field.name in values]
-    given = {name: values[name].value for name in names} | {"strip_accents": values.do_strip_accents}
-    settings = BuildSettings(**(given | more))
+    settings_of_flags = {"strip_accents": values.do_strip_accents}
+    for field in dataclasses.fields(BuildSettings):
+        if field.name in values:
+            settings_of_flags[field.name] = values[field.name].value
+    settings = BuildSettings(**(settings_of_flags | overrides))
     if values.beam_options and values.runner != "beam":
         raise UserError("--beam-options are for --runner beam")
     plan = make_plan(settings)
     for warning in warnings_of(sample(settings.corpus), settings.do_lower_case and settings.strip_accents):
         warn(warning)
     use_processor_only()
-    run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
+    if values.runner == "beam":
+        run_jobs = run_beam(values.beam_options)
+    else:
+        run_jobs = run_local(values.num_processes)
     metadata = build(plan, run_jobs, values.overwrite)
     examples = metadata["train_examples"] + metadata["dev_examples"]
     padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
@@ -96,16 +105,16 @@ def run_build(**more: Any) -> None:
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
     if metadata["undecodable_bytes"]:
-        print(left_out(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
+        print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
     unknown = unknown_report(share, list(metadata["unknown_characters"]))
     if unknown:
         warn(unknown)
-    look(settings.output_dir, settings.vocab_file)
+    verify_and_inspect(settings.output_dir, settings.vocab_file)
 
 
-def look(output_dir: str, vocab_file: str | None) -> None:
-    """--verify and --inspect on records that are there."""
+def verify_and_inspect(output_dir: str, vocab_file: str | None) -> None:
+    """Does --verify and --inspect, if they are given."""
     use_processor_only()
     if flags.FLAGS.verify:
         print(f"verified {verify(output_dir, vocab_file):,} examples")
@@ -116,25 +125,25 @@ def look(output_dir: str, vocab_file: str | None) -> None:
 
 def main() -> None:
     values = flags.FLAGS
-    only_look = (values.inspect or values.verify) and not values.corpus_dir
-    needed = ["output_dir"] if only_look else ["corpus_dir", "vocab_file", "output_dir"]
+    builds = values.corpus_dir or not (values.inspect or values.verify)
+    needed = ["corpus_dir", "vocab_file", "output_dir"] if builds else ["output_dir"]
     for name in needed:
         if not values[name].value:
             raise UserError(f"{dashed(name)} is needed; see --help")
-    if only_look:
-        look(values.output_dir, values.vocab_file)
+    if not builds:
+        verify_and_inspect(values.output_dir, values.vocab_file)
     else:
         run_build()
 
 
 def command() -> None:
     define_flags()
-    # The original's flag takes a value after a blank, and so may ours. From the last to the first, since two words
-    # become one.
-    for place in range(len(sys.argv) - 2, 0, -1):
-        flag, value = sys.argv[place : place + 2]
+    # The original's flag takes a value after a blank, absl's boolean flags do not: both words become one. From the last
+    # word to the first, since the list gets shorter.
+    for index in range(len(sys.argv) - 2, 0, -1):
+        flag, value = sys.argv[index : index + 2]
         if flag.replace("_", "-") == "--blanks-separate-docs" and value.lower() in ("true", "false", "0", "1"):
-            sys.argv[place : place + 2] = [f"{flag}={value}"]
+            sys.argv[index : index + 2] = [f"{flag}={value}"]
     util_flags.run(main, __doc__, goes_on=True)
 
 

@@ -19,52 +19,52 @@ import numpy as np
 from absl import flags
 
 from electra_tf2.config.flags import run
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.scripts import sentences, words
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
 KINDS = ("cropped", "adjacent", "single")
-_KEPT = (0.6, 0.95)  # share of a cropped sentence's words that stay, drawn for each
-_SAME = ("1", "entailment")
+_KEPT = (0.6, 0.95)  # range of the share of a sentence's words that cropping keeps
+_SAME = ("1", "entailment")  # labels of pairs that belong together
 _Row = TypeVar("_Row")
 
 
 def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[str]]:
-    """Runs of sentences that follow each other in a line of a corpus; one of another length ends a run.
+    """Yields lists of consecutive sentences of a corpus, each with at least min_words and at most max_words.
 
-    Where no blanks divide words, letters count.
+    In scripts without blanks between words, letters are counted. A list is part of one line.
     """
     for file in corpus.files():
         for block in corpus.read(file.name):
             for line in block.lines:
-                run: list[str] = []
+                consecutive: list[str] = []
                 for sentence in sentences(line.decode("utf-8", "ignore")):
                     if min_words <= len(words(sentence)) <= max_words:
-                        run.append(sentence)
-                    elif run:
-                        yield run
-                        run = []
-                if run:
-                    yield run
+                        consecutive.append(sentence)
+                    elif consecutive:
+                        yield consecutive
+                        consecutive = []
+                if consecutive:
+                    yield consecutive
 
 
 def cropped(text: str, random: np.random.Generator) -> str:
-    """The text with some of its words left out, at random; one word at least."""
+    """Leaves out words of a text at random, but not all of them."""
     all_words = words(text)
-    stays = random.random(len(all_words)) < random.uniform(*_KEPT)
-    stays[random.integers(len(all_words))] = True
-    kept = itertools.compress(all_words, stays)
-    return " ".join("".join(kept).split())  # the blanks before each word become one
+    is_kept = random.random(len(all_words)) < random.uniform(*_KEPT)
+    is_kept[random.integers(len(all_words))] = True
+    kept = "".join(itertools.compress(all_words, is_kept))
+    return " ".join(kept.split())  # with one blank between words
 
 
 def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:
-    """Rows of a training file from sentences that follow each other.
+    """Makes rows of a training file from consecutive sentences.
 
     Args:
-      kind: one of `KINDS`: a sentence and itself with words left out; a sentence and the next one; a sentence alone,
-        which dropout makes two of (SimCSE, section 3).
+      kind: "cropped", a sentence and the same with words left out; "adjacent", a sentence and the next one; "single", a
+        sentence that is paired with itself under another dropout (SimCSE, section 3).
     """
     if kind == "adjacent":
         return [{"text": sentence, "positive": following} for sentence, following in itertools.pairwise(sentences)]
@@ -74,28 +74,28 @@ def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> li
 
 
 def pairs_of_corpus(corpus: Corpus, random: np.random.Generator) -> Iterator[dict[str, str]]:
-    """All rows that can be made of a corpus, of each kind that --kinds names."""
+    """Yields all rows that can be made from a corpus, of each kind in --kinds."""
     values = flags.FLAGS
-    for run_of_sentences in paragraphs(corpus, values.min_words, values.max_words):
+    for consecutive in paragraphs(corpus, values.min_words, values.max_words):
         for kind in values.kinds:
-            yield from pairs_of(run_of_sentences, kind, random)
+            yield from pairs_of(consecutive, kind, random)
 
 
-def chosen(rows: Iterator[_Row], number: int, random: np.random.Generator) -> list[_Row]:
-    """So many rows at random, all of them equally likely (Vitter 1985, algorithm R), in a random order."""
-    kept: list[_Row] = []
-    for seen, row in enumerate(rows):
-        if seen < number:
-            kept.append(row)
+def sample_rows(rows: Iterator[_Row], count: int, random: np.random.Generator) -> list[_Row]:
+    """Draws `count` rows, all equally likely, in random order (reservoir sampling: Vitter 1985, algorithm R)."""
+    reservoir: list[_Row] = []
+    for rows_before, row in enumerate(rows):
+        if rows_before < count:
+            reservoir.append(row)
             continue
-        place = int(random.integers(seen + 1))
-        if place < number:
-            kept[place] = row
-    return [kept[place] for place in random.permutation(len(kept))]
+        index = int(random.integers(rows_before + 1))
+        if index < count:
+            reservoir[index] = row
+    return [reservoir[index] for index in random.permutation(len(reservoir))]
 
 
 def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
-    """The pairs of tasks' training data whose texts belong together."""
+    """The pairs in tasks' training data whose texts belong together."""
     if not tasks:
         return []
     from electra_tf2.finetune.starts import configuration
@@ -116,7 +116,7 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
 
 
 def add_negatives(rows: list[dict[str, str]], model: str, share: float, seed: int) -> None:
-    """Gives each row a text with other words in it, under "negative"."""
+    """Adds to each row, under "negative", its text with some words replaced by samples of a generator."""
     from electra_tf2.inference.model import load
     from electra_tf2.inference.word_replacement import replaced_texts
 
@@ -139,12 +139,12 @@ def main() -> int:
     rows = labelled_pairs(values.tasks, values.data_dir)
     if values.corpus_dir:
         corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-        rows += chosen(pairs_of_corpus(corpus, random), values.num_pairs, random)
+        rows += sample_rows(pairs_of_corpus(corpus, random), values.num_pairs, random)
     if not rows:
         raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences of these lengths")
     if values.negatives:
         add_negatives(rows, values.negatives, values.replaced_share, values.seed)
-    lines = [json.dumps(rows[place], ensure_ascii=False) for place in random.permutation(len(rows))]
+    lines = [json.dumps(rows[index], ensure_ascii=False) for index in random.permutation(len(rows))]
     write_atomically(output, "".join(f"{line}\n" for line in lines))
     say(f"wrote {output}: {len(lines):,} lines")
     return 0

@@ -25,7 +25,7 @@ from electra_tf2.util.errors import UserError, closest
 
 
 def kinds_of_tables(paper: str | None = None) -> dict[str, TableKind]:
-    """Kind of table -> how it is counted: those of the papers that come with the package, and of one more."""
+    """Kind of table -> how it is counted: for the papers of the package, and for one more."""
     papers = paper_names()
     if paper:
         papers.append(paper)
@@ -63,23 +63,23 @@ def command() -> None:
     kind, paper = kind_and_paper(words)
     try:
         kinds = kinds_of_tables(paper)
-    except UserError:  # `main` says it
+    except UserError:  # `main` raises it again, where it is printed
         kinds = kinds_of_tables()
     define_flags(kinds)
     if kind in kinds:
         define_options([kinds[kind]])
     elif not HELP & {*words}:
-        # Flags of all kinds are known, so that `main` can say that there is no such kind.
+        # The kind is unknown. With the flags of all kinds defined, `main` runs and refuses it.
         define_options(list(kinds.values()))
-    described = []
+    descriptions = []
     for name, table_kind in kinds.items():
-        described.append(textwrap.fill(f"  {name:19} {table_kind.description}", 80, subsequent_indent=" " * 22))
-    lines = "\n".join(described)
+        descriptions.append(textwrap.fill(f"  {name:19} {table_kind.description}", 80, subsequent_indent=" " * 22))
+    lines = "\n".join(descriptions)
     run(main, f"{__doc__}\nKinds of table, each with flags of its own (KIND --help):\n\n{lines}\n", goes_on=True)
 
 
 def kind_and_paper(words: list[str]) -> tuple[str, str | None]:
-    """Values of --kind and --paper, found before flags are defined: which flags there are depends on these two."""
+    """Values of --kind and --paper. They are needed before absl reads flags, since they decide which flags exist."""
     values = {}
     for word, next_word in itertools.pairwise([*words, ""]):
         name, _, value = word.partition("=")
@@ -89,7 +89,7 @@ def kind_and_paper(words: list[str]) -> tuple[str, str | None]:
 
 
 def define_flags(kinds: Collection[str]) -> None:
-    """Defines the flags of all kinds."""
+    """Defines the flags that all kinds share."""
     flags.DEFINE_string("kind", None, f"Kind of table ({', '.join(kinds)}); may stand first, without the flag's name.")
     flags.DEFINE_string("paper", None, "Module of a paper of your own, by its dotted name, that has more kinds.")
     flags.DEFINE_string("data_dir", "data", "Folder of the vocabulary and the records.")
@@ -102,7 +102,7 @@ def define_flags(kinds: Collection[str]) -> None:
 
 
 def define_options(kinds: Sequence[TableKind]) -> None:
-    """Defines the flags of some kinds, of which several may have the same."""
+    """Defines the flags of some kinds. Kinds may share a flag."""
     options: dict[str, Option] = {}
     for kind in kinds:
         options |= kind.options

@@ -16,21 +16,21 @@ from absl import flags
 
 from electra_tf2.config.flags import run
 from electra_tf2.config.hparams import dashed
-from electra_tf2.corpus import text_files
+from electra_tf2.corpus import corpus_reader
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from electra_tf2.files.writing import check_new, write_atomically
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, warn
 
 _CODE_POINTS = 0x110000
-WORTH_A_WORD = 0.001  # share of characters that get no token
+WORTH_A_WARNING = 0.001  # share of characters that get no token
 
 
 class VocabularyOptions(NamedTuple):
-    """Kind of vocabulary that is wanted; the flags of the same names explain it."""
+    """Options of the vocabulary. Flags of the same names explain them."""
 
     vocab_size: int = 30522
     do_lower_case: bool = True
@@ -41,34 +41,27 @@ class VocabularyOptions(NamedTuple):
 
 
 def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
-    """The vocabulary of the corpus: special tokens, [unusedN], characters, then pieces from frequent to rare."""
+    """Trains a vocabulary: special tokens, [unusedN], characters, then pieces from frequent to rare."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
+    reserved = [*SPECIAL_TOKENS]
+    reserved += [f"[unused{index}]" for index in range(options.num_unused)]
     for warning in warnings_of(sample(corpus), options.do_lower_case and options.strip_accents):
         warn(warning)
     counts = _count_characters(corpus, options)
-    first, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
-    left_out = counts[0].copy()
-    left_out[[ord(character) for character in first]] = 0
-    share = left_out.sum() / max(counts[0].sum(), 1)
-    if share >= WORTH_A_WORD:
-        common = " ".join(chr(code) for code in np.argsort(-left_out, kind="stable")[:10] if left_out[code])
-        warn(
-            f"{np.count_nonzero(left_out):,} of {np.count_nonzero(counts[0]):,} characters, "
-            f"{100 * share:.1f} % of the text, get no token: words that hold one become [UNK] ({common} ...). "
-            "Raise --limit-alphabet to keep more, and --vocab-size"
-        )
-    # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
-    fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
+    alphabet, continuing = choose_alphabet(counts, options.limit_alphabet, options.vocab_size - len(reserved))
+    _warn_of_missing_characters(counts[0], alphabet)
+    # The trainer numbers special tokens first, in this order. The rest of its order is then repeatable.
+    fixed = [*reserved, *alphabet]
+    fixed += [f"##{character}" for character in continuing]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=options.vocab_size,
         min_frequency=options.min_frequency,
         special_tokens=fixed,
-        initial_alphabet=first,
-        limit_alphabet=len(first),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         show_progress=False,
     )
     blocks = _normalized_blocks(corpus, options, "counting words", "merging pairs of pieces")
@@ -79,53 +72,80 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     return vocab
 
 
+def _warn_of_missing_characters(counts: np.ndarray, alphabet: list[str]) -> None:
+    """Warns if a considerable share of the text is characters without a token. counts: int64 [code points]."""
+    missing = counts.copy()
+    missing[[ord(character) for character in alphabet]] = 0
+    share = missing.sum() / max(counts.sum(), 1)
+    if share < WORTH_A_WARNING:
+        return
+    most_frequent = np.argsort(-missing, kind="stable")[:10]
+    common = " ".join(chr(code) for code in most_frequent if missing[code])
+    warn(
+        f"{np.count_nonzero(missing):,} of {np.count_nonzero(counts):,} characters, "
+        f"{100 * share:.1f} % of the text, get no token: words that hold one become [UNK] ({common} ...). "
+        "Raise --limit-alphabet to keep more, and --vocab-size"
+    )
+
+
 def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters, at most limit and as many as fit, and those of them seen within words.
+    """Chooses the most frequent characters.
 
     Args:
       counts: int64 [2, code points], how often each occurs, and how often within a word after its first character.
+      limit: most characters. room: most tokens; a character that occurs within words takes two.
+
+    Returns:
+      The characters, and those of them that occur within words.
     """
     total, continuing = counts
     codes = np.flatnonzero(total)
-    codes = codes[np.lexsort((codes, -total[codes]))][:limit]  # equally frequent ones in code order
-    cost = np.cumsum(1 + (continuing[codes] > 0))
-    kept = np.sort(codes[cost <= room])
+    codes = codes[np.lexsort((codes, -total[codes]))][:limit]  # ties in the order of code points
+    tokens_needed = np.cumsum(1 + (continuing[codes] > 0))
+    kept = np.sort(codes[tokens_needed <= room])
     if len(codes) and not len(kept):
         raise UserError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
     return [chr(code) for code in kept], [chr(code) for code in kept if continuing[code]]
 
 
 def _count_characters(corpus: Corpus, options: VocabularyOptions) -> np.ndarray:
-    """The counts of `choose_alphabet`."""
+    """Counts characters for `choose_alphabet`."""
     counts = np.zeros([2, _CODE_POINTS], np.int64)
-    blank = np.arange(_CODE_POINTS) < 33
-    alone = blank.copy()  # characters that are words by themselves, or none
-    alone[[code for code in range(33, 127) if not chr(code).isalnum()]] = True
+    is_blank = np.arange(_CODE_POINTS) < 33
+    ends_word = is_blank.copy()  # blanks and punctuation, which are no part of a longer word
+    ends_word[[code for code in range(33, 127) if not chr(code).isalnum()]] = True
     for block in _normalized_blocks(corpus, options, "counting characters"):
         codes = np.frombuffer(block.decode("utf-8").encode("utf-32-le"), np.uint32)
-        inside = codes[1:][~(alone[codes[1:]] | alone[codes[:-1]])]
-        counts += [np.bincount(seen, minlength=_CODE_POINTS) for seen in (codes[~blank[codes]], inside)]
+        continues_word = ~(ends_word[codes[1:]] | ends_word[codes[:-1]])
+        counts[0] += np.bincount(codes[~is_blank[codes]], minlength=_CODE_POINTS)
+        counts[1] += np.bincount(codes[1:][continues_word], minlength=_CODE_POINTS)
     if not counts.any():
         raise UserError(f"corpus directory {corpus.directory!r} holds no text: its files are blank")
     return counts
 
 
 def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, then: str = "") -> Iterator[bytes]:
-    """Normalised text without overlong words, which become [UNK] whatever the vocabulary; then says what comes next."""
+    """Yields the normalised text. Overlong words are left out, since they become [UNK] with any vocabulary.
+
+    Args:
+      doing: what the caller does with it, for the progress. then: what it does next, which is printed at the end.
+    """
     normalizer = TextNormalizer(options.do_lower_case, options.strip_accents)
     files = corpus.files()
-    done = undecodable = read = 0
+    file_bytes = 0
+    text_bytes = 0
+    undecodable = 0
     with Progress(f"{doing}: MB", sum(file.size for file in files) / 1e6, unit="MB") as progress:
         for file in files:
             for block in corpus.read(file.name):
-                done += block.file_bytes
+                file_bytes += block.file_bytes
+                text_bytes += block.raw_bytes
                 undecodable += block.undecodable_bytes
-                read += block.raw_bytes
                 if block.lines:
                     yield replace_long_words(normalizer.joined(block.lines), b"")
-                progress.update(done / 1e6)
+                progress.update(file_bytes / 1e6)
     if undecodable:
-        print(f"{doing}: {text_files.left_out(undecodable, read)}", file=sys.stderr)
+        print(f"{doing}: {corpus_reader.undecodable_note(undecodable, text_bytes)}", file=sys.stderr)
     if then:
         say(then)
 
@@ -152,12 +172,12 @@ def main() -> None:
             raise UserError(f"{dashed(name)} is needed")
     path = Path(values.vocab_file)
     check_new("--vocab-file", path, values.overwrite)  # before anything slow
-    given = {name: values[name].value for name in VocabularyOptions._fields if name in values}
-    options = VocabularyOptions(**given | {"strip_accents": values.do_strip_accents})
+    options_of_flags = {name: values[name].value for name in VocabularyOptions._fields if name in values}
+    options = VocabularyOptions(**options_of_flags | {"strip_accents": values.do_strip_accents})
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
     corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-    corpus.refuse_inside("--vocab-file", path)  # build-data would train on it
+    corpus.refuse_inside("--vocab-file", path)  # build-data would read it as text
     vocab = build_vocab(corpus, options)
     write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")

@@ -75,7 +75,7 @@ def main() -> int:
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
             "--format huggingface, onnx, saved_model and electra keep it as it is"
         )
-    if sizes.share_layers != "none" and not output_format.holds_shared_layers:
+    if sizes.share_layers != "none" and not output_format.holds_shared_layers:  # the writer unshares them
         print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
     missing = [name for name in output_format.packages if importlib.util.find_spec(name) is None]
     if missing:

@@ -33,9 +33,9 @@ from electra_tf2.util.errors import UserError
 class OriginalRule(NamedTuple):
     """A transformer as the original's script counts it, with that script's defaults.
 
-    output_share: share of positions that get a softmax over the vocabulary; 0.15625 (80 of 512) for every model.
-    attention_width: summed width of the heads, where it is not the hidden size (T5).
-    decoder: attends to an encoder too.
+    output_share: share of positions with a softmax over the vocabulary. The script has 0.15625 (80 of 512) for most.
+    attention_width: total width of the heads, if it is not the hidden size (T5).
+    decoder: True for a decoder, which also attends to an encoder.
     """
 
     hidden: int
@@ -59,8 +59,8 @@ class OriginalRule(NamedTuple):
 
         attention = 6 * hidden * width + 3 * width  # query, key, value and their biases
         attention += 2 * width * length + 10 * length * heads  # scores; scale, softmax and dropout
-        # Slips of the original, without which its figures would not come out: the next two should be of the heads'
-        # width, and the layer norm lacks a factor `hidden`.
+        # Two mistakes of the original, which its figures need: the next two products should have the heads' width, and
+        # the layer norm lacks a factor `hidden`.
         attention += 2 * hidden * length + 2 * hidden * hidden
         attention += 6 * hidden + 5  # bias, dropout, residual sum; layer norm
         if self.decoder:
@@ -69,7 +69,7 @@ class OriginalRule(NamedTuple):
         return attention + feed_forward
 
     def embeddings(self) -> int:
-        """Forward FLOPs of the input on one token."""
+        """Forward FLOPs of the embeddings on one token."""
         embedding = self.embedding or self.hidden
         flops = 2 * embedding * self.vocab  # a product with one-hot vectors
         flops += 2 * embedding * (self.length + 2)  # the same for positions and segments
@@ -79,7 +79,7 @@ class OriginalRule(NamedTuple):
         return flops
 
     def softmax(self) -> float:
-        """Forward FLOPs of the language-model head, per token of the input."""
+        """Forward FLOPs of the language-model head, for each token of the input."""
         embedding = self.embedding or self.hidden
         transform = 2 * self.hidden * embedding + 14 * embedding
         logits = 2 * embedding * self.vocab + 7 * self.vocab
@@ -89,19 +89,19 @@ class OriginalRule(NamedTuple):
         """Forward FLOPs of the replaced-token head on one token."""
         return 2 * self.hidden * self.hidden + 11 * self.hidden
 
-    def training(self, batch_size: int, steps: float, detects: bool = False) -> float:
-        """FLOPs of a run: forward and, counted the same, backward."""
-        head = self.detection() if detects else self.softmax()
+    def training(self, batch_size: int, steps: float, is_detector: bool = False) -> float:
+        """FLOPs of a run. The backward pass counts as much as the forward pass."""
+        head = self.detection() if is_detector else self.softmax()
         forward_per_token = self.layers * self.layer() + self.embeddings() + head
         return 2 * batch_size * steps * self.length * forward_per_token
 
 
 def _original_electra(main: OriginalRule, generator: OriginalRule, batch_size: int, steps: float) -> float:
-    return main.training(batch_size, steps, detects=True) + generator.training(batch_size, steps)
+    return main.training(batch_size, steps, is_detector=True) + generator.training(batch_size, steps)
 
 
 def original_table() -> dict[str, float]:
-    """Training FLOPs of the models that the original's script lists, by its rule."""
+    """Training FLOPs, by the original's rule, of the models that its script lists."""
     rule = OriginalRule
     small = rule(256, 12, 128, embedding=128)
     base = rule(768, 12)
@@ -114,7 +114,7 @@ def original_table() -> dict[str, float]:
     t5_encoder = rule(1024, 24, vocab=32000, inner=65536, heads=128, attention_width=128 * 128, output_share=0.0)
     t5_decoder = t5_encoder._replace(output_share=1.0, decoder=True)
     return {
-        # ELMo and XLNet: counted by TensorFlow, forward, for a batch of 20 x 128 words and one of 32 sequences.
+        # ELMo and XLNet: TensorFlow counted a forward pass, for a batch of 20 x 128 words and of 32 sequences.
         "elmo": 2 * 10 * 768648884 * 568093262680 / (20 * 128),
         "xlnet": 2 * 500000 * 8192 * 15064773691518 / 32,
         "gpt": gpt.training(128, 960800),
@@ -132,7 +132,7 @@ def original_table() -> dict[str, float]:
 
 
 def original_training_flops(config: PretrainingConfig) -> float | None:
-    """FLOPs of the run by the original's rule; None where it has no rule (two towers, contrast, a paper, ...)."""
+    """FLOPs of a run by the original's rule; None for what its script does not know (two towers, contrast, papers)."""
     if config.generator_kind in (GeneratorKind.TWO_TOWERS, GeneratorKind.UNIFORM):
         return None
     if config.sequence_contrast_objective or config.further_parts():
@@ -221,7 +221,7 @@ def _days(flops: float, tflops: float) -> float:
     return flops / (tflops * 1e12) / 86400
 
 
-# Flags of what most configurations differ in: --help shows these, --help all the others, too.
+# Flags that --help shows; --help all shows the others, too.
 _FIRST = """
     tflops hparams model_name recipe paper num_train_steps max_seq_length train_batch_size max_predictions_per_seq
     generator_layers generator_hidden_size model_size embedding_size vocab_size hidden_size num_hidden_layers

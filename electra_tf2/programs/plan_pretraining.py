@@ -21,8 +21,8 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import dashed
+from electra_tf2.corpus.corpus_reader import TEXT_BYTES_PER_COMPRESSED_BYTE, Corpus
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.files.content import is_compressed
 from electra_tf2.pretrain.plans import (
     BAG_OF_WORDS,
@@ -34,12 +34,13 @@ from electra_tf2.pretrain.plans import (
     make_plan,
     stage_config,
 )
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, warn
 
-FLOPS_OF_A_CORE = 1e11  # a second, bfloat16: an Intel Xeon with AMX; an AMD EPYC (Zen 5) had 2.2e11
+FLOPS_OF_A_CORE = 1e11  # a second, in bfloat16, on an Intel Xeon with AMX; an AMD EPYC (Zen 5) had 2.2e11
+_TEXT_BYTES_PER_PARQUET_BYTE = 2.0
 _TEXT_FIELD = "text"
 _LINE_WIDTH = 80  # of the script
 
@@ -58,7 +59,7 @@ def main() -> int:
     if values.tflops is not None:
         rate = values.tflops * 1e12
     if values.measure:
-        # A plan for the usual rate says which network to time.
+        # A first plan, for the usual rate, chooses the network to time.
         rate = measured_rate(plan_for(rate))
     plan = plan_for(rate)
 
@@ -81,7 +82,7 @@ def check_flags() -> None:
 
 
 def size_of_text(corpus: Corpus) -> tuple[float, bool]:
-    """Bytes of text in a corpus, and whether that is an estimate: of tables and compressed files it is."""
+    """Bytes of text in a corpus, and True if that is an estimate, as for tables and compressed files."""
     size = 0.0
     is_estimate = False
     for file in corpus.files():
@@ -92,31 +93,31 @@ def size_of_text(corpus: Corpus) -> tuple[float, bool]:
 
 
 def _expansion(file_name: str) -> float:
-    """Bytes of text in a byte of a file, about."""
+    """Estimates the bytes of text in a byte of a file."""
     if file_name.endswith(".parquet"):
-        return 2.0
+        return _TEXT_BYTES_PER_PARQUET_BYTE
     if is_compressed(file_name):
-        return 3.3
+        return TEXT_BYTES_PER_COMPRESSED_BYTE
     return 1.0
 
 
 def measured_rate(plan: Plan) -> float:
-    """FLOPs a second of this machine, by steps of the plan's last run, which most of its time goes to."""
+    """Times steps of the plan's last run, which takes most of the time. Returns the machine's FLOPs a second."""
     import_tensorflow()
     from electra_tf2.pretrain.speed import flops_per_second
 
     last = plan.runs[-1].stage
-    # Standard output is the script.
+    # Standard output is for the script alone.
     with contextlib.redirect_stdout(sys.stderr):
         print(f"timing steps of {last.recipe} on this machine ...", flush=True)
         return flops_per_second(stage_config(last, plan.vocab_size))
 
 
 def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
-    """Prints what was chosen, as comments, and the commands.
+    """Prints the script: choices as comments, then the commands.
 
     Args:
-      amount: of text, in words. rate: FLOPs a second.
+      amount: size of the text, in words. rate: FLOPs a second.
     """
     values = flags.FLAGS
     for warning in warnings_of(text, strip_accents=False):
@@ -124,8 +125,8 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
     for name, reason in _choices(plan, text, amount, rate):
         print(textwrap.fill(reason, _LINE_WIDTH, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
-    if _program() == "electra" and shutil.which("electra") is None:
-        # It was called by its path: its environment is not active.
+    if program_called() == "electra" and shutil.which("electra") is None:
+        # It was called by its path, so its environment is not active and the script would not find it.
         print(f"PATH={quote(os.path.dirname(sys.executable))}:$PATH")
 
     corpus_flags = [f"--corpus-dir {quote(values.corpus_dir)}"]
@@ -139,7 +140,7 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
 
 
 def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tuple[str, str]]:
-    """Name, value and reason of everything that is chosen."""
+    """Yields the name of every choice, with its value and reason."""
     measured = flags.FLAGS.measure
     yield "text", f"{amount}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
     rate_from = "assumed: 0.1 a core; --measure times it"
@@ -175,8 +176,8 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
 
 
 def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data_dir: str) -> Iterator[list[str]]:
-    """Yields the commands: the program, then flags with their values."""
-    program = _program()
+    """Yields each command as a list: the program, then flags with their values."""
+    program = program_called()
     vocab = quote(f"{data_dir}/vocab.txt")
     text_flags = [*corpus_flags, f"--vocab-file {vocab}", *accent_flags]
 
@@ -190,7 +191,7 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
     words += [f"--output-dir {records}", f"--max-seq-length {LENGTH}", "--dev-fraction 0.01"]
     yield words
 
-    for number, run in enumerate(plan.runs):
+    for index, run in enumerate(plan.runs):
         words = [f"{program} pretrain", f"--data-dir {quote(data_dir)}", f"--recipe {run.stage.recipe}", *accent_flags]
         words += [f"--num-train-steps {run.steps}", f"--num-warmup-steps {run.warmup}"]
         if run.decay:
@@ -198,28 +199,23 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
         for flag, earlier in run.stage.start:
             folder = quote(f"{data_dir}/models/{plan.runs[earlier].stage.recipe}")
             words.append(f"{dashed(flag)} {folder}")
-        if number == 0:
+        if index == 0:
             yield [*words, "--dry-run"]
         yield [*words, "--do-eval"]
 
 
-def _program() -> str:
-    """The program as it was called."""
-    return "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
-
-
 def _hours(seconds: float) -> str:
-    """A duration: in whole minutes from an hour on."""
+    """A duration in words, in whole minutes from an hour on."""
     if seconds >= 3600:
         return duration(60 * round(seconds / 60))
     return duration(round(seconds))
 
 
 def _wrapped(words: list[str]) -> str:
-    """A command on lines that fit the script's width."""
+    """Breaks a command into lines that fit the script's width."""
     lines = [words[0]]
     for word in words[1:]:
-        # A space before the word, and " \\" behind it.
+        # A line needs a space before the word and " \" after it.
         if len(lines[-1]) + 1 + len(word) + 2 > _LINE_WIDTH - 1:
             lines.append("   ")
         lines[-1] += f" {word}"

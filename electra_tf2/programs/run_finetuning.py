@@ -39,7 +39,7 @@ from electra_tf2.util.progress import say
 
 
 def check_files(given: dict[str, Any]) -> None:
-    """Raises UserError if a file that is named by a flag is not there."""
+    """Raises UserError if a file that a flag names is missing."""
     for split in SPLITS:
         path = given.get(f"{split}_file")
         if path and not Path(path).exists():
@@ -47,8 +47,8 @@ def check_files(given: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
-    given = with_named(given)
+    typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    given = with_named(typed)
     if flags.FLAGS.predict:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):
@@ -56,7 +56,7 @@ def main() -> int:
     if given.get("do_train", True):
         check_files(given)
         config = configuration(given)
-        config = prepare(config, given, advice_on_folder(config))
+        config = prepare(config, typed, advice_on_folder(config))
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
         check_vocabulary(config)
@@ -67,18 +67,18 @@ def main() -> int:
 
 
 def advice_on_folder(config: FinetuningConfig) -> str:
-    """Advice about a folder that holds a run with other hparams, with a name whose trials have not begun."""
-    number = 2
-    while Path(f"{config.model_dir}-{number}_1").exists():
-        number += 1
-    beside = shlex.quote(f"{config.model_dir}-{number}")
-    return f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir {beside}"
+    """What to do about a folder that holds a run with other hparams. It proposes a folder that does not exist."""
+    suffix = 2
+    while Path(f"{config.model_dir}-{suffix}_1").exists():
+        suffix += 1
+    new_folder = shlex.quote(f"{config.model_dir}-{suffix}")
+    return f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir {new_folder}"
 
 
 def label(given: dict[str, Any], source: str) -> int:
     """Labels a file with a fine-tuned model, for --predict.
 
-    Where the answers go to standard output, everything else goes to standard error.
+    If the answers go to standard output, everything else goes to standard error.
     """
     output = flags.FLAGS.predict_output
     if not output:
@@ -86,7 +86,7 @@ def label(given: dict[str, Any], source: str) -> int:
     if source != "-" and not Path(source).is_fifo():  # a pipe can be read only once, by `predict`
         if not is_file(source) and not os.path.exists(source):
             raise UserError(f"there is no file {source}")
-        read_bytes(source, "predict")
+        read_bytes(source, "predict")  # raises UserError now, not after the model was loaded
     delimiter = ""
     if output != "-":
         if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):
@@ -109,7 +109,7 @@ def label(given: dict[str, Any], source: str) -> int:
         answers = predict(config, folder, names[0], source, delimiter)
     if output == "-":
         if isinstance(sys.__stdout__, io.TextIOWrapper):
-            sys.__stdout__.reconfigure(encoding="utf-8")  # answers are data for other programs, on any terminal
+            sys.__stdout__.reconfigure(encoding="utf-8")  # answers are data for other programs, in any locale
         print(answers, end="")
         return 0
     if os.path.isfile(output):
@@ -127,7 +127,8 @@ flags.DEFINE_string(
     "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
-# What a first run needs: the flags that --help shows. `electra predict` is the one way to label rows that it names.
+# Flags that --help shows; --help all shows the others, too. Of those for labelling it shows none, since
+# `electra predict` is the documented way.
 _FIRST = """
     hparams model train_file dev_file test_file text_column label_column task_type data_dir task_names tasks model_dir
     num_trials overwrite learning_rate num_train_epochs train_batch_size max_seq_length seed precision num_gpus

@@ -8,9 +8,11 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
     from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.loop import Trainer
 
-# Hparams that a resumed run may change beside those that say so themselves: none of them has a variable.
+# Hparams that a resumed run may change besides those declared with `free_hparam`: no variable depends on them.
 _MAY_CHANGE = {"learning_rate", "num_warmup_steps", "precision"}
-_MOST_EPOCHS = 100  # beyond which a warning is due
-_MARGIN = 15  # columns in front of each line of the summary: the line's name
+_MOST_EPOCHS = 100  # more are warned about
+_MARGIN = 15  # columns of the summary for the names of its lines
 
 
 class Run(NamedTuple):
-    """Everything that all phases of a run share. config: of the whole run, as its folder records it."""
+    """What all phases of a run share. config: the whole run's, as its folder records it."""
 
     config: PretrainingConfig
     folder: RunFolder
@@ -54,7 +56,7 @@ class Run(NamedTuple):
 
 
 class PhaseData(NamedTuple):
-    """Records that a phase trains on and is evaluated on; None where it does not need them."""
+    """Records that a phase trains on and is evaluated on; None if it does not need them."""
 
     train: "Records | None"
     held_out: "Records | None"
@@ -65,7 +67,7 @@ def main() -> int:
     config = util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
     training = config.do_train and not dry_run
 
-    # Everything that can be wrong without TensorFlow, which takes seconds to import.
+    # These checks need no TensorFlow, which takes seconds to import.
     check_request(config, dry_run)
     check_vocabulary(config)
     if is_chief(config) and not dry_run:
@@ -73,20 +75,26 @@ def main() -> int:
     folder = make_folder(config, dry_run)
     config = fit_to_machine(config, folder)
 
-    # The lock is for training alone: a run may be evaluated while it trains.
+    # Only training locks the folder: a run may be evaluated while it trains.
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE)
+        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE, resolved_with=resolved_with)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
 
+def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+    """The configuration of this command if some hparams were given, too, and another one were not."""
+    config = util_flags.config_with(hparams, left_out, PretrainingConfig, implied_hparams)
+    return json.loads(config.to_json())
+
+
 def is_chief(config: PretrainingConfig) -> bool:
-    """True for the process that writes: the first of a job on several hosts, or the only one."""
-    return this_host(config.strategy).index == 0
+    """True for the process that writes files: the first of a job on several hosts, or the only one."""
+    return this_host(config.strategy).rank == 0
 
 
 def check_request(config: PretrainingConfig, dry_run: bool) -> None:
-    """Raises UserError if nothing is to be done, or something that it takes is not named."""
+    """Raises UserError if there is nothing to do, or a required hparam is missing."""
     if not (config.do_train or config.do_eval or dry_run):
         raise UserError("do_train and do_eval are both false: nothing to do")
     if config.do_train and not dry_run and not config.num_train_steps:
@@ -106,7 +114,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:
-    """Raises UserError if an output cannot be written, or if --overwrite would rename something that is to be read."""
+    """Raises UserError if an output cannot be written, or if --overwrite would rename an input."""
     folder = Path(config.model_dir)
     outputs = []
     if training:
@@ -133,17 +141,17 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
 
 
 def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:
-    """The run's folder; nothing is written yet."""
+    """Makes the object for the run's folder. Nothing is written yet."""
     advice = "Give another --model-name, or --overwrite to rename that run."
     if not (config.do_train or dry_run):
         advice = "Evaluate it with its own."
-    # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
+    # A dry run with --overwrite, too, may have another configuration than the run in the folder.
     overwrite = config.overwrite and config.do_train
     return RunFolder(Path(config.model_dir), is_chief(config), overwrite, advice)
 
 
 def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingConfig:
-    """The configuration in a precision that this machine is made for, or in the one that the run began with."""
+    """The configuration with the precision in which the run began, or else one that suits this machine."""
     began = {}
     if not folder.overwrite and holds_work(folder.path):
         began = read_config(config.model_dir) or {}
@@ -154,23 +162,23 @@ def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingC
 
 
 def print_changed_hparams() -> None:
-    """Prints the hparams that are not the recipe's, of those that change what is trained."""
-    described = []
+    """Prints the hparams that differ from the recipe and affect what is trained."""
+    changes = []
     for name, value in util_flags.changed_hparams(PretrainingConfig).items():
-        # The others say where something lies, or how often it is saved.
+        # The others are paths, or how often something is saved.
         if name not in free_on_resume(PretrainingConfig):
-            described.append(f"{name} {shown(value)}")
-    if described:
-        say(f"hparams        other than the recipe's: {', '.join(described)}", indent=_MARGIN, broken=True)
+            changes.append(f"{name} {shown(value)}")
+    if changes:
+        say(f"hparams        other than the recipe's: {', '.join(changes)}", indent=_MARGIN, broken=True)
 
 
 def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
-    """Trains one phase after the other and evaluates after the last. Most runs have one phase.
+    """Trains the phases, of which most runs have one, and evaluates after the last.
 
-    Records and batches of every phase are checked before the first one begins.
+    The data of all phases are checked before the first one begins.
 
     Returns:
-      The exit code: 0, or that of the first phase that was stopped.
+      The exit code: 0, or that of the phase that was stopped.
     """
     import_tensorflow()
     from electra_tf2.training.distribution import make_strategy
@@ -181,8 +189,8 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     data = [find_data(config.in_phase(phase), run) for phase in phases]
     for phase, phase_data in zip(phases, data, strict=True):
         if len(all_phases) > 1:
-            number = all_phases.index(phase) + 1
-            say(f"phase {number} of {len(all_phases)}: steps {phase.start:,} to {phase.end:,}")
+            position = all_phases.index(phase) + 1
+            say(f"phase {position} of {len(all_phases)}: steps {phase.start:,} to {phase.end:,}")
         code = run_phase(phase, phase_data, run, first=phase is phases[0])
         if code:
             return code
@@ -190,10 +198,7 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
 
 
 def phases_to_run(run: Run, phases: list[Phase]) -> list[Phase]:
-    """Chooses the phases that this call runs.
-
-    A dry run takes all of them, training those that are not done, an evaluation the one that the checkpoint is from.
-    """
+    """Chooses phases: all for a dry run, the unfinished ones for training, the newest checkpoint's for evaluation."""
     from electra_tf2.training.checkpoints import newest_good
 
     if run.dry_run or len(phases) == 1:
@@ -202,9 +207,9 @@ def phases_to_run(run: Run, phases: list[Phase]) -> list[Phase]:
     if not run.folder.overwrite:
         step = newest_good(run.folder.path)[0] or 0
     if run.config.do_train:
-        left = [phase for phase in phases if phase.end > step]
-        # A run that is done comes to its evaluation.
-        return left or phases[-1:]
+        unfinished = [phase for phase in phases if phase.end > step]
+        # If all are done, the last phase trains no step and is evaluated.
+        return unfinished or phases[-1:]
     begun = [phase for phase in phases if phase.start < max(step, 1)]
     return begun[-1:]
 
@@ -259,7 +264,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
         return time_some_steps(trainer, config, phase.end - phase.start)
 
     if config.do_train:
-        # Only now: a command that failed earlier leaves no folder, so the corrected one can reuse the name.
+        # Not earlier, so that a command that failed leaves no folder, and the corrected one can reuse the name.
         if first:
             run.folder.begin(run.config.to_json(), config.vocab_file)
         code = trainer.train()
@@ -267,8 +272,11 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
             return code
         if not config.do_eval:
             warn_without_evaluation(trainer, config, phase.end, task.unigram_entropy)
-    elif not step and not config.init_checkpoint:
-        say("There is no checkpoint: evaluating the initial weights.")
+    elif not step and not config.init_checkpoint and config.num_train_steps:
+        raise UserError(
+            f"nothing was trained in {config.model_dir} yet: it holds no checkpoint that could be evaluated. Train "
+            "first (--do-train), or name weights by --init-checkpoint; --num-train-steps 0 evaluates random weights"
+        )
 
     is_last = phase.end == run.config.num_train_steps
     if config.do_eval and (is_last or not config.do_train):
@@ -277,7 +285,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
 
 
 def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, PretrainingTask]":
-    """Makes the networks of a phase and the loop that trains them; no weights are loaded yet."""
+    """Makes the networks of a phase and the loop that trains them. No weights are loaded yet."""
     from electra_tf2.pretrain.pretraining_task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
@@ -300,7 +308,7 @@ def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, Pre
 
 
 def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
-    """Prints what is about to be trained, on what, for how long."""
+    """Prints a summary of what is trained, on which data, for how long."""
     lines = summary(run.config, phase, run.strategy, task, names_processor=run.dry_run)
     say("\n".join(lines), indent=_MARGIN, broken=True)
     if task.train_records is None:
@@ -310,7 +318,7 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
 
 
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
-    """Evaluates on held-out records; prints the metrics and writes them to TensorBoard and the results' files."""
+    """Evaluates on held-out records. Prints the metrics, and writes them to TensorBoard and the results' files."""
     metrics = trainer.evaluate()
     step = trainer.current_step
     trainer.reporter.evaluation(step, metrics, during_training=False)
@@ -326,10 +334,10 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
 def warn_without_evaluation(
     trainer: "Trainer", config: PretrainingConfig, step: int, unigram_entropy: float | None
 ) -> None:
-    """Warns of a run on the plateau, by its last training loss."""
+    """Warns, by the last training loss, if a run is still on the plateau."""
     if not trainer.chief:
         return
-    visible = config.mask_rates[1]  # share of the drawn tokens that stay as they were
+    visible = config.mask_rates[1]  # share of the masked positions that keep their token
     loss = trainer.reporter.last.get("masked_lm_loss")
     advice = diagnosis.advice_for(config.architecture, step)
     problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
@@ -359,7 +367,7 @@ _FIRST = """
     iterations_per_loop save_checkpoints_steps eval_every_steps init_checkpoint seed precision num_gpus use_tpu
     model_size vocab_size do_lower_case
 """
-FIRST = tuple(_FIRST.split())  # flags that a first run needs: --help shows these, --help all the others, too
+FIRST = tuple(_FIRST.split())  # flags that --help shows; --help all shows the others, too
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
 util_flags.define_hparam_flags(PretrainingConfig)
 

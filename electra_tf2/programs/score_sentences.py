@@ -41,12 +41,17 @@ def main() -> int:
     values = flags.FLAGS
     if values.output:
         check_writable(values.output)
-    tasks = [name for name in ("pairs", "nbest", "text") if values[name].value]
-    if not values.model or len(tasks) != 1:
+    inputs = [name for name in ("pairs", "nbest", "text") if values[name].value]
+    if not values.model or len(inputs) != 1:
         raise UserError("--model and one of --pairs, --nbest, --text are needed")
     if not values.nbest and (values.weight is not None or values.nbest_dev):
         raise UserError("--weight and --nbest-dev are for --nbest")
-    {"pairs": score_pairs, "nbest": score_nbest, "text": score_text}[tasks[0]]()
+    if values.pairs:
+        score_pairs()
+    elif values.nbest:
+        score_nbest()
+    else:
+        score_text()
     return 0
 
 
@@ -61,8 +66,8 @@ def score_pairs() -> None:
     bad_texts: list[str] = []
     phenomena: list[str] = []
     for path in paths:
-        for number, row in read_json_lines(path, "--pairs"):
-            where = f"--pairs {path}, line {number}"
+        for line_number, row in read_json_lines(path, "--pairs"):
+            where = f"--pairs {path}, line {line_number}"
             good_texts.append(field(row, values.good_field, str, where))
             bad_texts.append(field(row, values.bad_field, str, where))
             phenomena.append(str(row.get(values.phenomenon_field, path.stem)))
@@ -78,14 +83,16 @@ def score_pairs() -> None:
 
 
 def score_nbest() -> None:
-    """Writes the lists in their new order and prints word error rates where there are references."""
+    """Writes the re-ranked lists, and prints word error rates if all have references."""
     values = flags.FLAGS
     if (values.weight is None) == (values.nbest_dev is None):
         raise UserError("--nbest needs either --nbest-dev, a file to choose lambda on, or --weight")
     if not values.output:
         raise UserError("--nbest needs --output, the file of re-ranked lists")
     lists = ranking.read_lists(values.nbest, "--nbest")
-    dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev", references=True)
+    dev = []
+    if values.nbest_dev is not None:
+        dev = ranking.read_lists(values.nbest_dev, "--nbest-dev", references=True)
     all_scores = scores([hypotheses.texts for hypotheses in [*lists, *dev]])
     list_scores = all_scores[: len(lists)]
     weight = values.weight
@@ -93,8 +100,8 @@ def score_nbest() -> None:
         weight, rates = ranking.best_weight(dev, all_scores[len(lists) :])
         print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
     rows = []
-    for hypotheses, its_scores in zip(lists, list_scores, strict=True):
-        rows.append(ranking.reordered(hypotheses, its_scores, weight))
+    for hypotheses, hypothesis_scores in zip(lists, list_scores, strict=True):
+        rows.append(ranking.reordered(hypotheses, hypothesis_scores, weight))
     _write(rows, "lists")
     if all(hypotheses.reference is not None for hypotheses in lists):
         before = ranking.rate_at(lists, list_scores, 0.0)
@@ -113,7 +120,7 @@ def score_text() -> None:
 
 
 def _write(rows: list[dict[str, Any]], what: str) -> None:
-    """To --output, or to standard output where none is named."""
+    """Writes JSON lines to --output, or prints them if it is not given."""
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     if flags.FLAGS.output:
         write_atomically(flags.FLAGS.output, "".join(f"{line}\n" for line in lines))
@@ -123,7 +130,7 @@ def _write(rows: list[dict[str, Any]], what: str) -> None:
 
 
 def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
-    """float32 scores of each list's texts; each distinct text is scored once."""
+    """For each list float32 [texts], the scores of its texts. Each distinct text is scored once."""
     import numpy as np
 
     import electra_tf2
@@ -135,11 +142,11 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     note = model.scorer(values.method, values.mask_prob).note
     if note:
         print(f"note: {note}", file=sys.stderr)
-    distinct: dict[str, None] = {}  # a dict, not a set, whose order would differ from process to process
+    distinct: dict[str, None] = {}  # a set would have another order in each process
     for texts in lists:
         distinct |= dict.fromkeys(texts)
     shortest_first = sorted(distinct, key=len)
-    score_of: dict[str, float] = {}
+    score_by_text: dict[str, float] = {}
     with (
         warnings.catch_warnings(record=True) as caught,
         Progress("sentence", len(shortest_first), unit="sentences", file=sys.stderr) as progress,
@@ -148,9 +155,9 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
         for start in range(0, len(shortest_first), values.batch_size):
             batch = shortest_first[start : start + values.batch_size]
             batch_scores = model.score(batch, values.batch_size, values.mask_prob, values.method)
-            score_of.update(zip(batch, batch_scores.tolist(), strict=True))
+            score_by_text.update(zip(batch, batch_scores.tolist(), strict=True))
             progress.update(start + len(batch))
-    # One line for all batches.
+    # One warning for all batches.
     cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
     if cut:
         warn(LongTexts.merged(cut, len(shortest_first), model.max_length))
@@ -158,7 +165,10 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     unknown = unknown_tokens(model.tokenizer, ids, [[text] for text in shortest_first])
     if unknown is not None:
         warn(unknown)
-    return [np.array([score_of[text] for text in texts], np.float32) for texts in lists]
+    all_scores = []
+    for texts in lists:
+        all_scores.append(np.array([score_by_text[text] for text in texts], np.float32))
+    return all_scores
 
 
 flags.DEFINE_string("model", None, "model: a run, a folder, a shipped model's name, a Hugging Face directory or TF1's")

@@ -15,11 +15,11 @@ from electra_tf2.util.errors import UserError
 class Host:
     """A host of a job.
 
-    index: from 0; host 0 is the chief, which writes results.
+    rank: from 0; host 0 is the chief, which writes results.
     hosts: how many hosts train.
     """
 
-    index: int = 0
+    rank: int = 0
     hosts: int = 1
 
 
@@ -38,14 +38,14 @@ def this_host(strategy: str) -> Host:
         task = values["task"]
         chiefs = len(cluster.get("chief", []))
         workers = len(cluster.get("worker", []))
-        index = int(task["index"])
+        rank = int(task["index"])
         if task["type"] == "worker":
-            index += chiefs
+            rank += chiefs
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"TF_CONFIG: {error!r} in {text!r}; it must be like "
             '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
         ) from None
-    if task["type"] not in ("chief", "worker") or not 0 <= index < chiefs + workers:
+    if task["type"] not in ("chief", "worker") or not 0 <= rank < chiefs + workers:
         raise UserError(f"TF_CONFIG: task {task} is not in cluster {cluster}; it must be one of its chief and workers")
-    return Host(index, chiefs + workers)
+    return Host(rank, chiefs + workers)

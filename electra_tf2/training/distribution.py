@@ -136,13 +136,34 @@ def has_several_hosts(strategy: tf.distribute.Strategy) -> bool:
     return is_multi_worker and this_host("multi_worker").hosts > 1
 
 
+class HostMeans:
+    """Means of two numbers over hosts; on one host the numbers themselves.
+
+    Always two: hosts may call it at different places, and a collective operation needs the same shape on all of them.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self._sum_over_replicas = tf.function(self._sum, autograph=False)
+
+    def __call__(self, first: float, second: float) -> list[float]:
+        if not has_several_hosts(self._strategy):
+            return [first, second]
+        share = tf.constant([first, second]) / self._strategy.num_replicas_in_sync
+        return self._sum_over_replicas(share).numpy().tolist()
+
+    def _sum(self, value: tf.Tensor) -> tf.Tensor:
+        on_replicas = self._strategy.run(tf.identity, args=(value,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
+
+
 def host_rows(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
     """Rows of the global batch that this host's input feeds; None: all of them."""
     if not has_several_hosts(strategy):
         return None
     host = this_host("multi_worker")
     rows = global_batch_size // host.hosts
-    return slice(host.index * rows, (host.index + 1) * rows)
+    return slice(host.rank * rows, (host.rank + 1) * rows)
 
 
 def wants_xla(config: DeviceHparams) -> bool:

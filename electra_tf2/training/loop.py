@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
-from electra_tf2.training.distribution import distribute, has_several_hosts, is_chief
+from electra_tf2.training.distribution import HostMeans, distribute, has_several_hosts, is_chief
 from electra_tf2.training.reporting import Reporter
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.training.signals import StopSignal
@@ -93,7 +93,7 @@ class Trainer:
         self._stop = StopSignal()
         self._saved_step = -1
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
-        self._sum_over_replicas = tf.function(self._sum, autograph=False)
+        self._mean_over_hosts = HostMeans(strategy)
 
     @property
     def current_step(self) -> int:
@@ -160,7 +160,7 @@ class Trainer:
             # From here on the run only waits for the last checkpoint, so a signal is answered at once.
             self._stop.on_receive = self._say_saving
             self.checkpoints.writer.wait()
-            # The other hosts wait here for the chief, which writes.
+            # The other hosts wait here for the chief, which writes. The numbers mean nothing.
             self._mean_over_hosts(0.0, 0.0)
 
     def _run_steps(self, loop: DeviceLoop, progress: Progress, listening: contextlib.ExitStack) -> None:
@@ -326,20 +326,6 @@ class Trainer:
             self._stop.number = signal.SIGTERM  # another host got one
         pace.took(mean_seconds)
         return self._stop.number is not None
-
-    def _mean_over_hosts(self, first: float, second: float) -> list[float]:
-        """Means of two numbers over hosts; on one host the numbers themselves.
-
-        Always two: hosts may call this at different places, and a collective operation needs the same shape on all.
-        """
-        if not has_several_hosts(self.strategy):
-            return [first, second]
-        mine = tf.constant([first, second]) / self.strategy.num_replicas_in_sync
-        return self._sum_over_replicas(mine).numpy().tolist()
-
-    def _sum(self, value: tf.Tensor) -> tf.Tensor:
-        on_replicas = self.strategy.run(tf.identity, args=(value,))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
 
     # Errors.
 

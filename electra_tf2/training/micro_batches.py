@@ -4,7 +4,7 @@ A function is traced once and run in a loop, so programs and their memory do not
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,21 +12,6 @@ from electra_tf2.model.kernels.barriers import unfolded_zeros
 from electra_tf2.model.layers import shape_of
 
 Tensors = Any  # a nested structure of tensors
-
-
-class WholeBatch(NamedTuple):
-    """All W rows of a batch that is split into micro-batches or replicas, for losses that compare rows.
-
-    compared: loss name -> float32 [W, ...], the values of every row that the loss compares; without gradient.
-    real: bool [W], false for rows of padding.
-    start: int32 scalar, index of the first row of this micro-batch or replica.
-    share: 1 / number of micro-batches or replicas: each computes the loss of all rows, and counts this share of it.
-    """
-
-    compared: dict[str, tf.Tensor]
-    real: tf.Tensor
-    start: tf.Tensor
-    share: float
 
 
 def summed(function: Callable[[Tensors, tf.Tensor], Tensors], batch: Tensors, count: int) -> Tensors:

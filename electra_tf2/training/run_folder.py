@@ -11,13 +11,12 @@ Imports no TensorFlow, so that mistakes are answered at once.
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf2.files.reading import read_json, read_text
-from electra_tf2.files.writing import lock, remove_left_over, write_atomically, writing
+from electra_tf2.files.writing import lock, name_aside, remove_left_over, write_atomically, writing
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
@@ -30,6 +29,7 @@ _LOCK = ".lock"
 _RUN_KEYS = {"model_name", "data_dir", "model_dir", "train_batch_size"}
 # Hparams that say what a command does, not what the run is: changes of them are not reported.
 _COMMAND_HPARAMS = {"do_train", "do_eval", "overwrite", "debug"}
+Resolve = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 
 class RunFolder:
@@ -65,6 +65,7 @@ class RunFolder:
         config_json: str,
         free: Collection[str],
         comparable: Callable[[str, Any], Any] = lambda name, value: value,
+        resolved_with: Resolve | None = None,
     ) -> None:
         """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
@@ -74,6 +75,8 @@ class RunFolder:
           config_json: configuration of this run.
           free: names of the hparams that may differ when a run is resumed.
           comparable: (name, value) of an hparam -> the part of the value that must not change.
+          resolved_with: (some hparams, name of another one) -> the configuration of the run if the former were given,
+            too, and the latter were not. With it the message lists what a user can change, and not what follows.
         """
         if not self._chief or not (self.path / _CONFIG).exists():
             return
@@ -86,6 +89,8 @@ class RunFolder:
         for name in before.keys() & now.keys() - set(free):
             if comparable(name, before[name]) != comparable(name, now[name]):
                 changed.append(name)
+        if changed and resolved_with is not None:
+            changed = _causes(changed, before, now, resolved_with)
         if changed:
             raise UserError(
                 f"{self.path} holds a run with other hparams: {_changes(changed, before, now)}. {self._advice}"
@@ -141,11 +146,7 @@ def set_aside(folder: Path) -> Path:
     Raises:
       UserError: the folder cannot be renamed.
     """
-    suffix = 1
-    aside = folder.with_name(f"{folder.name}.old-{suffix}")
-    while os.path.lexists(aside):
-        suffix += 1
-        aside = folder.with_name(f"{folder.name}.old-{suffix}")
+    aside = name_aside(folder)
     with writing(aside):
         folder.rename(aside)
     (aside / _LOCK).unlink(missing_ok=True)
@@ -163,6 +164,32 @@ def _name_of(vocab_file: str | Path) -> str:
     if str(vocab_file).endswith(".json"):
         return "tokenizer.json"
     return _VOCABULARY
+
+
+def _causes(
+    changed: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any], resolved_with: Resolve
+) -> list[str]:
+    """The hparams from whose change those of others follow.
+
+    Args:
+      changed: names of hparams that must not change. What they follow from may be one that may, such as the model.
+    """
+    candidates = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
+    follow: dict[str, set[str]] = {}
+    for name in candidates:
+        follow[name] = {name}
+        for hparams, left_out in (({name: before[name]}, ""), ({}, name)):
+            with contextlib.suppress(UserError):  # what does not go with the rest explains nothing
+                resolved = resolved_with(hparams, left_out)
+                follow[name] |= {other for other in candidates if resolved.get(other) == before[other]}
+    causes = []
+    unexplained = set(changed)
+    while unexplained:
+        # The one that most others follow from.
+        cause = max(candidates, key=lambda name: (len(follow[name] & unexplained), len(follow[name])))
+        causes.append(cause)
+        unexplained -= follow[cause]
+    return causes
 
 
 def _changes(names: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""A bar of progress on a terminal, by rich: what is done in a line that stays in place, and values below it.
+"""A progress bar on a terminal, drawn by rich: a line that stays in place, with values below it.
 
-A module of its own, since rich is imported only where there is a terminal to draw on.
+rich is slow to import, so this module is imported only if there is a terminal.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Bar:
     """A bar that is redrawn when `show` is called, and at no other time.
 
     Args:
-      total: of what is counted; without it there is the line, but no bar.
+      total: the amount at the end; None: there is only the line, without a bar.
     """
 
     def __init__(self, console: Console, total: float | None) -> None:
@@ -34,7 +34,7 @@ class Bar:
         self._begin(0, "", [])
 
     def _begin(self, done: float, line: str, values: Sequence[str]) -> None:
-        """Begins a display, of which nothing is drawn before the next `show` or the end."""
+        """Begins a display. Nothing is drawn before the next `show` or the end."""
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=Column())]
         if self._total:
             columns.append(BarColumn(bar_width=None, table_column=Column(ratio=1)))
@@ -56,23 +56,23 @@ class Bar:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Takes the bar off the terminal, so that others can print there."""
+        """Removes the bar from the terminal, so that others can print."""
         task = self._progress.tasks[0]
         self._progress.stop()
         try:
             yield
         finally:
-            # A new display: the old one would first move the cursor up, over what was printed meanwhile.
+            # The old display would first move the cursor up, over what was printed meanwhile.
             self._begin(task.completed, task.description, self._progress.values)
 
     def close(self) -> None:
-        """Ends the display; where there are values, they stay, with the line."""
+        """Ends the display. If there are values, they stay on the terminal with the line."""
         self._progress.live.transient = not self._progress.values
         self._progress.stop()
 
 
 def bar_on(file: TextIO, total: float | None) -> Bar | None:
-    """Makes a bar; None on a terminal that cannot rewrite what it shows."""
+    """Makes a bar; None if the terminal cannot move its cursor."""
     console = Console(file=file, highlight=False)
     if console.is_dumb_terminal:
         return None

@@ -1,9 +1,10 @@
-"""Settings before and around the import of TensorFlow."""
+"""Sets up the environment before TensorFlow is imported, and imports it quietly."""
 
 import contextlib
 import functools
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,24 +16,36 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-# tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
-# given to `fit`. pandas is there because tf-models-official wants it.
+# tf_keras, and an old copy of Keras in TensorFlow, import these if they are installed, for data frames and sparse
+# matrices in `fit`. tf-models-official installs pandas.
 _NOT_NEEDED = ("pandas", "scipy")
-# Of absl's --verbosity: 1 debug, 0 info, -1 warning.
+_PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "programs")
+# Levels of absl's --verbosity. Others are 1 debug, 0 info, -1 warning.
 _ERROR = -2
 _FATAL = -3
 
 
-def before_tensorflow(verbosity: int = _FATAL) -> None:
-    """Keeps TensorFlow's messages off the screen, and Keras 3, which nothing here uses, from being imported along.
+def program_called() -> str:
+    """The command `electra` as it was called, to be typed again: `electra`, or the Python that ran it as a module or
+    one of the scripts."""
+    called = sys.argv[0]
+    is_script = os.path.isfile(os.path.join(_PROGRAMS, os.path.basename(called)))
+    if is_script or called.startswith("python -m electra_tf2"):
+        return f"{shlex.quote(sys.orig_argv[0])} -m electra_tf2"
+    return "electra"
 
-    What goes wrong comes as an exception, so messages are noise unless somebody looks for a cause. TensorFlow imports
-    tf_keras anyway; TF_USE_LEGACY_KERAS spares it Keras 3 as well, 3 s. A program that has imported TensorFlow itself
-    keeps its Keras, since `tf.keras` would become Keras 2 otherwise; one that has imported Keras 3 alone is told.
+
+def before_tensorflow(verbosity: int = _FATAL) -> None:
+    """Turns off TensorFlow's log messages, and keeps it from importing Keras 3, which is not used here.
+
+    Errors come as exceptions, so that messages are needed only by somebody who looks for a cause. TensorFlow imports
+    tf_keras in any case; TF_USE_LEGACY_KERAS saves it the import of Keras 3, which takes 3 s. If the calling program
+    has imported TensorFlow itself, its Keras is left alone, since `tf.keras` would become Keras 2. If it has imported
+    Keras 3 but not TensorFlow, it is warned.
 
     Args:
-      verbosity: the least severe message that is shown, as absl counts them; TF_CPP_MIN_LOG_LEVEL, where it is set,
-        decides for those of TensorFlow's C++.
+      verbosity: level of the messages that are shown, as absl counts them. For messages of TensorFlow's C++,
+        TF_CPP_MIN_LOG_LEVEL overrides it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", str(min(max(-verbosity, 0), 3)))
     if "tensorflow" not in sys.modules:
@@ -44,7 +57,7 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
             )
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     flags = os.environ.get("XLA_FLAGS", "")
-    is_file = flags[:1] not in ("", "-")  # XLA reads its flags from there
+    is_file = flags[:1] not in ("", "-")  # the path of a file from which XLA reads its flags
     for name, value in machine.this_processor().xla_flags.items():
         if not is_file and name not in flags:
             flags = f"{flags} {name}={value}".strip()
@@ -54,17 +67,16 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
 
 
 def use_processor_only() -> None:
-    """Hides GPUs from TensorFlow, which is not yet imported, and keeps its start-up messages off the screen."""
+    """Hides GPUs from TensorFlow and turns off its log messages. To be called before it is imported."""
     before_tensorflow()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without the packages that it only looks for, which take a quarter of that time.
+    """Imports TensorFlow without optional packages, which take a quarter of the time.
 
-    TensorFlow 2.21 says, whatever the least severity that is shown, that it finds no CUDA on machines without GPU. What
-    it writes to standard error is kept off the screen, unless notes are asked for; a GPU that is there and cannot be
-    used is named by training.distribution, and an import that fails raises.
+    On machines without GPU, TensorFlow 2.21 reports at any log level that there is no CUDA. So standard error is
+    silenced, unless log messages are wanted. Failed imports raise, and training.distribution reports an unusable GPU.
     """
     hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
@@ -72,7 +84,7 @@ def import_tensorflow() -> None:
         with errors_unseen():
             import tensorflow as tf
 
-            tf.config.list_physical_devices()  # says once more that there is no CUDA; nothing is initialised by it
+            tf.config.list_physical_devices()  # reports once more that there is no CUDA; it initialises nothing
     finally:
         for name in hidden:
             del sys.modules[name]
@@ -80,13 +92,15 @@ def import_tensorflow() -> None:
 
 @functools.cache
 def compile_unseen() -> None:
-    """Lets XLA say that it compiled, which it does at its first compilation in a process whatever the least severity
-    that is shown, while nobody listens. Not before the devices are configured: this initialises them."""
+    """Compiles something small, since XLA reports the first compilation in a process at any log level.
+
+    It initialises the devices, so these must be configured before.
+    """
     import tensorflow as tf
 
     if _notes_are_wanted():
         return
-    # tensorflow-tpu has none for processors
+    # tensorflow-tpu has no XLA for processors: NotFoundError.
     with errors_unseen(), tf.device("CPU:0"), contextlib.suppress(tf.errors.NotFoundError):
         tf.function(lambda x: x + x, jit_compile=True, autograph=False)(tf.constant(1.0))
 
@@ -97,7 +111,7 @@ def _notes_are_wanted() -> bool:
 
 @contextlib.contextmanager
 def errors_unseen() -> Iterator[None]:
-    """Keeps what libraries write to standard error to themselves, unless their notes are asked for."""
+    """Silences standard error, to which libraries write, unless TF_CPP_MIN_LOG_LEVEL asks for notes."""
     if _notes_are_wanted():
         yield
         return
@@ -114,10 +128,10 @@ def errors_unseen() -> Iterator[None]:
 
 
 def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
-    """The dataset without tf.data's search for the sizes of its buffers, which ours say themselves.
+    """The dataset without tf.data's autotuning of buffer sizes. Ours have fixed sizes.
 
-    The thread that searches sleeps as long as it has run, up to a minute at a time, and whoever drops an iterator waits
-    for it if it is woken before it can see that it should end: a race in TensorFlow, lost in every other iterator.
+    The autotuning thread sleeps for up to a minute at a time. Deleting an iterator waits for the thread, and by a race
+    in TensorFlow, in about every other case, the thread does not notice that it should end.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The error that a user can mend: one clear line, no traceback; and the words that such lines share."""
+"""UserError, which is printed as one clear line without a traceback, and helpers for its messages."""
 
 import difflib
 import errno
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-HALF_PAIR = re.compile("[\ud800-\udfff]")  # a surrogate, which no file can hold as UTF-8
+HALF_PAIR = re.compile("[\ud800-\udfff]")  # a lone surrogate, which UTF-8 cannot encode
 
-_WORDS = {
+_REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "it is on a read-only file system",
@@ -30,31 +30,31 @@ class UserError(ValueError):
 
 
 def reason(error: BaseException) -> str:
-    """Cause of a failure to read or write, without the error's number and path."""
+    """The cause of an error of reading or writing, without the error's number and path."""
     if isinstance(error, ValueError) and "null" in str(error):
         return "the path holds a NUL character"
-    if isinstance(error, OSError) and error.errno in _WORDS:
-        return _WORDS[error.errno]
+    if isinstance(error, OSError) and error.errno in _REASONS:
+        return _REASONS[error.errno]
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs what an extra of pyproject.toml needs."""
+    """The command that installs an extra of pyproject.toml."""
     return f"pip install '.[{extra}]' in the folder of this project's source"
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks, and with escapes for what no output can spell (halves of surrogate pairs)."""
+    """A text without line breaks, and with escapes for lone surrogates, which cannot be printed."""
     return " ".join(text.split()).encode(errors="backslashreplace").decode()
 
 
 def shown(value: Any, width: int = 100) -> str:
-    """A value as it stands in a message: its repr, cut where it is long."""
+    """A value for a message: its repr, shortened if it is long."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits; lists nested in each other
+    except (ValueError, RecursionError):  # an integer of thousands of digits; deeply nested lists
         return f"<{type(value).__name__} that is too long to show>"
     if len(text) <= width:
         return text
@@ -62,8 +62,8 @@ def shown(value: Any, width: int = 100) -> str:
 
 
 def closest(name: object, valid: Iterable[str]) -> str:
-    """ "; did you mean 'x'?" or an empty string."""
-    # Dashes that all flags have would make any two of them look alike.
+    """ "; did you mean 'x'?", or "" if no valid name is similar."""
+    # The dashes of flags would make any two of them similar.
     names = {candidate.lstrip("-"): candidate for candidate in valid}
     matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
     if not matches:

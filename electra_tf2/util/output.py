@@ -1,4 +1,4 @@
-"""Standard output and standard error that are closed, full, or no longer read."""
+"""Handles standard output and standard error that are closed, full, or no longer read."""
 
 import contextlib
 import io
@@ -9,29 +9,32 @@ from typing import Any, TextIO
 
 
 def open_standard_streams() -> None:
-    """Opens the null device in place of standard streams that were closed ("program >&-"), and lets the others show
-    characters that their encoding has not as escapes.
+    """Makes the standard streams safe to print to.
 
-    Else the next file that is opened would take their place, and get whatever a library prints; and a label in Chinese
-    would end a run whose terminal is not UTF-8.
+    Streams that were closed ("program >&-") are replaced by the null device: the next file that is opened would get
+    their descriptor, and whatever a library prints. Characters that a stream's encoding lacks are escaped: a label in
+    Chinese would otherwise end a run whose terminal is not UTF-8.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError):  # a file that has become a pipe since it was opened
+            with contextlib.suppress(OSError):  # the descriptor was a file when the stream was made, and is a pipe now
                 stream.reconfigure(errors="backslashreplace")
 
 
 def unwritable_output() -> str | None:
-    """ "standard output", if it is what cannot be written; what it still holds is dropped then."""
+    """Tests standard output after an error of writing: returns its name if it is the cause, or else None.
+
+    If so, the null device takes its place, and buffered text is dropped.
+    """
     try:
-        sys.stdout.write("\n")  # what failed before has been dropped
+        sys.stdout.write("\n")  # earlier text, which failed, is no longer in the buffer
         sys.stdout.flush()
         return None
     except OSError:
@@ -40,7 +43,7 @@ def unwritable_output() -> str | None:
 
 
 class OutputWithoutReader:
-    """A text stream that drops what is written to it once its reader has ended, with one note on standard error."""
+    """A text stream that drops text after its reader has ended. It prints a note on standard error once."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""Progress of whatever takes more than a moment: how far, how fast, how long still, and the values that matter.
+"""Shows the progress of long work: how much is done, how fast, the time left, and values such as the loss.
 
-Training, evaluation, building and analyses all report through here. On a terminal a bar with the values below it stays
-in place (`util.bar`, which is rich's); elsewhere a report is one plain line.
+Training, evaluation, building and analyses all use it. On a terminal it is a bar that stays in place, with the values
+below it (`util.bar`); in a log, plain lines.
 
   with Progress("step", 1000, unit="examples", per=128) as progress:
       progress.update(10, {"loss": 3.1})                    # step 10/1,000  912 examples/s  loss 3.1  2 min 20 s left
@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 if TYPE_CHECKING:
     from electra_tf2.util.bar import Bar
 
-QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
+QUIET_SECONDS = 10.0  # between two lines of a log without values
 _REDRAW_SECONDS = 0.1
-_LINE = 80  # columns of a line in a log; values that do not fit have one of their own
+_LINE = 80  # columns of a line in a log; values that do not fit go to a second line
 
 T = TypeVar("T")
 
 
 class Progress:
-    """Reports progress; a context manager, or `close` it.
+    """Reports progress. Use it as a context manager, or call `close`.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
-      total: of that; None if nobody knows.
-      done: of that, before this began.
-      unit: what the rate is counted in; "" shows no rate.
-      per: units in one of what is counted.
-      file: default standard output.
+      total: the count at the end; None if it is unknown.
+      done: the count at the start.
+      unit: unit of the rate, such as "examples"; "": no rate is shown.
+      per: number of units in one of what is counted, such as examples in a step.
+      file: where it is shown; default: standard output.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Progress:
         self._file = file or sys.stdout
         self._pace = _Pace(done, per)
         self._values: Mapping[str, float] = {}
-        self._written = time.monotonic()  # when something was shown last
+        self._last_shown = time.monotonic()
         self._bar: Bar | None = None  # None: plain lines
         if self._file.isatty():
             from electra_tf2.util.bar import bar_on
@@ -72,7 +72,7 @@ class Progress:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Time in here counts for the time left, not for the rate; other progress may be shown meanwhile."""
+        """Excludes the time within from the rate, but not from the time left. Others may show progress meanwhile."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._pace.pause())
             if self._bar is not None:
@@ -83,19 +83,18 @@ class Progress:
         """Reports how much is done.
 
         Args:
-          values: to show. Without them this is a sign of life: the rate's span goes on, and a log gets a line only if
-            it has had none for `QUIET_SECONDS`.
+          values: values to show. Without values, a log gets a line only if it has had none for `QUIET_SECONDS`.
 
         Returns:
-          Units per second in the rate's span.
+          The rate, in units per second, since the last report with values.
         """
         now = time.monotonic()
         is_first = self._pace.is_new
         rate = self._pace.report(done, now, ends_span=values is not None)
         quiet_seconds = QUIET_SECONDS if self._bar is None else _REDRAW_SECONDS
-        if values is None and now - self._written < quiet_seconds:
+        if values is None and now - self._last_shown < quiet_seconds:
             return rate
-        self._written = now
+        self._last_shown = now
         if values is not None:
             self._values = values
         speed = ""
@@ -107,12 +106,12 @@ class Progress:
             left = f"{duration(seconds)} left"
         if self._bar is not None:
             self._bar.show(done, _joined(self._count(done), speed, left), _shown(self._values))
-        elif values or speed or left or not self._total:  # how far it is alone tells little
+        elif values or speed or left or not self._total:  # a line with nothing but the count tells little
             self._print(self._count(done), speed, ", ".join(_shown(values or {})), left)
         return rate
 
     def _print(self, count: str, speed: str, values: str, left: str) -> None:
-        """Prints a line of a log; values that do not fit get one of their own."""
+        """Prints a line of a log, and values that do not fit on a second line."""
         line = _joined(count, speed, values, left)
         if values and len(line) > _LINE:
             line = _joined(count, speed, left) + f"\n  {values}"
@@ -126,7 +125,7 @@ class Progress:
             print(text, file=self._file, flush=True)
 
     def close(self) -> None:
-        """Ends the report. Of a bar on a terminal, only the last values stay."""
+        """Ends the report. A bar disappears, except for its last values."""
         if self._bar is not None:
             self._bar.close()
 
@@ -137,20 +136,20 @@ class Progress:
 
 
 class _Pace:
-    """Rate and time left, which are of different spans of time.
+    """Computes the rate and the time left.
 
-    The rate is that since the last report with values, without pauses (saving, evaluating): it tells whether training
-    is fast. The time left is that at the pace of the later half of what was reported, pauses included. The first report
-    waited for tracing, compilation or imports, so neither counts what came before it, if there is a choice.
+    The rate is measured since the last report with values, without pauses (saving, evaluating): it tells how fast
+    training is. The time left is estimated from the later half of all reports, with pauses. Before the first report,
+    there was tracing, compilation or an import, so that later reports do not count that time.
 
     Args:
-      per: units of the rate in one of what is counted.
+      per: number of units of the rate in one of what is counted.
     """
 
     def __init__(self, done: float, per: float) -> None:
         self._per = per
-        self._span_start = (done, time.monotonic())  # where the rate's span begins
-        self._paused = 0.0  # seconds of that span
+        self._span_start = (done, time.monotonic())  # of the rate's time span
+        self._paused = 0.0  # seconds of pauses in that span
         self._reports: list[tuple[float, float]] = []  # (done, time) of the first report and of some later ones
 
     @property
@@ -166,7 +165,11 @@ class _Pace:
             self._paused += time.monotonic() - start
 
     def report(self, done: float, now: float, ends_span: bool) -> float:
-        """Returns the rate of the span, units per second; the next report is of a new span if this one ends."""
+        """Returns the rate, in units per second, of the current time span.
+
+        Args:
+          ends_span: True: the next report begins a new span.
+        """
         done_before, time_before = self._span_start
         seconds = now - time_before - self._paused
         rate = (done - done_before) * self._per / max(seconds, 1e-9)
@@ -175,16 +178,16 @@ class _Pace:
             self._paused = 0.0
         if self.is_new or now > self._reports[-1][1] + 1:
             self._reports.append((done, now))
-            if len(self._reports) > 256:  # every other one tells the pace as well
+            if len(self._reports) > 256:  # every second one is enough
                 del self._reports[1:-1:2]
         return rate
 
     def seconds_left(self, done: float, now: float, total: float | None) -> float | None:
-        """Estimates the time that is left; None while too little has been reported."""
+        """Estimates the time left; None until enough has been reported."""
         if not total:
             return None
         first_done, first_time = self._reports[0]
-        enough = min(10.0, 0.1 * total)  # one at a time, each may have compiled something
+        enough = min(10.0, 0.1 * total)  # the first few may each have compiled something
         if now - first_time < 2 * QUIET_SECONDS or done - first_done < enough:
             return None
         half_done, half_time = self._reports[0]
@@ -196,33 +199,33 @@ class _Pace:
 
 
 def track(items: Iterable[T], title: str, total: float | None = None) -> Iterator[T]:
-    """The items, with progress while they are worked on."""
+    """Yields items, and shows progress while the caller works on them."""
     with Progress(title, total) as progress:
-        for number, item in enumerate(items, start=1):
+        for done, item in enumerate(items, start=1):
             yield item
-            progress.update(number)
+            progress.update(done)
 
 
 def say(text: str, indent: int = 0, broken: bool = False) -> None:
-    """Prints a line; on a terminal, one that is too long is broken between words.
+    """Prints a line. On a terminal, a line that is too long is broken between words.
 
     Args:
-      indent: blanks before what follows the first break.
-      broken: also elsewhere, at 80 columns: text for people, of which no program looks for a part.
+      indent: number of blanks at the start of the second line and all later ones.
+      broken: True: lines are also broken elsewhere, at 80 columns. For text that no program searches.
     """
     print(_wrapped(text, sys.stdout, indent, broken), flush=True)
 
 
 def warn(text: str | Warning) -> None:
-    """Prints a warning to standard error, where it is seen when output goes to a file. All warnings leave here."""
+    """Prints a warning to standard error, where it is seen if output goes to a file. Every warning goes through it."""
     print(_wrapped(f"WARNING: {text}", sys.stderr, indent=2), file=sys.stderr, flush=True)
 
 
 def _wrapped(text: str, stream: TextIO, indent: int = 0, broken: bool = False) -> str:
-    """Breaks lines that are too long for the terminal; a stream that is none gets them as they are.
+    """Breaks lines that are too long for the terminal. Other streams get lines as they are.
 
     Args:
-      broken: at 80 columns where the stream is no terminal.
+      broken: True: lines for other streams are broken at 80 columns.
     """
     if stream.isatty():
         width = shutil.get_terminal_size().columns
@@ -241,7 +244,7 @@ def _shown(values: Mapping[str, float]) -> list[str]:
 
 
 def _joined(*texts: str) -> str:
-    """Those that are not empty, in a line."""
+    """Joins the texts that are not empty to a line."""
     return "  ".join(text for text in texts if text)
 
 
@@ -252,7 +255,7 @@ def _number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """ "3 h 12 min", "4 min 5 s", "12 s"."""
+    """A duration in words: "3 h 12 min", "4 min 5 s", "12 s"."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -266,7 +269,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 layer", "2 layers", "1,000 steps"."""
+    """A count with its noun: "1 layer", "2 layers", "1,000 steps"."""
     if number == 1:
         return f"{number:,} {noun}"
     return f"{number:,} {noun}s"

@@ -2,11 +2,9 @@
 
 import contextlib
 import functools
-import gzip
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -19,35 +17,19 @@ import pytest
 from electra_tf2.corpus import build as builder
 from electra_tf2.corpus import jobs, record_metadata, shards
 from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.jobs import BuildSettings, default_num_shards, make_plan
 from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import writing
 from electra_tf2.util.errors import UserError
 from tests.support import golden
+from tests.support.corpora import write_corpus
 from tests.support.programs import run_program, start_forked
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = 32
-
-
-def write_corpus(folder, documents=150, seed=0):
-    """A plain, a compressed and a JSON-lines file."""
-    source = random.Random(seed)
-    words = [token for token in golden.CHECKPOINT.joinpath("vocab.txt").read_text().split() if token.isalpha()]
-
-    def document():
-        return [" ".join(source.choices(words, k=source.randint(1, 60))) for _ in range(source.randint(1, 12))]
-
-    folder.mkdir(parents=True)
-    texts = ["\n".join(document()) for _ in range(documents)]
-    folder.joinpath("a.txt").write_text("\n\n".join(texts[: documents // 2]) + "\n")
-    with gzip.open(folder / "b.txt.gz", "wt") as file:
-        file.write("\n\n".join(texts[documents // 2 : -10]))
-    folder.joinpath("c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[-10:]))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +179,7 @@ def test_jobs_that_are_done_are_not_done_again(corpus, reference, tmp_path, monk
     done, do_job = list[int](), shards.do_job
 
     def count(plan, job, **more):
-        done.append(job.number)
+        done.append(job.index)
         do_job(plan, job, **more)
 
     monkeypatch.setattr(builder, "do_job", count)
@@ -326,7 +308,7 @@ def test_failing_worker_names_the_file(tmp_path, processes):
 @pytest.mark.parametrize("more", [{}, {"num_shards": 1}, {"num_shards": 9}, {"blanks_separate_docs": False}])
 def test_plan_covers_every_byte_once(corpus, tmp_path, more):
     plan = make_plan(settings(corpus, tmp_path, **more))
-    assert [job.number for job in plan.jobs] == list(range(len(plan.jobs)))
+    assert [job.index for job in plan.jobs] == list(range(len(plan.jobs)))
     shards = [job.first_shard + index for job in plan.jobs for index in range(job.num_shards)]
     assert shards == list(range(plan.num_shards)) and len(shards) == (more.get("num_shards") or len(shards))
     pieces = sorted(chunk for job in plan.jobs for chunk in job.chunks)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from electra_tf2.programs.build_vocab import VocabularyOptions, build_vocab, choose_alphabet

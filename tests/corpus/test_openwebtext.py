@@ -1,35 +1,20 @@
 """OpenWebText's layout: archives of text files are read as streams, and build the records of the same plain text."""
 
-import io
-import tarfile
 import tracemalloc
 
 import pytest
 
-from electra_tf2.corpus import text_files
+from electra_tf2.corpus import corpus_reader
 from electra_tf2.corpus.build import build, run_local
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.jobs import OPENWEBTEXT, BuildSettings, make_plan
 from electra_tf2.corpus.record_metadata import verify
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
 from tests.support import golden
+from tests.support.corpora import write_archive
 from tests.support.programs import run_program
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
-
-
-def write_archive(path, texts):
-    with tarfile.open(path, "w:xz") as archive:
-        for name, text in texts.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-        folder = tarfile.TarInfo("folder")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
 
 
 def settings(corpus, output):
@@ -80,7 +65,7 @@ def test_damaged_and_missing_archives_are_named(data_dir):
 
 
 def test_memory_does_not_follow_the_size_of_a_document(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(corpus_reader, "MAX_LINE_BYTES", 1 << 20)
     write_archive(tmp_path / "urlsf_subset00-1_data.xz", {"zeros": bytes(60 << 20), "text": b"words\nand more\n"})
     corpus = Corpus(str(tmp_path), archives=True)
     tracemalloc.start()

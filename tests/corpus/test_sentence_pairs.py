@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.programs.build_sentence_pairs import chosen, cropped, pairs_of, paragraphs
+from electra_tf2.corpus.corpus_reader import Corpus
+from electra_tf2.programs.build_sentence_pairs import cropped, pairs_of, paragraphs, sample_rows
 from tests.support import golden
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_program
@@ -86,5 +86,5 @@ def test_wrong_flags_are_one_line(tmp_path, flags, said):
 def test_all_rows_are_equally_likely():
     counts = np.zeros(4)
     for seed in range(2000):
-        counts[chosen(iter(range(4)), 2, np.random.default_rng(seed))] += 1
+        counts[sample_rows(iter(range(4)), 2, np.random.default_rng(seed))] += 1
     assert counts.sum() == 4000 and counts / 2000 == pytest.approx([0.5] * 4, abs=0.045)  # four standard errors

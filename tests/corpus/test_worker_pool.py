@@ -24,7 +24,7 @@ def work(folder, name, *, advance):
 
 
 def test_there_are_cores_where_the_system_does_not_say_which(monkeypatch):
-    monkeypatch.setattr(machine, "_quota_of_container", lambda: None)
+    monkeypatch.setattr(machine, "_container_quota", lambda: None)
     assert cores() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     assert cores() == (os.cpu_count() or 1)

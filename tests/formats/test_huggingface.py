@@ -159,6 +159,19 @@ def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, c
         assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]
 
 
+def test_labels_of_spans_are_those_that_pipelines_group(tmp_path: Path) -> None:
+    """transformers' pipeline knows B- and I- alone: a word with S-PER would be an entity of the type "S-PER"."""
+    labels = ["B-PER", "E-PER", "I-PER", "O", "S-PER"]
+    model = support.fine_tuned("ner", support.dense(5), {"labels": labels, "encoding": "BIO"})
+    convert(tmp_path, model, exportable.Options())
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = [config["id2label"][str(number)] for number in range(5)]
+    assert names == ["B-PER", "I-PER", "I-PER", "O", "B-PER"]
+    assert config["label2id"] == {"B-PER": 0, "I-PER": 1, "O": 3}
+    card = (tmp_path / "README.md").read_text()
+    assert 'aggregation_strategy="first"' in card and "spans of 1 type: PER" in card
+
+
 def test_a_head_without_counterpart_is_left_out_and_named() -> None:
     heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
     exported = to_huggingface(support.fine_tuned("squad", heads, {}))

@@ -1,6 +1,7 @@
 """import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
 
 import copy
+import functools
 import itertools
 import json
 import os
@@ -76,7 +77,7 @@ def test_results_have_fields(model: electra.Model) -> None:
     np.testing.assert_allclose(states.mean, states.vectors.mean(0))
     tokens, vectors, sentence = states
     assert states.tokens is tokens and states.sentence is sentence and len(vectors) == len(tokens)
-    [answer] = electra.Model(_fine_tuned("cola")).predict(TEXTS[:1])
+    [answer] = _tuned("cola").predict(TEXTS[:1])
     assert json.loads(json.dumps(vars(answer)))["label"] == answer.label
     assert answer == copy.copy(answer) == pickle.loads(pickle.dumps(answer))
     with pytest.raises(AttributeError, match="no 'tags'; it has label, probabilities"):
@@ -278,7 +279,7 @@ def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_o
 
 @pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
 def test_tokens_that_a_model_does_not_know_are_counted_aloud(model: electra.Model, call: str) -> None:
-    used = electra.Model(_fine_tuned("cola")) if call == "predict" else model
+    used = _tuned("cola") if call == "predict" else model
     mask = "[MASK] " * (call == "fill")
     with pytest.warns(UnknownTokens) as caught:
         getattr(used, call)([f"{mask}the man", f"{mask}the \u5929 man"])
@@ -313,6 +314,12 @@ def _fine_tuned(task: str) -> StoredModel:
     return support.fine_tuned(task, heads, state)
 
 
+@functools.cache
+def _tuned(task: str) -> electra.Model:
+    """One that several tests predict with: its graph is traced once."""
+    return electra.Model(_fine_tuned(task))
+
+
 def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     write_folder(tmp_path, _fine_tuned("cola"))
     cola = electra.load(str(tmp_path))
@@ -322,10 +329,10 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     logits = cola.states(TEXTS[:1])[0].sentence @ weights["task_specific/cola/dense/kernel"]
     logits += weights["task_specific/cola/dense/bias"]
     assert str(int(np.argmax(logits))) in map(str, vars(answers[0]).values())
-    assert len(electra.Model(_fine_tuned("sts")).predict([("a b", "c d")])) == 1
-    [tags] = electra.Model(_fine_tuned("chunk")).predict([["the", "man", "went"]])
+    sts = _tuned("sts")
+    assert len(sts.predict([("a b", "c d")])) == 1
+    [tags] = _tuned("chunk").predict([["the", "man", "went"]])
     assert len(tags.tags) == 3
-    sts = electra.Model(_fine_tuned("sts"))
     for half in ("alone", ["alone"], ("a b", "c d")):
         with pytest.raises(UserError, match=r"reads pairs .* alone: pairs go in a list: \[\(\"\w+\", \"\w+\"\)\]"):
             sts.predict(half)
@@ -359,7 +366,7 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
 def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, call: str) -> None:
     pandas = pytest.importorskip("pandas")
-    used = electra.Model(_fine_tuned("chunk")) if call == "predict" else model
+    used = _tuned("chunk") if call == "predict" else model
     function, text = getattr(used, call), "the man [MASK]" if call == "fill" else "the man"
     both = function([text, text])
     assert len(both) == 2
@@ -407,7 +414,7 @@ def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
 
 
 def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Path, monkeypatch) -> None:
-    chunk = electra.Model(_fine_tuned("chunk"))
+    chunk = _tuned("chunk")
     not_texts: list[Any] = [None, b"text"]
     for odd in not_texts:
         with pytest.raises(UserError, match="pair of texts"):

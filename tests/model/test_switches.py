@@ -9,8 +9,8 @@ from electra_tf2.model import costs, kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
-from tests.model import encoder_reference
-from tests.model.encoder_reference import assert_alike, inputs, passes, varied
+from tests.support import encoder_reference
+from tests.support.encoder_reference import assert_alike, inputs, passes, varied
 
 NO_BIASES = {"attention_bias": False, "mlp_bias": False, "norm_bias": False}
 SWITCHES: dict[str, dict[str, Any]] = {

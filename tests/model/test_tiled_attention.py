@@ -15,7 +15,7 @@ from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.kernels.positions import between, reaches
 from electra_tf2.model.kernels.tiles import Tiling
 from electra_tf2.model.layers import SeedStream, fold_in
-from tests.model.encoder_reference import assert_alike, in_a_graph, inputs, passes
+from tests.support.encoder_reference import assert_alike, in_a_graph, inputs, passes
 
 ROWS, HEADS, LENGTH, WIDTH, QUERIES = 4, 2, 12, 4, 4
 SEED = tf.constant([5, 6])

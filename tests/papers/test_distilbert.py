@@ -148,7 +148,7 @@ def test_a_student_of_half_the_depth_has_every_other_layer(teachers, mode):
         np.testing.assert_array_equal(value, theirs[there], err_msg=name)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["bert", pytest.param("electra", marks=pytest.mark.slow)])
 def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
     config, _ = student(teachers, mode, 2, learning_rate=5e-3, gen_weight=1e-6, disc_weight=0.0)
     task = make_task(config, tf.distribute.get_strategy())

@@ -18,6 +18,7 @@ from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
+from tests.support.papers.mpa import dense
 from tests.support.programs import run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
@@ -80,14 +81,6 @@ def with_scores(forward, config, scores):
     forbidden = -1e4 * tf.cast(forward.masked.input_mask == 0, tf.float32)[:, tf.newaxis]
     maps = {place: AttentionMap(value, tf.nn.softmax(value + forbidden)) for place, value in scores.items()}
     return dataclasses.replace(forward, encoded=ObservedOutput(forward.states, forward.states, (), maps))
-
-
-def dense(table):
-    """float64 [V, V]: the score of every pair."""
-    whole = np.zeros([len(table.neighbours)] * 2)
-    rows, places = np.nonzero(table.neighbours != NOBODY)
-    whole[rows, table.neighbours[rows, places]] = table.scores[rows, places]
-    return whole
 
 
 def plain_loss(forward, scores, table):

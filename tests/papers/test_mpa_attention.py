@@ -8,8 +8,8 @@ from electra_tf2.model import attention
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
 from electra_tf2.papers.mpa.observed_encoder import ObservedEncoder
-from tests.model import encoder_reference
-from tests.model.test_transformer_xl import KeysOfDistances
+from tests.support import encoder_reference
+from tests.support.encoder_reference import KeysOfDistances
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])

@@ -8,8 +8,8 @@ import pytest
 from electra_tf2.papers.counts import read_table
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, make_table, pmi_scores
 from electra_tf2.util.errors import UserError
-from tests.papers.test_mpa import dense
 from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
+from tests.support.papers.mpa import dense
 from tests.support.programs import run_program
 
 

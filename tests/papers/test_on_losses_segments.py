@@ -19,7 +19,9 @@ from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
-from tests.papers.test_on_losses import (
+from tests.support import golden
+from tests.support import training as support
+from tests.support.papers.on_losses import (
     SEED,
     batch_of,
     config_of,
@@ -31,8 +33,6 @@ from tests.papers.test_on_losses import (
     tensors,
     texts_of,
 )
-from tests.support import golden
-from tests.support import training as support
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

@@ -18,9 +18,9 @@ from electra_tf2.training import loop
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot
 from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.util.errors import UserError
+from tests.support import toy
 from tests.support import training as support
 from tests.support.training import logged
-from tests.training import toy
 
 
 @pytest.fixture(scope="module")

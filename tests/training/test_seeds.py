@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.training import micro_batches
-from tests.training.toy import Toy
+from tests.support.toy import Toy
 
 PLACES = 20
 

@@ -13,8 +13,8 @@ from electra_tf2.pretrain.pretrain_data import find_records
 from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
+from tests.support import toy
 from tests.support import training as support
-from tests.training import toy
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

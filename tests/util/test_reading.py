@@ -170,9 +170,9 @@ def test_columns_are_counted_from_either_end(tmp_path: Path, column: int, found:
     table = tables.open_table(write_lines(tmp_path / "a.csv", "1,2,3"), header=False)
     if found is None:
         with pytest.raises(UserError, match=f"3 columns, but column {column} is needed"):
-            tables.place(table, [column])
+            tables.find_columns(table, [column])
     else:
-        names = tables.place(table, [column])
+        names = tables.find_columns(table, [column])
         assert names is not None and [row.values[names[0]] for row in table.rows] == [found]
 
 
@@ -181,11 +181,11 @@ def test_lines_with_one_tab_are_text_and_with_more_a_table(tmp_path: Path, tabs:
     lines = ["\t".join([word] * (tabs + 1)) for word in ("word", "other")]
     path = write_lines(tmp_path / "a.txt", *lines)
     if tabs == 1:
-        table = tables.open_table(path, of_line=lambda line: {"text": line})
+        table = tables.open_table(path, parse_line=lambda line: {"text": line})
         assert [row.values["text"] for row in table.rows] == lines
     else:
         with pytest.raises(UserError, match="is a table by its tabs"):
-            tables.open_table(path, of_line=lambda line: {"text": line})
+            tables.open_table(path, parse_line=lambda line: {"text": line})
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_cells_that_mean_missing_elsewhere_are_texts(tmp_path: Path) -> None:
 def test_lines_are_read_one_at_a_time_and_counted_from_one(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\xff\n")
-    lines = table_files.lines_of(path)
+    lines = table_files.read_lines(path)
     assert [next(lines), next(lines)] == ["one\r\n", "two\n"]  # without the byte order mark
     with pytest.raises(UserError, match=r"a\.jsonl, line 3: this is not UTF-8 text"):
         next(lines)
@@ -270,10 +270,10 @@ def test_a_data_frame_in_one_object_is_answered_by_how_pandas_writes_rows(tmp_pa
 def test_a_comment_above_the_header_is_named(tmp_path: Path, comment: str) -> None:
     table = tables.open_table(write_lines(tmp_path / "a.csv", comment, "text,label", "a,x"))
     with pytest.raises(UserError, match=r"a\.csv, line 1: .* is a comment: the first line must name the columns"):
-        tables.place(table, ["text"])
+        tables.find_columns(table, ["text"])
 
 
 def test_a_column_of_numbers_may_be_called_by_their_sign(tmp_path: Path) -> None:
     table = tables.open_table(write_lines(tmp_path / "a.csv", "#,text", "1,a"))
     with pytest.raises(UserError, match="has no column 'label'"):
-        tables.place(table, ["label"])
+        tables.find_columns(table, ["label"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.record_metadata import read_metadata
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
-from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import load_tokens, load_vocab, vocab_sha256
 from electra_tf2.exports.saved_model import load_saved
 from electra_tf2.files import table_files, tables
@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, Any]] = {
     "table without a known name": ("a", read_tables_rows),
     "parquet": ("a.parquet", read_tables_rows),
     "Arrow": ("a.arrow", read_tables_rows),
-    "lines of a table": ("a.jsonl", lambda path: list(table_files.lines_of(path))),
+    "lines of a table": ("a.jsonl", lambda path: list(table_files.read_lines(path))),
     "tagged words": ("a.conll", lambda path: read_sentences(path, tagged=True)),
     "questions": ("a.json", lambda path: list(read_questions(path, v2=True, training=True))),
     "corpus": ("a.txt", read_corpus),

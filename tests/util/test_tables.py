@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.files.columnar import read_columnar
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks

@@ -49,7 +49,7 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
       UserError: no or an empty text; names file and line.
     """
     rows = []
-    table = open_table(path, of_line=lambda line: {"text": line.strip()})
+    table = open_table(path, parse_line=lambda line: {"text": line.strip()})
     for line, row in table.readable():
         text = _first_value(row, columns.ANCHOR)
         positive = _first_value(row, columns.POSITIVE)

@@ -73,7 +73,7 @@ def explained(error: UserError, path: Path) -> UserError:
     try:
         if table_files.format_of(path) == "columnar":
             return error
-        lines = list(itertools.islice(table_files.lines_of(path), _LOOKED_AT))
+        lines = list(itertools.islice(table_files.read_lines(path), _LOOKED_AT))
     except UserError:
         return error
     text = "".join(lines)
@@ -108,9 +108,9 @@ def read_texts(
     table = open_texts(path, settings)
     label: list[Column] = [] if settings.label is None else [settings.label]
     if label_optional:
-        names = tables.place(table, settings.texts, label)
+        names = tables.find_columns(table, settings.texts, label)
     else:
-        names = tables.place(table, [*settings.texts, *label])
+        names = tables.find_columns(table, [*settings.texts, *label])
     examples: list[TextExample] = []
     problems: list[str] = []
     without_text: list[str] = []  # where they stand

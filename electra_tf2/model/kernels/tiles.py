@@ -144,6 +144,16 @@ def tiled_attention(
             return by_distance
         return tf.slice(by_distance, [0, length - size - tile * size], [heads, length + size - 1])
 
+    def joined_distances(gradients: list[tf.Tensor]) -> tf.Tensor:
+        """Gradient of all distances, [A, 2L - 1], from those of each tile's, [A, L + T - 1]."""
+        padded = []
+        for tile, to_distances in enumerate(gradients):
+            # The places from which `cut_distances` has cut them.
+            after = tile * size
+            before = length - size - after
+            padded.append(tf.pad(to_distances, [[0, 0], [before, after]]))
+        return tf.add_n(padded)
+
     @differentiable
     def compute(*arguments: tf.Tensor) -> Any:
         q, k, v, by_distance, allowed, seed = arguments
@@ -194,19 +204,14 @@ def tiled_attention(
                     return stacked, [to_float32(to_k), to_float32(to_v)]
 
                 (to_q, *to_bias), (to_k, to_v) = in_sequence(gradient_of_tile, tiles)
-                to_q = tf.reshape(tf.transpose(to_q, [1, 2, 0, 3, 4]), queries.shape)  # [b, A, tiles, T, D] first
+                to_q = tf.transpose(to_q, [1, 2, 0, 3, 4])  # [b, A, tiles, T, D]
+                to_q = tf.reshape(to_q, queries.shape)  # [b, A, L, D]
                 return [to_q, tf.cast(to_k, q.dtype), tf.cast(to_v, q.dtype)], to_bias
 
             (to_q, to_k, to_v), to_distances = in_sequence(gradient_of_group, groups)
             to_bias = None
             if tiling.bias == "learned":
-                # Each tile's distances [A, L + T - 1] are a part of all [A, 2L - 1], as `cut_distances` cuts them.
-                padded = []
-                for tile, to_tile_distances in enumerate(tf.unstack(to_distances[0])):
-                    after = tile * size
-                    before = length - size - after
-                    padded.append(tf.pad(to_tile_distances, [[0, 0], [before, after]]))
-                to_bias = tf.add_n(padded)
+                to_bias = joined_distances(tf.unstack(to_distances[0]))
             to_q = tf.reshape(to_q, q.shape)
             to_k = tf.reshape(to_k, q.shape)
             to_v = tf.reshape(to_v, q.shape)

@@ -15,8 +15,8 @@ import tensorflow as tf
 from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.layers import fold_in
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective
-from electra_tf2.training.micro_batches import WholeBatch, mapped
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, WholeBatch
+from electra_tf2.training.micro_batches import mapped
 
 _EPSILON = 1e-12  # added to squared norms
 

@@ -15,7 +15,6 @@ from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
-from electra_tf2.training.micro_batches import WholeBatch
 
 # name -> (numerator, denominator), float32 scalars that are summed over steps and replicas before they are divided
 Metrics: TypeAlias = dict[str, tuple[tf.Tensor, tf.Tensor]]
@@ -32,6 +31,21 @@ class View(NamedTuple):
     input_ids: tf.Tensor
     input_mask: tf.Tensor
     segment_ids: tf.Tensor
+
+
+class WholeBatch(NamedTuple):
+    """All W rows of a batch that is split into micro-batches or replicas, for losses that compare rows.
+
+    compared: loss name -> float32 [W, ...], the values of every row that the loss compares; without gradient.
+    real: bool [W], false for rows of padding.
+    start: int32 scalar, index of the first row of this micro-batch or replica.
+    share: 1 / number of micro-batches or replicas: each computes the loss of all rows, and counts this share of it.
+    """
+
+    compared: dict[str, tf.Tensor]
+    real: tf.Tensor
+    start: tf.Tensor
+    share: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures of several panels under one legend, as PNG and PDF."""
+"""Draws figures of several panels with one legend, as PNG and PDF."""
 
 import contextlib
 import math
@@ -16,7 +16,7 @@ _STYLE: Any = ["tableau-colorblind10", {"font.size": 8.5, "axes.grid": True, "gr
 
 @contextlib.contextmanager
 def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
-    """Yields a panel for each title, to draw into, under one legend; writes `path`.png and `path`.pdf at the end."""
+    """Yields an empty panel for each title. After the caller has drawn, adds one legend, writes `path`.png and .pdf."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -34,7 +34,7 @@ def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
             axis.set_title(title.replace("_", " "))
         yield axes
 
-        # What several panels have in common stands in the legend once.
+        # A label that several panels have is in the legend once.
         labels: dict[str, Any] = {}
         for axis in axes:
             for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):

@@ -25,7 +25,7 @@ COPYING = (
     "clm_accuracy_original",
 )
 CONTRAST = ("positive_cosine", "negative_cosine")
-# Endings of the metrics that are drawn if none are asked for.
+# Metrics with these endings are drawn by default.
 _USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *COPYING, *CONTRAST, "score")
 _NO_METRICS = ("step", "examples_per_second", "gradient_norm")
 _MASKED_LM_LOSSES = ("masked_lm_loss", "hidden_masked_lm_loss")
@@ -34,7 +34,7 @@ Curves = dict[str, dict[str, list[Any]]]  # metric -> {"steps": [...], "values":
 
 
 class LoggedRun(NamedTuple):
-    """Metrics that a run has logged while it trained, and on held-out records. scale: length of a step on the axis."""
+    """Metrics that a run has logged. scale: length of a step on the x axis."""
 
     scale: float
     training: Curves
@@ -45,20 +45,20 @@ class LoggedRun(NamedTuple):
         return list(self.training | self.held_out)
 
     def last(self, metric: str) -> float:
-        """The newest value, of training where it is logged there, too."""
+        """The newest value in training, or else on held-out records."""
         curve = self.training.get(metric) or self.held_out[metric]
         return curve["values"][-1]
 
 
 def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[str, Any]:
-    """Draws losses and metrics of several runs over steps, examples or FLOPs, a panel for each.
+    """Draws losses and metrics of several runs over steps, examples or FLOPs, a panel for each metric.
 
     Args:
-      metrics: of an analysis; () for those that are asked for, or the usual ones.
+      metrics: the analysis's own; () for those of --metrics, or the default ones.
 
     Returns:
-      Name -> {"scale": length of a step on the axis, "training" and "held_out": metric -> {"steps", "values"}}, of the
-      runs that have logged some of the metrics.
+      For each run that has logged some of the metrics: name -> {"scale": length of a step on the x axis, "training" and
+      "held_out": metric -> {"steps", "values"}}.
     """
     runs = {name: _read_run(request, name) for name in request.names}
     logged: list[str] = []
@@ -88,11 +88,11 @@ def curves(request: Request, figure: Path, metrics: Sequence[str] = ()) -> dict[
 
 
 def _chosen_metrics(request: Request, logged: list[str]) -> Sequence[str]:
-    """The metrics that are asked for, else the usual ones, else all. Raises UserError for one that nobody logged."""
+    """The metrics of --metrics, or else the default ones, or else all. Raises UserError for one that no run logged."""
     for metric in request.metrics:
         if metric not in logged:
-            listed = f"{closest(metric, logged)} (there: {', '.join(sorted(logged))})"
-            raise UserError(f"--metrics: {', '.join(request.names)} has logged no {metric!r}{listed}")
+            hint = f"{closest(metric, logged)} (there: {', '.join(sorted(logged))})"
+            raise UserError(f"--metrics: {', '.join(request.names)} has logged no {metric!r}{hint}")
     usual = [metric for metric in logged if metric.endswith(_USUAL)]
     return request.metrics or usual or sorted(logged)
 
@@ -107,20 +107,20 @@ def _read_run(request: Request, name: str) -> LoggedRun:
 
 
 def _training_rows(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of training, without their prefix."""
+    """Reads the metrics of training, and removes their prefix."""
     path = folder / "train_metrics.jsonl"
     if not is_file(path):
         return []
     rows = []
-    for number, line in read_json_lines(path, "metrics", cut=True):
-        if type(line.get("step")) is not int:
-            raise UserError(f"metrics {path}, line {number}: no step")
-        rows.append({name.removeprefix("train_"): value for name, value in line.items()})
+    for line_number, metrics in read_json_lines(path, "metrics", cut=True):
+        if type(metrics.get("step")) is not int:
+            raise UserError(f"metrics {path}, line {line_number}: no step")
+        rows.append({name.removeprefix("train_"): value for name, value in metrics.items()})
     return rows
 
 
 def _held_out_rows(folder: Path) -> list[dict[str, Any]]:
-    """The evaluations on held-out records: those during training, and the final one."""
+    """Reads the evaluations on held-out records: those during training, and the final one."""
     rows = []
     for path in folder.glob("eval/step-*.json"):
         step = path.stem.removeprefix("step-")
@@ -139,7 +139,7 @@ def _held_out_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _curves_of(rows: list[dict[str, Any]]) -> Curves:
-    """Every metric of the rows, in the order of the steps."""
+    """Turns rows into a curve for each metric, in the order of the steps."""
     metric_curves: Curves = {}
     for row in sorted(rows, key=lambda row: row["step"]):
         for metric, value in row.items():
@@ -152,7 +152,7 @@ def _curves_of(rows: list[dict[str, Any]]) -> Curves:
 
 
 def _scale(over: str, folder: Path) -> float:
-    """Length of a step on the axis."""
+    """Length of a step on the x axis."""
     if over == "steps":
         return 1
     path = folder / "config.json"
@@ -177,11 +177,13 @@ def _scale(over: str, folder: Path) -> float:
 
 
 def _draw_curves(axis: "Axes", metric: str, runs: dict[str, LoggedRun]) -> None:
-    """Draws a metric of several runs: training as lines, held-out records as dots, and beside the loss of a masked
-    language model a dashed line at that of a model of token frequencies."""
+    """Draws a metric of several runs: training as lines, held-out records as dots.
+
+    For a masked language model's loss, a dashed line shows the loss of a model that only knows token frequencies.
+    """
     late: list[float] = []
-    for number, (name, run) in enumerate(runs.items()):
-        color = f"C{number}"
+    for index, (name, run) in enumerate(runs.items()):
+        color = f"C{index}"
         if metric in run.training:
             curve = run.training[metric]
             steps = [step * run.scale for step in curve["steps"]]
@@ -197,7 +199,7 @@ def _draw_curves(axis: "Axes", metric: str, runs: dict[str, LoggedRun]) -> None:
             entropy = run.held_out["unigram_entropy"]["values"][-1]
             axis.axhline(entropy, linestyle="--", linewidth=0.8, label=f"{name}, token frequencies", color=color)
             late.append(entropy)
-    # A loss starts far above where it stays, and that start would flatten the rest.
+    # The axis follows the late values: the high loss at the start would flatten the rest.
     low = min(late)
     high = max(late)
     if metric.endswith("loss") and high > low:

@@ -1,4 +1,4 @@
-"""The choices of a command line of `electra analyze`."""
+"""The flags of `electra analyze`, as its analyses get them."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from electra_tf2.formats.folders import shipped_folder
 
 
 class Request(NamedTuple):
-    """Choices of a command line. names: of models or runs."""
+    """Flags of `electra analyze`. names: the models or runs to analyse."""
 
     data_dir: Path
     names: tuple[str, ...]

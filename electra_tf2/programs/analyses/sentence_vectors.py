@@ -25,10 +25,10 @@ def cosine(request: Request, figure: Path) -> dict[str, Any]:
         first, second = similar_vectors(request, name)
         count = len(first)
         similar = np.sum(first * second, -1)
-        # Shifted by at least one and less than all, no sentence meets its own partner.
+        # For random pairs the second sentences are shifted by 1 to count - 1, so that none meets its own partner.
         shift = np.random.default_rng(request.seed).integers(1, count)
         random = np.sum(first * second[(np.arange(count) + shift) % count], -1)
-        # The probability that a similar pair has the greater cosine.
+        # AUC: the probability that a similar pair has the greater cosine.
         auc = float(np.mean(similar[:, None] > random))
         report[name] = {
             "pairs": count,
@@ -48,37 +48,37 @@ def _draw_histograms(axis: "Axes", groups: dict[str, np.ndarray]) -> None:
     """Draws a histogram for each group of cosines over the same bins, and a dotted line at its mean."""
     values = np.concatenate(list(groups.values()))
     edges = np.linspace(values.min(), values.max() + 1e-3, 41).tolist()
-    for number, (label, cosines) in enumerate(groups.items()):
-        color = f"C{number}"
+    for index, (label, cosines) in enumerate(groups.items()):
+        color = f"C{index}"
         axis.hist(cosines, edges, density=True, alpha=0.5, color=color, label=label)
         axis.axvline(float(cosines.mean()), color=color, linestyle=":")
     axis.set(xlabel="cosine of [CLS]", yticks=[])
 
 
 def tsne(request: Request, figure: Path) -> dict[str, Any]:
-    """Draws similar sentences on a plane, a line between the two of a pair (COCO-LM, Figure 6)."""
+    """Draws similar sentences as points of a plane, with a line between those of a pair (COCO-LM, Figure 6)."""
     from sklearn.manifold import TSNE
 
     report: dict[str, Any] = {}
     for name in request.names:
         first, second = similar_vectors(request, name)
         vectors = np.concatenate([first, second])
-        # scikit-learn wants it to be less than the number of vectors.
+        # scikit-learn requires a perplexity below the number of vectors.
         perplexity = min(30, (len(vectors) - 1) / 3)
         points = TSNE(perplexity=perplexity, init="pca", random_state=request.seed).fit_transform(vectors)
         first_points, second_points = np.split(points, 2)
         mean = float(np.sum(first * second, -1).mean())
         report[name] = {"mean_cosine": mean, "first": first_points.tolist(), "second": second_points.tolist()}
         print(f"{name}: {len(first)} similar pairs, mean cosine {mean:.3f}")
-    titles = [f"{name} (mean cosine {numbers['mean_cosine']:.2f})" for name, numbers in report.items()]
+    titles = [f"{name} (mean cosine {result['mean_cosine']:.2f})" for name, result in report.items()]
     with panels(figure, titles) as axes:
-        for numbers, axis in zip(report.values(), axes, strict=True):
-            _draw_pairs(axis, np.array(numbers["first"]), np.array(numbers["second"]))
+        for result, axis in zip(report.values(), axes, strict=True):
+            _draw_pairs(axis, np.array(result["first"]), np.array(result["second"]))
     return report
 
 
 def _draw_pairs(axis: "Axes", first: np.ndarray, second: np.ndarray) -> None:
-    """Draws points [N, 2] of two sentences each, and a line from one to the other."""
+    """Draws the points [N, 2] of both sentences, and a line between those of a pair."""
     x = np.stack([first[:, 0], second[:, 0]])
     y = np.stack([first[:, 1], second[:, 1]])
     axis.plot(x, y, color="0.75", linewidth=0.6)
@@ -87,11 +87,11 @@ def _draw_pairs(axis: "Axes", first: np.ndarray, second: np.ndarray) -> None:
     axis.set(xticks=[], yticks=[])
 
 
-@functools.cache  # cosine and tsne look at the same vectors
+@functools.cache  # cosine and tsne use the same vectors
 def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors [N, H] of [CLS] of the two sides of STS-B's pairs with the full score.
+    """Unit vectors [N, H] of [CLS] for both sentences of STS-B's pairs with the full score.
 
-    A run without a vocabulary of its own has that of the data folder.
+    If the model's folder has no vocabulary, that of the data folder is used.
     """
     from electra_tf2.finetune.starts import configuration
     from electra_tf2.finetune.tasks import make_task

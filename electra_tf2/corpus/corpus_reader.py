@@ -1,16 +1,16 @@
-"""Reading a corpus: a directory of plain or compressed text becomes a stream of blocks of lines.
+"""Reads a corpus: a directory of plain or compressed text becomes a stream of blocks of lines.
 
 The vocabulary trainer and the data builder both read their text here. Lines stay bytes and are handled a block at a
 time, because a Python loop over the tokens of a corpus would take longer than everything else the builder does. No
-TensorFlow is imported. What a corpus file may be:
+TensorFlow is imported. A corpus file may be:
 
-  - text, one paragraph or sentence a line, a blank line between documents: any name without a known suffix;
-  - JSON lines, one document a line with its text in a field ("text"): .jsonl or .ndjson, or .json by a look inside;
-  - either of them compressed: .gz, .bz2, .xz, .zst added to the name;
-  - a table with a document a row, its text in a column of that name: .parquet, or .arrow as `datasets` saves them;
-  - of OpenWebText, an archive of text files with one document each: urlsf_subset*.xz, and no other file.
+  - text, a paragraph or sentence on each line, a blank line between documents: any name without a known suffix;
+  - JSON lines, a document on each line with its text in a field ("text"): .jsonl, .ndjson, or .json with such content;
+  - either of them compressed: .gz, .bz2, .xz or .zst added to the name;
+  - a table, a document in each row with its text in a column of that name: .parquet, or .arrow as `datasets` saves it;
+  - OpenWebText's archives of text files, a document in each: urlsf_subset*.xz, and no other file.
 
-Bytes that are not UTF-8 are left out and counted; a damaged archive stops the program with its name.
+Bytes that are not UTF-8 are left out and counted. A damaged file stops the program with its name.
 """
 
 import contextlib
@@ -44,19 +44,22 @@ from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.progress import say
 
-# The original reads every file of the directory as text. With these names that is never what the user wants.
+# The original reads every file of the directory as text. For these that is never what the user wants.
 _NOT_TEXT = (
     ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
     ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord", ".tgz", ".tsv", ".txz", ".warc", ".wet", ".xml", ".z", ".zip",
 )  # fmt: skip
 _ARCHIVES = "urlsf_subset*.xz"
-_ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
+_ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # the ASCII characters that str.strip removes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
-_MANY_UNDECODABLE = 0.001  # share of bytes that looks like another encoding
+_MANY_UNDECODABLE = 0.001  # share of bytes; more looks like another encoding
+# One estimate for every compression. 4 MB of English Wikipedia give 2.7 with gzip and zstd, 3.4 with bzip2 and xz. If
+# the estimate is too high, a build has a few more shards, which are smaller.
+TEXT_BYTES_PER_COMPRESSED_BYTE = 3.5
 
 Boundary = Literal["line", "blank line"]
 
@@ -71,10 +74,10 @@ class CorpusFile(NamedTuple):
 class TextBlock(NamedTuple):
     """Consecutive lines of one file.
 
-    lines: UTF-8, without line ends and without white space around them; a blank line (b"") ends a document.
-    undecodable_bytes: how many bytes were left out because they are not UTF-8.
-    raw_bytes: uncompressed size of what was read for this block.
-    file_bytes: how far the reading moved on in the file on disk; over all blocks this adds up to the file's size.
+    lines: UTF-8, without line ends and without white space around them. A blank line (b"") ends a document.
+    undecodable_bytes: number of bytes that were left out because they are not UTF-8.
+    raw_bytes: uncompressed size of the block.
+    file_bytes: size of the block in the file on disk. Over all blocks this adds up to the file's size.
     """
 
     lines: list[bytes]
@@ -84,9 +87,9 @@ class TextBlock(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A directory of text and how to read it; the flags of the builders have the same names.
+    """A directory of text and how to read it. The builders' flags have the same names.
 
-    archives: the files are OpenWebText's archives.
+    archives: True if the files are OpenWebText's archives.
     """
 
     directory: str
@@ -96,28 +99,37 @@ class Corpus(NamedTuple):
     archives: bool = False
 
     def files(self) -> list[CorpusFile]:
-        """The files, sorted by path; hidden ones are passed over. Raises UserError if there is no text in them."""
+        """The files, sorted by path, without hidden ones. Raises UserError if there is no text."""
         root = Path(self.directory)
-        named = f"corpus directory {self.directory!r}"
+        directory = f"corpus directory {self.directory!r}"
         if not root.is_dir():
             problem = "is a file; give the directory that holds it" if root.exists() else "does not exist"
-            raise UserError(f"{named} {problem}")
-        paths = list(root.glob(_ARCHIVES)) if self.archives else _text_files(root, self.recursive)
+            raise UserError(f"{directory} {problem}")
+        if self.archives:
+            paths = list(root.glob(_ARCHIVES))
+        else:
+            paths = _text_files(root, self.recursive)
         if not paths:
-            below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
-            texts = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
-            archives = f"{_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains"
-            raise UserError(f"{named} holds no {archives if self.archives else texts}")
+            raise UserError(f"{directory} holds no {self._missing_files(root)}")
         files = sorted(CorpusFile(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths)
         if not any(file.size for file in files):
-            raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
+            raise UserError(f"{directory} is empty: all {len(files)} files in it have no content")
         return files
 
+    def _missing_files(self, root: Path) -> str:
+        """Names the files that a directory should hold, and what to do."""
+        if self.archives:
+            return f"{_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains"
+        where = ""
+        if not self.recursive and any(root.iterdir()):
+            where = " at its top level"
+        return f"text files{where}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
+
     def refuse_inside(self, flag: str, path: str | os.PathLike[str], written: str = "") -> None:
-        """Raises UserError if a file that a flag names is one of the corpus, or would be once it is written.
+        """Raises UserError if a file that a flag names belongs to the corpus, or would when it is written.
 
         Args:
-          written: name of a file, where the flag names its folder.
+          written: name of the file, if the flag names its folder.
         """
         root = Path(self.directory).resolve()
         file = Path(path, written)
@@ -132,7 +144,7 @@ class Corpus(NamedTuple):
             )
 
     def boundary(self, name: str) -> Boundary | None:
-        """The place after which a file may be divided, so that no document is; None if it must be read as a whole."""
+        """What a file may be divided after without dividing a document; None if it must be read as a whole."""
         if is_compressed(name) or table_files.format_by_name(name) == "columnar":
             return None
         if holds_lines(Path(self.directory) / name):
@@ -142,30 +154,30 @@ class Corpus(NamedTuple):
     def read(
         self, name: str, start: int = 0, end: int = sys.maxsize, block_bytes: int = _BLOCK_BYTES
     ) -> Iterator[TextBlock]:
-        """Streams a file as blocks of about block_bytes; the lines do not depend on where blocks end.
+        """Streams a file as blocks of about block_bytes. Where blocks end does not affect the lines.
 
-        Blank lines are the ends of documents. Of a JSON-lines file every document yields the non-blank lines of its
-        text_field and then a blank line.
+        A blank line ends a document. A document of JSON lines gives the non-blank lines of its text_field and a blank
+        line.
 
         Args:
-          start, end: bytes of an uncompressed file at which lines start.
+          start, end: bytes of an uncompressed file; a line must begin at each.
 
         Raises:
-          UserError: the file cannot be read, is damaged or plainly no text, or a document has no such field.
+          UserError: the file cannot be read, is damaged or plainly no text, or a document lacks text_field.
         """
         path = Path(self.directory) / name
         if self.archives:
             return _read_archive(path)
         if table_files.format_by_name(path) == "columnar":
             return _read_table(path, self.text_field)
-        if is_compressed(name):  # which is one chunk: its end is that of the file on disk
+        if is_compressed(name):  # it is never divided, and `end` counts bytes on disk
             return self._read_lines(path, 0, sys.maxsize, block_bytes)
         return self._read_lines(path, start, end, block_bytes)
 
     def _read_lines(self, path: Path, start: int, end: int, block_bytes: int) -> Iterator[TextBlock]:
         has_json_lines = holds_lines(path)
         longest_line = sys.maxsize if has_json_lines else MAX_LINE_BYTES
-        position = start  # in the file as it is on disk
+        position = start  # in the file on disk
         line_number = 1  # of the next line, counted from `start`
         with _opened(path) as raw, decompressed(raw, path) as stream:
             stream.seek(start)
@@ -182,8 +194,8 @@ class Corpus(NamedTuple):
                     try:
                         lines, dropped = _documents(_json_rows(rows, path, line_number), self.text_field)
                     except UserError:
-                        # The message names the line of the whole file. To count those before `start` takes too long
-                        # to be done where nothing is wrong.
+                        # The message must count lines from the file's beginning. Counting those before `start` takes
+                        # long, so it is done only now.
                         line_number += _line_ends(path, start)
                         lines, dropped = _documents(_json_rows(rows, path, line_number), self.text_field)
                     line_number += len(rows)
@@ -198,22 +210,27 @@ class Corpus(NamedTuple):
 
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
-    """Reads a parquet or Arrow file. Only at its end its blocks tell how far it has been read on disk."""
-    numbered = enumerate(read_columnar(path, [field]), start=1)
-    rows = ((row, f"{str(path)!r}, row {number}") for number, row in numbered)
-    while block := list(itertools.islice(rows, _BLOCK_ROWS)):
-        lines, dropped = _documents(block, field)
+    """Reads a parquet or Arrow file. The last block has all of file_bytes."""
+    rows = read_columnar(path, [field])
+    row_number = 1
+    while True:
+        block = list(itertools.islice(rows, _BLOCK_ROWS))
+        if not block:
+            break
+        located = [(row, f"{str(path)!r}, row {number}") for number, row in enumerate(block, row_number)]
+        row_number += len(block)
+        lines, dropped = _documents(located, field)
         yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
     yield TextBlock([], 0, 0, path.stat().st_size)
 
 
 def _read_archive(path: Path) -> Iterator[TextBlock]:
-    """Reads a compressed tar of text files, one document each, as a stream: nothing is unpacked to disk."""
+    """Reads a compressed tar of text files, a document in each, as a stream. Nothing is unpacked to disk."""
     lines: list[bytes] = []
     text_bytes = 0
     undecodable = 0
-    position = 0  # in the file as it is on disk
-    # tarfile itself would unpack whole blocks of xz at once, however large.
+    position = 0  # in the file on disk
+    # tarfile's own decompression would unpack a whole block of xz at once, however large.
     with _opened(path) as raw, tarfile.open(fileobj=lzma.LZMAFile(raw), mode="r|") as archive:
         for member in archive:
             file = archive.extractfile(member) if member.isfile() else None
@@ -224,7 +241,7 @@ def _read_archive(path: Path) -> Iterator[TextBlock]:
                 undecodable += len(data) - len(text)
                 text_bytes += len(data)
                 lines += [line for line in strip_lines(text.split(b"\n")) if line]
-                # Within a document, too: it may be longer than memory.
+                # A block may end within a document, which may be larger than memory.
                 if text_bytes >= _BLOCK_BYTES:
                     file_bytes = raw.tell() - position
                     position += file_bytes
@@ -237,16 +254,16 @@ def _read_archive(path: Path) -> Iterator[TextBlock]:
 
 
 def strip_lines(rows: list[bytes]) -> list[bytes]:
-    """Valid UTF-8 lines without white space at their ends, in Unicode's sense (as str.strip does)."""
+    """Strips Unicode's white space, as str.strip does, from valid UTF-8 lines."""
     stripped = [row.strip(_ASCII_SPACE) for row in rows]
     for index, row in enumerate(stripped):
-        if row and (row[0] > 127 or row[-1] > 127):
+        if row and (row[0] > 127 or row[-1] > 127):  # an end that may be white space beyond ASCII
             stripped[index] = row.decode("utf-8").strip().encode("utf-8")
     return stripped
 
 
 def valid_utf8(data: bytes) -> bytes:
-    """The data without the bytes that are not part of a UTF-8 character; the same object when all are."""
+    """Drops bytes that are not part of a UTF-8 character. Returns the same object if there are none."""
     try:
         data.decode("utf-8")
         return data
@@ -254,9 +271,9 @@ def valid_utf8(data: bytes) -> bytes:
         return data.decode("utf-8", "ignore").encode("utf-8")
 
 
-def left_out(undecodable: int, of: int) -> str:
-    """Says how many of so many bytes were left out because they are not UTF-8."""
-    share = undecodable / max(of, 1)
+def undecodable_note(undecodable: int, text_bytes: int) -> str:
+    """Tells how many of a text's bytes were left out because they are not UTF-8."""
+    share = undecodable / max(text_bytes, 1)
     hint = ""
     if share > _MANY_UNDECODABLE:
         hint = f", {100 * share:.1f} % of the text: it may be of another encoding"
@@ -264,7 +281,7 @@ def left_out(undecodable: int, of: int) -> str:
 
 
 def _text_files(root: Path, recursive: bool) -> list[Path]:
-    """The files that a corpus is made of. Raises UserError for those that are no text, and what cannot be read."""
+    """The files of a corpus. Raises UserError for files that are no text, and for folders that cannot be read."""
 
     def fail(error: OSError) -> None:
         raise UserError(f"corpus directory {error.filename!r} cannot be read: {reason(error)}")
@@ -272,7 +289,7 @@ def _text_files(root: Path, recursive: bool) -> list[Path]:
     files: list[Path] = []
     copies: list[str] = []
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        # os.walk goes on into the folders that stay in this list.
+        # os.walk visits the folders that stay in this list.
         folders[:] = [name for name in folders if recursive and not is_no_data(name)]
         for name in folders:
             _refuse_loop(Path(folder, name), root)
@@ -287,7 +304,7 @@ def _text_files(root: Path, recursive: bool) -> list[Path]:
 
 
 def _refuse_loop(folder: Path, root: Path) -> None:
-    """Raises UserError if a folder of the corpus is a link to one that it lies in, which would never end."""
+    """Raises UserError if a folder of the corpus links to a folder that it lies in: reading would never end."""
     if not folder.is_symlink():
         return
     target = folder.resolve()
@@ -299,7 +316,7 @@ def _refuse_loop(folder: Path, root: Path) -> None:
 
 
 def _is_text_file(path: Path) -> bool:
-    """Tells whether a file is one of the corpus. Raises UserError if it is plainly neither text nor to be ignored."""
+    """True if a file belongs to the corpus. Raises UserError if it is neither text nor a file to ignore."""
     if is_no_data(path.name) or path.name in table_files.NOT_DATA:
         return False
     if not path.exists():
@@ -320,7 +337,7 @@ def _is_text_file(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
-    """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
+    """Opens a file as it is on disk. Errors while it is read become a UserError with its name."""
     try:
         with opened_raw(path) as raw:
             yield raw
@@ -333,30 +350,39 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _refuse_other_content(start: bytes, path: Path, has_json_lines: bool) -> None:
-    """Raises UserError if a file that begins so is plainly no text."""
+    """Raises UserError if the start of a file shows that it is no text."""
     start = start[:LOOK]
     text = start.decode("utf-8", "ignore")
     problem = no_text(start)
     if not problem and not has_json_lines:
         if is_json(text):
             problem = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
+        elif text.removeprefix("\ufeff").startswith("<doc "):
+            problem = (
+                "what WikiExtractor writes, with a line <doc ...> before each article: run it with --json, or divide "
+                "the articles by sed -e '/^<doc /d' -e 's/^<\\/doc>$//'"
+            )
         elif is_markup(text):
             problem = "markup"
         elif "\r" in text.strip() and "\n" not in text:
             problem = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if problem:
-        raise UserError(f"corpus file {str(path)!r} holds {problem}: unpack, convert or rename it, or move it away")
+        what_to_do = "" if "WikiExtractor" in problem else ": unpack, convert or rename it, or move it away"
+        raise UserError(f"corpus file {str(path)!r} holds {problem}{what_to_do}")
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
-    """The next `size` bytes of a stream."""
-    while data := stream.read(min(block_bytes, size)):
+    """Yields the next `size` bytes of a stream in blocks."""
+    while True:
+        data = stream.read(min(block_bytes, size))
+        if not data:
+            return
         size -= len(data)
         yield data
 
 
 def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
-    """The chunks cut anew, so that all end at a line end (but for the last), where no line is longer than `longest`."""
+    """Cuts a stream of chunks anew, so that each ends with a line end. Lines longer than `longest` are divided."""
     pending = bytearray()
     for data in chunks:
         end = data.rfind(b"\n") + 1
@@ -365,8 +391,10 @@ def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
             pending.clear()
         pending += data[end:]
         while len(pending) > longest:
-            # After the last blank before the limit, or between two characters.
-            cut = pending.rfind(b" ", 0, longest) + 1 or longest
+            cut = pending.rfind(b" ", 0, longest) + 1
+            if cut == 0:  # no blank
+                cut = longest
+            # Bytes 10xxxxxx continue a character of UTF-8, which has at most four: do not cut before one.
             while cut > longest - 4 and pending[cut] & 0xC0 == 0x80:
                 cut -= 1
             yield bytes(pending[:cut]) + b"\n"
@@ -376,10 +404,10 @@ def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
 
 
 def _json_rows(rows: list[bytes], path: Path, first_line: int) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of JSON lines, the first of which is the file's line of this number, and where each stands."""
-    for number, row in enumerate(rows, first_line):
+    """Yields the objects of JSON lines, each with its file and line for messages."""
+    for line_number, row in enumerate(rows, first_line):
         if row.strip():
-            where = f"{str(path)!r}, line {number}"
+            where = f"{str(path)!r}, line {line_number}"
             yield parse_json(row.decode(), where, half_pairs=True), where
 
 
@@ -390,15 +418,20 @@ def _line_ends(path: Path, end: int) -> int:
 
 
 def _documents(rows: Iterable[tuple[dict[str, Any], str]], field: str) -> tuple[list[bytes], int]:
-    """The lines of the text in a field and a blank one of each document, and how many undecodable bytes were left out.
+    """Reads the texts of documents.
 
     Args:
-      rows: of each document the object and where it stands.
+      rows: each document's object, and its file and line for messages.
+
+    Returns:
+      For each document the lines of its text and a blank line; and the number of undecodable bytes that were left out.
     """
     lines: list[bytes] = []
     dropped = 0
     for document, where in rows:
         text = document.get(field)
+        if text is None and field in document:
+            text = ""  # a document without a text, as scraped collections have
         if not isinstance(text, str):
             if field in document:
                 raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")

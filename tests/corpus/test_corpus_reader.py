@@ -12,8 +12,8 @@ from backports import zstd
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.corpus import text_files
-from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus import corpus_reader
+from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.files import content
 from electra_tf2.files.content import no_text
 from electra_tf2.util.errors import UserError
@@ -186,7 +186,7 @@ def test_blocks_do_not_show_in_the_lines(tmp_path, data, size):
 
 
 def test_a_line_without_end_is_cut_at_blanks(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 20)
+    monkeypatch.setattr(corpus_reader, "MAX_LINE_BYTES", 20)
     words = [f"é{number}中" for number in range(50)]
     path = write(tmp_path / "long.txt", " ".join(words))
     lines = lines_of(path, block_bytes=7)
@@ -242,6 +242,6 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(UserError, match=r"a\.txt' cannot be read: permission denied"):
         patch.setattr("builtins.open", refuse)
         lines_of(path)
-    monkeypatch.setattr(text_files.os, "scandir", refuse)  # as for a folder below that nobody may read
+    monkeypatch.setattr(corpus_reader.os, "scandir", refuse)  # as for a folder below that nobody may read
     with pytest.raises(UserError, match=r"corpus directory .* cannot be read: permission denied"):
         names(tmp_path)

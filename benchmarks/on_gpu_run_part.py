@@ -1,6 +1,6 @@
-"""Runs a part of benchmarks/on_gpu.py, which appends what it measures to OUT/results.jsonl.
+"""Runs one part of benchmarks/on_gpu.py in this process. It appends its results to OUT/results.jsonl.
 
-python -m benchmarks.on_gpu_parts PART OUT [--tiny] [--torch-python PYTHON]
+python -m benchmarks.on_gpu_run_part PART OUT [--tiny] [--torch-python PYTHON]
 """
 
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 from benchmarks.common import ArgumentParser
 from benchmarks.on_gpu_correctness import PIECES, correctness
 from benchmarks.on_gpu_machine import data, machine
-from benchmarks.on_gpu_part import Part
+from benchmarks.on_gpu_results import Part
 from benchmarks.on_gpu_steps import base, small
 from benchmarks.on_gpu_use import use
 from electra_tf2.util.environment import before_tensorflow
 
-# In the order of their worth.
+# The most important first.
 PARTS: dict[str, Callable[[Part], None]] = {
     "machine": machine,
     "small": small,
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_switch("--tiny", "sizes for a trial on any machine")
     parser.add_flag("--torch-python", sys.executable, "a Python that has torch and transformers")
     options = parser.parse_args()
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # all that a GPU has is no one process's
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # several processes share a GPU's memory
     before_tensorflow()
     name = options.part
     if name in PIECES:

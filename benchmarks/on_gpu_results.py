@@ -1,4 +1,4 @@
-"""A part of benchmarks/on_gpu.py: where it writes what it measures, and which command runs it."""
+"""What every part of benchmarks/on_gpu.py has: its settings, the file of its results, the command that runs it."""
 
 import contextlib
 import json
@@ -14,9 +14,10 @@ _TINY = Size(32, 2, 2, 32, generator_share=2, vocabulary=1200)
 
 
 class Part(NamedTuple):
-    """A part, and where its results go.
+    """A part and its settings.
 
-    out: folder of results.jsonl. tiny: sizes for a trial on any machine. torch_python: Python of Hugging Face's code.
+    out: folder of results.jsonl. tiny: True: sizes for a trial on any machine. torch_python: Python that runs Hugging
+    Face's code.
     """
 
     name: str
@@ -24,43 +25,43 @@ class Part(NamedTuple):
     tiny: bool
     torch_python: str
 
-    def found(self, what: str, value: float | str, unit: str = "", note: str = "") -> None:
-        """Writes a result at once."""
+    def record(self, what: str, value: float | str, unit: str = "", note: str = "") -> None:
+        """Appends a result to results.jsonl."""
         if isinstance(value, float):
             value = float(f"{value:.4g}")
         row = {"part": self.name, "what": what, "value": value, "unit": unit, "note": note}
         append_json_line(self.out / "results.jsonl", row)
 
-    def missing(self, what: str, error: Exception | str) -> None:
-        """Writes that something failed, or that this machine lacks what it needs."""
+    def record_failure(self, what: str, error: Exception | str) -> None:
+        """Records that something failed, or was skipped since a package is missing."""
         lacks_package = isinstance(error, ImportError) or "No module named" in str(error)
-        self.found(what, "skipped" if lacks_package else "failed", note=str(error)[-300:])
+        self.record(what, "skipped" if lacks_package else "failed", note=str(error)[-300:])
 
     @contextlib.contextmanager
-    def trying(self, what: str) -> Iterator[None]:
-        """Writes that something failed where a contender ends, and goes on."""
+    def recording_failure(self, what: str) -> Iterator[None]:
+        """Records a failure if a contender ends within, and goes on."""
         try:
             yield
         except OSError as error:
-            self.missing(what, error)
+            self.record_failure(what, error)
 
-    def earlier(self, what: str) -> float | None:
-        """The newest number that this or another part has written."""
+    def last_value(self, what: str) -> float | None:
+        """The newest number that any part has recorded under this name; None if there is none."""
         for row in reversed(read_rows(self.out)):
             if row["what"] == what and isinstance(row["value"], float):
                 return row["value"]
         return None
 
     def command(self, part: str) -> list[str]:
-        """The command that runs a part, or one of its pieces, with these settings."""
-        words = [sys.executable, "-m", "benchmarks.on_gpu_parts", part, str(self.out)]
+        """The command that runs a part, or a piece of `correctness`, with these settings."""
+        words = [sys.executable, "-m", "benchmarks.on_gpu_run_part", part, str(self.out)]
         words += ["--torch-python", self.torch_python]
         if self.tiny:
             words.append("--tiny")
         return words
 
     def job(self, size: str, batch_size: int, length: int, what: str = "pretraining") -> Job:
-        """A job in bfloat16, of tiny sizes in a trial."""
+        """A job in bfloat16; in a trial, of tiny sizes."""
         if self.tiny:
             return Job(what, _TINY, 4, 16, "bfloat16")
         return Job(what, SIZES[size], batch_size, length, "bfloat16")

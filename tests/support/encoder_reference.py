@@ -260,3 +260,19 @@ def any_length(network: Encoder) -> None:
     for length in (7, 12):
         batch = inputs(length)
         assert_alike(free(*batch), in_a_graph(functools.partial(passes, network, batch)), 1e-4)
+
+
+class KeysOfDistances(Scheme):
+    embedded = False
+
+    def product(
+        self, a: Architecture, weights: Mapping[str, np.ndarray], layer: int, head: int, q: np.ndarray, k: np.ndarray,
+        i: int, j: int,
+    ) -> float:  # fmt: skip
+        size, width = a.hidden_size, len(q)
+        angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
+        sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
+        kernel = weights[f"encoder/layer_{layer}/attention/self/relative_key/kernel"]
+        distance = (sinusoid @ kernel)[head * width : (head + 1) * width]
+        u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
+        return float((q + u) @ k + (q + v) @ distance)
