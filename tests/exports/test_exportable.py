@@ -87,6 +87,16 @@ def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str]
         assert _check(kind, model, made, tmp_path).keys() == outputs
 
 
+@pytest.mark.parametrize("positions", [64, 1024])
+def test_texts_are_cut_where_positions_end_and_at_512_tokens_at_the_latest(positions: int, tmp_path: Path) -> None:
+    model = support.with_crc_weights({"max_position_embeddings": positions})
+    made = exportable.pretrained(model, "body")
+    writes_nothing = exportable.Runtime("", "", "", "", lambda made, path: None, lambda path: (made.run, []))
+    exportable.write_network(tmp_path, model, made, writes_nothing)
+    assert json.loads((tmp_path / "model.json").read_text())["max_length"] == min(positions, 512)
+    assert saved_model.tokenizer_of(model).max_length == min(positions, 512)
+
+
 def test_a_part_that_is_not_there_is_refused() -> None:
     for hparams, reason in (
         ({"electra_objective": False}, "no generator of its own"),

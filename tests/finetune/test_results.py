@@ -197,3 +197,10 @@ def test_of_many_labels_precision_and_recall_of_the_commonest_are_shown() -> Non
     header = lines.index("own dev precision recall count")
     commonest = [f"kind {number} 100.0 100.0 {1 + number}" for number in (9, 8, 7, 6, 5, 4, 3, 2)]
     assert lines[header + 1 : header + 10] == [*commonest, "and 2 rarer labels (results, JSON)"]
+
+
+def test_as_many_trials_as_are_asked_for_write_predictions_of_test_data(tmp_path: Path) -> None:
+    config = support.config("cola", write_test_outputs=True, n_writes_test=2)
+    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
+    writing = [trial for trial in (1, 2, 3) if "write_test_outputs" in evaluation.files(trial, tmp_path)]
+    assert writing == [1, 2]
