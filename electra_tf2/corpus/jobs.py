@@ -83,7 +83,8 @@ class Chunk(NamedTuple):
     text_bytes: int
 
 
-class Job(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Job:
     """Chunks that become the training shards first_shard ... first_shard + num_shards - 1."""
 
     index: int
