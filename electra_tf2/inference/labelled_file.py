@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.files import json_lines
 # Rows as they were read, and their answers.
 Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 
-# Parts of an answer that repeat what was read: they replace it.
+# Parts of an answer that repeat what was read, which stays as it was.
 _REPEATED = {"id", "words"}
 
 

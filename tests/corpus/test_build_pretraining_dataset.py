@@ -324,6 +324,14 @@ def test_plan_covers_every_byte_once(corpus, tmp_path, more):
         assert len([piece for piece in pieces if piece.name == "a.txt"]) > 1
 
 
+def test_the_seed_deals_the_corpus_to_the_shards(corpus, tmp_path):
+    orders = []
+    for seed in (0, 1):
+        jobs = make_plan(settings(corpus, tmp_path, seed=seed)).jobs
+        orders.append([chunk for job in jobs for chunk in job.chunks])
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+
+
 def test_number_of_shards_follows_the_corpus():
     assert default_num_shards(1000, 128) == 1
     assert default_num_shards(1 << 20, 128) == 4

@@ -116,6 +116,12 @@ def test_text_that_begins_with_a_sign_is_text(tmp_path, text):
     assert lines_of(write(tmp_path / "a.txt", text)) == [text]
 
 
+def test_a_short_text_with_a_byte_that_is_not_utf_8_is_text(tmp_path):
+    """It is left out and counted, as in a long text."""
+    (block,) = read_blocks(write(tmp_path / "a.txt", "caf\u00e9".encode("latin-1")))
+    assert (block.lines, block.undecodable_bytes) == ([b"caf"], 1)
+
+
 def test_an_empty_corpus_is_explained(tmp_path):
     with pytest.raises(UserError, match=r"nowhere' does not exist"):
         names(tmp_path / "nowhere")

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.exports import self_check, sentence_transformers
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model import Model
 from electra_tf2.inference.model_config import make_network, pooling_of
@@ -50,6 +51,21 @@ def test_as_many_tokens_are_read_as_embed_reads(tmp_path: Path) -> None:
     _written(model, tmp_path)
     said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
     assert said["max_seq_length"] == Model(model).max_length > 8
+
+
+@pytest.mark.parametrize("positions", [64, 1024])
+def test_never_more_tokens_are_read_than_the_model_has_positions_or_embed_reads(positions: int, tmp_path: Path) -> None:
+    model = support.with_crc_weights({"max_position_embeddings": positions})
+    sentence_transformers.write_sentence_transformer(tmp_path, model)
+    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
+    assert said["max_seq_length"] == Model(model).max_length == min(positions, 512)
+
+
+def test_a_folder_that_cuts_texts_earlier_is_read_so(tmp_path: Path) -> None:
+    sentence_transformers.write_sentence_transformer(tmp_path, support.tiny())
+    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(said | {"max_seq_length": 16}))
+    assert Model(read_model(str(tmp_path))).max_length == 16
 
 
 _STRANGER = """

@@ -18,6 +18,7 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, Label
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
+from electra_tf2.model import kernels
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -119,6 +120,32 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     assert [answer["label"] for answer in Predictor(source, support.tokenizer())(new)] == [
         answer["label"] for answer in task.answers(split, predictions)
     ]
+
+
+def test_a_task_learns_of_its_own_questions_alone_where_several_are_learned_together(tmp_path):
+    row = {"premise": "the file", "choice1": "all", "choice2": "the list of names", "question": "cause"}
+    questions = [json.dumps(row | {"label": number % 2, "idx": number}) for number in range(6)]
+    write_lines(tmp_path / "copa" / "train.jsonl", *questions)
+    pairs = [json.dumps({"text": f"the file {number}", "positive": f"a list {number}"}) for number in range(6)]
+    write_lines(tmp_path / "sentence_embedding" / "train.jsonl", *pairs)
+    small: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small |= {"intermediate_size": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    given: dict[str, Any] = {"embedding_size": 16, "model_hparam_overrides": small, "init_checkpoint": None}
+    given |= {"raw_data_dir": str(tmp_path), "train_batch_size": 8, "max_seq_length": 24}
+    config = support.config("copa", "sentence_embedding", **given)
+    tasks = make_tasks(config, support.tokenizer())
+    parts = [TaskFeatures(task.name, task.load("train").features, task.labels) for task in tasks]
+    training = FinetuningTask(config, tasks, tf.distribute.get_strategy(), False, FeatureTable(parts, 24, False, 2), 0)
+    _, losses = training.predict(0, FeatureTable(parts[:1], 24, False, 2), 6)
+    batch = next(iter(training.training_data(0)))
+    rows = batch["row"].numpy()[batch["task_id"].numpy() == 0]
+    assert losses is not None and 0 < len(rows) < 16
+    with kernels.off():  # formulas, which nothing is compiled for
+        result = tf.function(training.train_step, autograph=False)(batch, tf.constant(0))
+    of_copa, of_pairs = (result["metrics"][f"{task.name}_loss"] for task in tasks)
+    assert [float(value) for value in of_copa] == pytest.approx([losses[rows].sum(), len(rows) / 2], rel=1e-4)
+    assert float(of_pairs[1]) == 8 - len(rows) / 2
+    assert float(result["losses"]["loss"]) == pytest.approx(float(of_copa[0] + of_pairs[0]), rel=1e-4)
 
 
 @pytest.mark.parametrize("questions", [1, 2])

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,11 @@ def test_texts_are_cut_as_little_as_possible_and_the_longer_first(lengths, room)
         else:  # only the longer was cut, and is not the shorter now
             longer = int(np.argmax(cut))
             assert kept[longer] >= kept[1 - longer] - 1
+
+
+def test_of_texts_as_long_as_one_another_the_second_is_cut_first():
+    """As BERT and ELECTRA do it: of a pair that differs in its last words alone, the first keeps one more."""
+    assert truncated_lengths([5, 5], 7) == [4, 3] and truncated_lengths([9, 5], 7) == [4, 3]
 
 
 def test_files_and_folders_as_glue_distributes_them(tmp_path):
@@ -81,6 +87,13 @@ def test_bad_lines_are_named(tmp_path, name, lines, message):
     write_lines(tmp_path / name / f"{split}.tsv", *lines)
     with pytest.raises(UserError, match=message):
         support.task(tmp_path, name, described).load(split)
+
+
+def test_of_texts_from_python_the_wrong_one_is_named_by_its_number(tmp_path):
+    task = support.task(tmp_path, "cola")
+    rows: list[dict[str, Any]] = [{"sentence": "the file"}, {"sentence": 3}]
+    with pytest.raises(UserError, match=r"texts, line 2: .* must be text, got 3"):
+        parse(task, rows, "texts")
 
 
 def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():

@@ -176,3 +176,14 @@ def test_without_scored_pairs_the_message_says_what_would_do(tmp_path):
 def test_several_tasks_of_vectors_answer_without_training_data(tmp_path):
     config = support.config("sentence_embedding", "mine", tasks={"mine": {"type": "embedding"}}, do_train=False)
     assert [task.name for task in make_tasks(config, support.tokenizer())] == ["sentence_embedding", "mine"]
+
+
+def test_beside_negatives_a_partner_still_counts_as_much_as_all_candidates_together():
+    states = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    texts = [1, 2, 3, 4, 7, 6]  # their words: 3, 4, 2, 3, 3, 2
+    with_words = loss_of(states, texts, 3, lexical_weight=3.0) - loss_of(states, texts, 3)
+    vectors = states / np.linalg.norm(states, axis=1, keepdims=True)
+    candidates = np.concatenate([vectors[1::3], vectors[2::3]])
+    errors = (vectors[0::3] @ candidates.T - np.array([[0, 1, 0, 0], [0, 1, 0, 0]])) ** 2
+    weights = np.array([[1, 0.25, 0.25, 0.25], [0.25, 1, 0.25, 0.25]])
+    np.testing.assert_allclose(with_words.reshape(2, 3).sum(1), 3 * (weights * errors).sum(1), rtol=1e-4)

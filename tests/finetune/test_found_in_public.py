@@ -181,6 +181,16 @@ def test_a_single_answer_need_not_stand_in_a_list(tmp_path: Path) -> None:
         assert (question.answers, question.place) == (["Houston"], (9, 15))
 
 
+@pytest.mark.parametrize(
+    ("answer", "learned"), [("[sic]", "[sic]"), ("{x", "{x"), (1995, "1995"), ("", None), (None, None)]
+)
+def test_answers_that_look_like_something_else_are_texts(tmp_path: Path, answer: Any, learned: str | None) -> None:
+    row = {"question": "what?", "context": "He wrote {x [sic] in 1995.", "answer": answer}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    [question] = read_questions(tmp_path / "rows.jsonl", v2=True, training=True)
+    assert (question.answer or None) == learned and question.is_impossible == (learned is None)
+
+
 def test_an_answer_in_another_form_of_unicode_is_not_said_to_be_what_stands_there(tmp_path: Path) -> None:
     qas = [{"id": 1, "question": "who?", "answers": [{"text": "Beyonce\u0301", "answer_start": 0}]}]
     content = {"data": [{"paragraphs": [{"context": "Beyonc\u00e9 was.", "qas": qas}]}]}

@@ -47,3 +47,22 @@ def test_the_table_of_data_counts_what_is_cut(tmp_path, name):
         rows.get(f"cut at {split.longest_text or config.max_seq_length} tokens"),
         rows.get("tokens cut off"),
     ) == expected
+
+
+def test_a_single_token_that_is_cut_is_told(tmp_path):
+    rows = [{"sentence": "of " * length, "label": str(length % 2)} for length in (30, 31)]
+    write_lines(tmp_path / "cola" / "train.jsonl", *map(json.dumps, rows))
+    task = support.task(tmp_path, "cola", max_seq_length=32)
+    lines = [" ".join(line.split()) for line in data_table(task, {"train": task.load("train")}).splitlines()]
+    assert {"cut at 32 tokens 50.0 %", "tokens cut off 1"} <= {*lines}
+
+
+def test_the_table_of_data_has_the_median_and_the_95th_percentile_of_the_lengths(tmp_path):
+    rows = []
+    for number in range(100):
+        words = 4 if number < 94 else 20  # and two special tokens
+        rows.append({"sentence": "of " * words, "label": str(number % 2)})
+    write_lines(tmp_path / "cola" / "train.jsonl", *map(json.dumps, rows))
+    task = support.task(tmp_path, "cola", max_seq_length=32)
+    lines = [" ".join(line.split()) for line in data_table(task, {"train": task.load("train")}).splitlines()]
+    assert {"tokens, median 6", "tokens, 95 % 22", "tokens, longest 22"} <= {*lines}

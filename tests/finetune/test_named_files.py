@@ -117,6 +117,13 @@ def test_no_column_is_lost_however_often_a_file_is_labelled(write):
     assert [row["label"] for row in rows] == ["x2", "x2"]
 
 
+def test_what_a_row_and_its_answer_both_have_stays_as_it_was_read():
+    """Answers to questions have the row's id as a text."""
+    row = {"id": 7, "words": ["a", "b"]}
+    (line,) = labelled_lines([(row, {"id": "7", "words": ("a", "b"), "tags": ["O", "O"]})]).splitlines()
+    assert json.loads(line) == row | {"tags": ["O", "O"]}
+
+
 def test_early_stopping_keeps_the_best_and_is_done(tmp_path):
     file = write_reviews(tmp_path / "own.csv", rows=80)
     words = ["--train-file", str(file), "--text-column=the text", "--label-column=mood", "--early-stopping=2"]

@@ -17,7 +17,7 @@ from electra_tf2.inference.predictor import read_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
-from tests.support.finetuning_runs import run
+from tests.support.finetuning_runs import line_of, run
 
 QUESTION = {"qid": "1", "question": "?", "answers": ["a"], "detected_answers": [{"text": "a", "char_spans": [[0, 0]]}]}
 RECIPE = {"num_train_epochs": 5, "per_task": {"sts": {"learning_rate": 0.25}, "chunk": {"learning_rate": 0.5}}}
@@ -154,10 +154,12 @@ def test_a_pipe_is_labelled_and_an_empty_text_does_not_stop_it(trained, data_dir
     out, _, settings = trained
     pipe = tmp_path / "new.jsonl"
     os.mkfifo(pipe)
-    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "label": "mine"}', ""]
+    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "label": "mine"}']
+    lines += ['{"text": "", "id": 9}', ""]
     threading.Thread(target=pipe.write_text, args=["\n".join(lines)], daemon=True).start()
     output = run(data_dir, out, "--predict", str(pipe), **settings)
     rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
-    assert [(row.get("id"), row.get("label")) for row in rows] == [(7, "some"), (8, None), (None, "none")]
-    assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
+    assert [(row.get("id"), row.get("label")) for row in rows] == [(7, "some"), (8, None), (None, "none"), (9, None)]
+    assert [row.get("error") for row in rows] == [None, "an empty text", None, "an empty text"]
+    assert "line 2 (and of 1 more): an empty text, so no answer" in line_of(output)
     assert rows[2]["given_label"] == "mine"

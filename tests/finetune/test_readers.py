@@ -159,6 +159,7 @@ TABLES_WITH_QUOTES = {  # name, content, and the first two texts as who wrote th
     "tabs": ("a.tsv", 'text\tlabel\n"a\tb"\tx\nit\ty\n', ["a\tb", "it"]),
     "every cell": ("a.tsv", '"text"\t"label"\n"a"\t"x"\n"b"\t"y"\n', ["a", "b"]),
     "text in quotes": ("a.tsv", 'text\tlabel\n"a"\tx\nb\ty\n', ['"a"', "b"]),
+    "nothing in quotes": ("a.tsv", 'text\tlabel\n"a"\tx\n""\ty\n', ['"a"', '""']),
     "quotes in text": ("a.tsv", 'text\tlabel\n"a ""b"" c"\tx\nsay "no" to it\ty\n', ['"a ""b"" c"', 'say "no" to it']),
     "two that look like one": ("a.tsv", 'text\tlabel\n"a\tx\nb"\ty\n', ['"a', 'b"']),
     "Spark": ("a.csv", 'text,label\n"a \\"good\\" one, b",x\n"it\\\\",y\n', ['a "good" one, b', "it\\"]),
@@ -262,6 +263,16 @@ def test_more_than_half_of_a_split_must_be_training_data_to_be_told(tmp_path, re
     others = [{"text": f"a line {number}", "label": "ab"[number % 2]} for number in range(10)]
     task = make(described={"type": "classification", "files": split_files(tmp_path, rows, rows[:repeated], others)})
     assert trained_on(task, {"train": task.load("train"), "dev": task.load("dev")}).startswith("60 % of dev") is warned
+
+
+def test_texts_of_no_tokens_are_no_repetitions(tmp_path):
+    rows = [{"text": f"the file {number}", "label": "ab"[number % 2]} for number in range(6)]
+    empty = [{"text": "\u200b" * length, "label": "ab"[length % 2]} for length in (1, 2, 3, 4)]
+    files = split_files(tmp_path, [*rows, empty[0]], empty, empty)
+    task = make(described={"type": "classification", "files": files})
+    splits = {split: task.load(split) for split in files}
+    assert max(len(feature.input_ids) for feature in splits["dev"].features) == 2
+    assert trained_on(task, splits) == ""
 
 
 def split_files(folder, train, repeated, others):

@@ -185,3 +185,15 @@ def test_the_best_checkpoint_is_chosen_by_the_mean_of_all_tasks(tmp_path: Path) 
     flat = Evaluation(config, make_tasks(config, support.tokenizer())).selecting(model)
     assert flat["cola_dev_mcc"] == 0 and flat["sst_dev_accuracy"] == pytest.approx(50)
     assert flat["score"] == pytest.approx(25)
+
+
+def test_of_many_labels_precision_and_recall_of_the_commonest_are_shown() -> None:
+    gold: list[Any] = []
+    for number in range(10):
+        gold += [f"kind {number}"] * (1 + number)
+    probabilities = {f"kind {number}": 0.1 for number in range(10)}
+    errors = errors_in(gold, [{"label": label, "probabilities": probabilities} for label in gold])
+    lines = [" ".join(line.split()) for line in shown_errors("own dev", errors).splitlines()]
+    header = lines.index("own dev precision recall count")
+    commonest = [f"kind {number} 100.0 100.0 {1 + number}" for number in (9, 8, 7, 6, 5, 4, 3, 2)]
+    assert lines[header + 1 : header + 10] == [*commonest, "and 2 rarer labels (results, JSON)"]

@@ -243,3 +243,22 @@ def test_a_fine_tuned_start_is_the_checkpoint_that_was_scored(tmp_path):
     started = FinetuningModel(config, [task], seed=4)
     weights.start(started, config)
     assert {float(tf.reduce_max(variable)) for variable in started.trainable_variables} == {0.25}
+
+
+def test_a_training_that_ended_early_is_scored_again_as_one_that_went_to_its_end(copied):
+    data, out, settings = copied
+    folder = out / "finetuning_models" / "kind_model_1"
+    made_of = json.loads((folder / "made_of.json").read_text())
+    scores = json.loads((folder / "scores.json").read_text())
+    assert made_of["steps"] == scores["training"]["steps"] == 80
+    (folder / "made_of.json").write_text(json.dumps(made_of | {"steps": 200}))
+    (folder / "scores.json").write_text(json.dumps(scores | {"errors": "old"}))
+    (folder / "best").mkdir()
+    for path in folder.glob("model.ckpt-80.*"):
+        content = path.read_bytes().replace(b"model.ckpt-80", b"model.ckpt-40")  # in its checksums' file
+        (folder / "best" / path.name.replace("-80", "-40")).write_bytes(content)
+    (folder / "best" / "best.json").write_text('{"step": 40, "value": 1.0, "path": "model.ckpt-40"}')
+    output = run(data, out, "--no-do-train", **settings | {"num_trials": 1})
+    assert "step 40" in output and "not kept" not in output
+    again = json.loads((folder / "scores.json").read_text())
+    assert again["errors"] != "old" and again["training"] == scores["training"]

@@ -20,6 +20,7 @@ from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
 from electra_tf2.exports.conversions import to_huggingface as convert
+from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Hints
@@ -313,6 +314,13 @@ def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
     model = model.changed(tokens=model.tokens[::-1])
     write_huggingface(tmp_path, model, "body")
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == model.tokens.index("[PAD]") > 0
+
+
+def test_labels_are_in_the_order_of_their_numbers_however_the_file_sorts_them() -> None:
+    """transformers sorts the keys of config.json as texts: 0, 1, 10, 11, 2."""
+    names = {str(number): f"label {number}" for number in range(12)}
+    sorted_as_text = {number: names[number] for number in sorted(names)}
+    assert labels_of({"id2label": sorted_as_text}) == [*names.values()]
 
 
 def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
     assert overrides["global_attn_every_n_layers"] == 3
 
 
+@pytest.mark.parametrize(("embedding", "mlp"), [(0.1, 0.2), (0.2, 0.1)])
+def test_of_two_rates_of_dropout_the_higher_is_taken(embedding: float, mlp: float, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
+    found = network_of(MODERN | {"embedding_dropout": embedding, "mlp_dropout": mlp}, tmp_path)
+    assert found["model_hparam_overrides"]["hidden_dropout_prob"] == 0.2
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

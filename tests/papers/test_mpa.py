@@ -212,6 +212,12 @@ def test_the_weight_is_warmed_up(table_file):
     assert [float(model.loss_weights(step)["mpa_loss"]) for step in steps] == [0, 0.25, 0.5, 0.5, 0.5]
 
 
+def test_by_default_the_weight_is_warmed_up_with_the_learning_rate(table_file):
+    model = make_model(config_of(table_file, mpa_gamma=0.5, num_warmup_steps=10))
+    steps = [tf.constant(step, tf.int64) for step in (0, 5, 10, 99)]
+    assert [float(model.loss_weights(step)["mpa_loss"]) for step in steps] == [0, 0.25, 0.5, 0.5]
+
+
 def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
     config = config_of(table_file, electra_objective=False, mpa_heads=[1], mpa_warmup_steps=0)
     model, forward = forward_of(config)

@@ -14,6 +14,7 @@ from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.objectives.coco_lm import (
     CopyDetection,
+    CorrectiveLM,
     SequenceContrast,
     contrastive_losses,
     corrective_losses,
@@ -153,6 +154,23 @@ def test_the_first_losses_are_those_of_knowing_nothing():
     assert 0 < float(outputs.losses["scl_loss"]) <= math.log(2 * rows - 1) + 0.1
     names = "copy_accuracy_replaced copy_accuracy_original clm_accuracy_replaced clm_accuracy_original replaced_rate"
     assert {*names.split(), "positive_cosine", "negative_cosine", "retrieval_at_1"} <= outputs.metrics.keys()
+
+
+def test_accuracies_of_the_language_model_count_real_tokens_alone():
+    model, masked = prepared()
+    forward = model.forward(masked)
+    metrics = golden.objective_of(model, CorrectiveLM)(forward, training=False).metrics
+    original = (forward.main_input.input_ids == masked.input_ids).numpy()
+    real = masked.input_mask.numpy() > 0
+    drawn = masked.masked_lm_weights.numpy() > 0
+    rows, length = original.shape
+    spaced = [number * length // drawn.shape[1] for number in range(drawn.shape[1])]
+    replaced = 0
+    for row in range(rows):
+        replaced += int((~original[row, masked.positions.numpy()[row, drawn[row]]]).sum())
+    assert 0 < replaced == float(metrics["clm_accuracy_replaced"][1])
+    assert (real & original)[:, spaced].sum() == float(metrics["clm_accuracy_original"][1])
+    assert not real[:, spaced].all()
 
 
 # Sequence contrast

@@ -83,6 +83,13 @@ def test_windows_shuffle_shards_and_epochs_differ(tmp_path, monkeypatch):
     assert len({i // 10 for i in first[:20]}) == 2  # a window mixes just its two shards
 
 
+def test_a_single_file_is_shuffled_anew_in_every_epoch(tmp_path):
+    write_shards(tmp_path, [20])
+    ids = first_ids(pretrain_data.training_batches(records(tmp_path), 5, 0, 0), 8)
+    first, second = ids[:20], ids[20:]
+    assert sorted(first) == sorted(second) == list(range(20)) and (first != second).any()
+
+
 def test_any_seed_that_a_run_may_have_shuffles(tmp_path):
     """A clock's nanoseconds, say; the seed of a window follows from it and must fit into 64 bits."""
     write_shards(tmp_path, [10])

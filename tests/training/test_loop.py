@@ -181,6 +181,20 @@ def test_a_kill_between_the_best_checkpoint_and_the_evaluations_file_changes_not
     assert contents(tmp_path)[1:3] == contents(undisturbed)[1:3]
 
 
+def test_a_run_that_goes_on_makes_no_evaluation_a_second_time(tmp_path):
+    evaluated: list[int] = []
+
+    def train(steps):
+        runner = scored(tmp_path, num_train_steps=steps, save_checkpoints_steps=4)
+        toy.before(runner, "_evaluate", lambda: evaluated.append(runner.current_step))
+        runner.restore()
+        assert runner.train() == 0
+
+    train(8)
+    train(12)
+    assert evaluated == [4, 8, 12]
+
+
 def test_a_signal_during_an_evaluation_saves_the_weights_not_their_averages(tmp_path, undisturbed):
     whole, stopped = (scored(tmp_path / name, ema_decay=0.9) for name in ("whole", "stopped"))
     assert whole.train() == 0
@@ -294,6 +308,13 @@ def test_timing_saves_nothing(tmp_path):
     loss, seconds = toy.trainer(tmp_path / "model").time_steps(1, 2)
     assert np.isfinite(loss) and seconds > 0
     assert not (tmp_path / "model").exists()
+
+
+def test_the_loss_of_a_dry_run_is_the_mean_over_its_timed_steps(tmp_path):
+    assert toy.trainer(tmp_path / "trained", num_train_steps=3, iterations_per_loop=1).train() == 0
+    losses = [line["loss"] for line in logged(tmp_path / "trained")]
+    loss, _ = toy.trainer(tmp_path / "timed").time_steps(warm_up=1, steps=2)
+    assert len(losses) == 3 and loss == pytest.approx(np.mean(losses[1:]), rel=1e-5)
 
 
 @pytest.mark.parametrize(("first", "then"), [("float32", "float16"), ("float16", "bfloat16")])

@@ -1,9 +1,11 @@
 """Files in and out, and columns of tables: whatever is wrong with one is a UserError that names it."""
 
 import csv
+import gzip
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,14 @@ import pytest
 
 from electra_tf2.files import table_files, tables
 from electra_tf2.files.reading import parse_json, read_json, read_json_lines, read_text
-from electra_tf2.files.writing import append_json_line, keep_steps, replacing, write_atomically, write_json
+from electra_tf2.files.writing import (
+    append_json_line,
+    encoded_output,
+    keep_steps,
+    replacing,
+    write_atomically,
+    write_json,
+)
 from electra_tf2.util.errors import UserError, shown
 from tests.support.finetuning import write_lines
 
@@ -112,6 +121,16 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_the_same_output_is_the_same_file_whenever_it_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+    for year in (1, 2):
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", iter([year * 3e7] * 9).__next__)
+            files.append(encoded_output("answers.csv.gz", "text,label\n"))
+    assert files[0] == files[1] and gzip.decompress(files[0]) == b"text,label\n"
+    assert encoded_output("answers.csv", "text,label\n") == b"text,label\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
 def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "metrics").symlink_to("/dev/full")
@@ -189,6 +208,17 @@ def test_tables_as_spreadsheets_and_people_write_them(tmp_path: Path, name: str,
     path.write_bytes(content.encode())
     table = tables.open_table(path)
     assert [row for _, row in table.readable()] == [{"text": "a, b", "label": "x"}, {"text": "c", "label": "y"}]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_cell_may_be_as_long_as_a_book(tmp_path: Path, name: str) -> None:
+    """The csv module of Python refuses more than 131,072 characters."""
+    csv.field_size_limit(131_072)
+    delimiter = "," if name == "a.csv" else "\t"
+    book = '"to be, or not to be" ' * 20_000
+    with open(tmp_path / name, "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([["text", "label"], [book, "x"]])
+    assert [row.values for row in tables.open_table(tmp_path / name).rows] == [{"text": book, "label": "x"}]
 
 
 def test_blanks_and_quotes_within_cells_are_text(tmp_path: Path) -> None:

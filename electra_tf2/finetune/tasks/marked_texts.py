@@ -91,16 +91,16 @@ def _items(row: Mapping[str, Any], where: str) -> Sequence[Any] | None:
 
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
     """A span of a text, without the blanks at its ends."""
-    written = None
+    start = end = kind = written = None
     if isinstance(item, dict):
         start = _first(item, _START)
         end = _first(item, _END)
         kind = _first(item, _LABEL)
         written = item.get("text")
-        if isinstance(kind, list):
-            kind = kind[0] if kind else None
-    else:
-        start, end, kind = (*item, None, None, None)[:3]
+    elif len(item) >= 3:
+        start, end, kind = item[:3]
+    if isinstance(kind, list) and kind:  # Label Studio's
+        kind = kind[0]
     if type(kind) is int:
         kind = str(kind)
     are_places = type(start) is int and type(end) is int

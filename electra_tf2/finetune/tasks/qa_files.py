@@ -281,24 +281,38 @@ def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
     names = [name for name in ANSWERS if name in qa]
     if not names:
         return []
-    answers = cell(qa, names[0], "list", where)
-    if isinstance(answers, str):
-        answers = [answers]
+    answers = _answers_as_list(qa, names[0], where)
     if not isinstance(answers, dict):
         records = []
-        for answer in _list({names[0]: answers}, names[0], where):
+        for answer in answers:
             if isinstance(answer, str):
                 answer = _answer_in_context(answer, qa, context, where)
             records.append(answer)
         return records
-    if isinstance(answers.get("text"), str):
-        return [answers]  # a single one
+    if isinstance(answers.get("text"), str):  # a single one
+        return [answers] if answers["text"].strip() else []
     # As `datasets` has them: lists of all texts and of all places.
     texts = _list(answers, "text", where)
     starts = _list(answers, "answer_start", where)
     if len(texts) != len(starts):
         raise UserError(f"{where}: answers have {len(texts)} texts, but {len(starts)} places in answer_start")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+
+
+def _answers_as_list(qa: dict[str, Any], name: str, where: str) -> list[Any] | dict[str, Any]:
+    """The field of the answers: a list, of one where it is a text alone, or an object."""
+    try:
+        answers = cell(qa, name, "list", where)
+    except UserError:
+        if name == "answers":
+            raise
+        answers = qa[name]  # a text that begins with a bracket
+    is_number = isinstance(answers, (int, float)) and name != "answers"
+    if isinstance(answers, str) or is_number:
+        return [str(answers)]
+    if isinstance(answers, dict):
+        return answers
+    return _list({name: answers}, name, where)
 
 
 def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tags import (
+    ENCODINGS,
     as_written,
     bioes,
     encoding_of,
@@ -428,6 +429,8 @@ class TaggingTask(Task):
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
         self._encoding = saved.get("encoding", self._encoding)
+        if self._encoding not in ENCODINGS:
+            raise ValueError(f"encoding {self._encoding!r}")
         self._splits_at_signs = saved.get("splits_at_signs", self._splits_at_signs)
         if self.target is None:
             self.target = names

@@ -31,7 +31,7 @@ class _Letters(NamedTuple):
 
 
 # Encodings by the letters that files use.
-_ENCODINGS = {
+ENCODINGS = {
     "BIO": _Letters("I", "I", "B"),
     "BIOES": _Letters("I", "E", "S"),
     "BILOU": _Letters("I", "L", "U"),
@@ -146,7 +146,7 @@ def bio(spans: Sequence[Span], length: int) -> list[str]:
 
 def encoded(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
     """One tag per word in the encoding of that name; O outside of spans."""
-    letters_of = _ENCODINGS[encoding]
+    letters_of = ENCODINGS[encoding]
     tags = ["O"] * length
     for start, end, kind in spans:
         if start == end:

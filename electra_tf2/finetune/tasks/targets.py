@@ -82,7 +82,7 @@ class Classes:
         name = label_text(value)
         if name in self.names:
             return name
-        if type(value) is not bool and name in self._name_of_number:
+        if name in self._name_of_number:
             return self._name_of_number[name]
         close = closest(name[:100], self.names) if name else ""
         raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
