@@ -212,12 +212,12 @@ class Corpus(NamedTuple):
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     """Reads a parquet or Arrow file. The last block has all of file_bytes."""
     rows = read_columnar(path, [field])
-    row_number = 1
+    row_number = 1  # of the block's first row
     while True:
         block = list(itertools.islice(rows, _BLOCK_ROWS))
         if not block:
             break
-        located = [(row, f"{str(path)!r}, row {number}") for number, row in enumerate(block, row_number)]
+        located = [(row, f"{str(path)!r}, row {row_number + index}") for index, row in enumerate(block)]
         row_number += len(block)
         lines, dropped = _documents(located, field)
         yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
