@@ -78,15 +78,15 @@ def _summed(times: Mapping[str, list[float]]) -> dict[str, tuple[int, float]]:
 
 def rows(times: Times, steps: int) -> list[tuple[str, str]]:
     """Formats the profile of some steps: (title, text) of the whole, then of the largest sums by name."""
-    count = sum(number for number, _ in times.kernels.values()) / steps
+    count = sum(calls for calls, _ in times.kernels.values()) / steps
     idle = times.window - times.busy
     share = times.busy / times.window if times.window else 0.0
     text = f"{1e3 * times.window / steps:.2f} ms a step, {count:.0f} kernels, {1e3 * idle / steps:.2f} ms without any"
     shown = [(f"busy {share:.0%}", text)]
     for title, sums in (("kernel", times.kernels), ("gap before", times.gaps)):
         largest_first = sorted(sums.items(), key=lambda item: -item[1][1])
-        for name, (number, total) in largest_first[:_SHOWN]:
-            shown.append((f"{title} {name}", f"{1e3 * total / steps:.3f} ms a step, {number / steps:.1f} times"))
+        for name, (calls, total) in largest_first[:_SHOWN]:
+            shown.append((f"{title} {name}", f"{1e3 * total / steps:.3f} ms a step, {calls / steps:.1f} times"))
     return shown
 
 

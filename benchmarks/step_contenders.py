@@ -135,7 +135,7 @@ def ours(job: Job, program: str) -> Step:
 def _in_graph(strategy: Any, step: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
-    return tf.function(lambda batch, number: strategy.run(step, args=(batch, number)), autograph=False)
+    return tf.function(lambda batch, index: strategy.run(step, args=(batch, index)), autograph=False)
 
 
 def ours_classifier(job: Job, program: str) -> Step:

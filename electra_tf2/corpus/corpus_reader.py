@@ -212,12 +212,12 @@ class Corpus(NamedTuple):
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     """Reads a parquet or Arrow file. The last block has all of file_bytes."""
     rows = read_columnar(path, [field])
-    row_number = 1
+    row_number = 1  # of the block's first row
     while True:
         block = list(itertools.islice(rows, _BLOCK_ROWS))
         if not block:
             break
-        located = [(row, f"{str(path)!r}, row {number}") for number, row in enumerate(block, row_number)]
+        located = [(row, f"{str(path)!r}, row {row_number + index}") for index, row in enumerate(block)]
         row_number += len(block)
         lines, dropped = _documents(located, field)
         yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
@@ -354,21 +354,19 @@ def _refuse_other_content(start: bytes, path: Path, has_json_lines: bool) -> Non
     start = start[:LOOK]
     text = start.decode("utf-8", "ignore")
     problem = no_text(start)
+    remedy = "unpack, convert or rename it, or move it away"
     if not problem and not has_json_lines:
         if is_json(text):
             problem = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
         elif text.removeprefix("\ufeff").startswith("<doc "):
-            problem = (
-                "what WikiExtractor writes, with a line <doc ...> before each article: run it with --json, or divide "
-                "the articles by sed -e '/^<doc /d' -e 's/^<\\/doc>$//'"
-            )
+            problem = "what WikiExtractor writes, with a line <doc ...> before each article"
+            remedy = "run it with --json, or divide the articles by sed -e '/^<doc /d' -e 's/^<\\/doc>$//'"
         elif is_markup(text):
             problem = "markup"
         elif "\r" in text.strip() and "\n" not in text:
             problem = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if problem:
-        what_to_do = "" if "WikiExtractor" in problem else ": unpack, convert or rename it, or move it away"
-        raise UserError(f"corpus file {str(path)!r} holds {problem}{what_to_do}")
+        raise UserError(f"corpus file {str(path)!r} holds {problem}: {remedy}")
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:

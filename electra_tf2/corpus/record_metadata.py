@@ -253,7 +253,7 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
         return " ".join(tokens).replace(" ##", "")
 
     for record in itertools.islice(_records(metadata), count):
-        yield f"{record.file}, example {record.number}: {record.mask.sum()} tokens of {metadata.max_seq_length}"
+        yield f"{record.file}, example {record.position}: {record.mask.sum()} tokens of {metadata.max_seq_length}"
         for segment in (0, 1):
             ids = record.ids[(record.mask == 1) & (record.segments == segment)]
             if len(ids):
@@ -261,10 +261,10 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
 
 
 class _Record(NamedTuple):
-    """A record. file: name of its file. number: position in the file, from 1. ids, mask, segments: [length]."""
+    """A record. file: name of its file. position: its place in the file, from 1. ids, mask, segments: [length]."""
 
     file: str
-    number: int
+    position: int
     ids: np.ndarray
     mask: np.ndarray
     segments: np.ndarray
@@ -275,11 +275,11 @@ def _records(metadata: RecordMetadata) -> Iterator[_Record]:
     ids_field, mask_field, segments_field = FIELDS
     for name in metadata.shards:
         metadata.check_shard(name)
-        number = 0
+        position = 0
         for batch in read_batches(metadata.path.with_name(name), metadata.record_format):
             for row in range(len(batch[ids_field])):
-                number += 1
-                yield _Record(name, number, batch[ids_field][row], batch[mask_field][row], batch[segments_field][row])
+                position += 1
+                yield _Record(name, position, batch[ids_field][row], batch[mask_field][row], batch[segments_field][row])
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:

@@ -48,17 +48,17 @@ def check_new(flag: str, path: str | os.PathLike[str], overwrite: bool) -> None:
 
 
 def name_aside(path: Path) -> Path:
-    """The name that --overwrite gives to what is there: the first `<path>.old-N` that is free."""
-    number = 1
-    aside = path.with_name(f"{path.name}.old-{number}")
+    """The path to which --overwrite moves an existing file or folder: the first `<path>.old-N` that is free."""
+    count = 1
+    aside = path.with_name(f"{path.name}.old-{count}")
     while os.path.lexists(aside):
-        number += 1
-        aside = path.with_name(f"{path.name}.old-{number}")
+        count += 1
+        aside = path.with_name(f"{path.name}.old-{count}")
     return aside
 
 
 def is_name_aside(name: str) -> bool:
-    """Tells whether a file or folder has a name that `name_aside` gives."""
+    """True for the name of a file or folder that --overwrite moved, as `name_aside` forms it."""
     return re.search(r"\.old-\d+$", name) is not None
 
 

@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
-    """The configuration of this command if some hparams were given, too, and another one were not."""
+    """The configuration of this command with the hparams added, but without the one that is left out."""
     config = util_flags.config_with(hparams, left_out, PretrainingConfig, implied_hparams)
     return json.loads(config.to_json())
 

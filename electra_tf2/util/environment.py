@@ -26,8 +26,7 @@ _FATAL = -3
 
 
 def program_called() -> str:
-    """The command `electra` as it was called, to be typed again: `electra`, or the Python that ran it as a module or
-    one of the scripts."""
+    """How a user calls the command: `electra`, or `<python> -m electra_tf2` if Python ran the module or a script."""
     called = sys.argv[0]
     is_script = os.path.isfile(os.path.join(_PROGRAMS, os.path.basename(called)))
     if is_script or called.startswith("python -m electra_tf2"):

@@ -97,7 +97,8 @@ def test_an_archive_is_not_read_as_text(tmp_path):
         (b'\xef\xbb\xbf[{"text": "a document"},\n', "JSON"),
         (b'{\n  "text": "a document"\n}\n', "JSON"),
         (b'{"text": "' + b"word " * 20_000 + b'"}', "JSON"),
-        (b'<doc id="12" url="x" title="Anarchism">\nAnarchism is\n', "markup"),
+        (b'<doc id="12" url="x" title="Anarchism">\nAnarchism is\n', "what WikiExtractor writes"),
+        (b'<mediawiki xml:lang="en">\n<page>\n', "markup"),
         (b"PK\x03\x04 and so on", "a zip archive"),
         (gzip.compress(b"text"), "data compressed by gzip"),
         ("text".encode("utf-16"), "UTF-16 text"),
@@ -214,7 +215,7 @@ def test_json_lines(tmp_path, suffix):
         ('{"text": "unfinished', "not valid JSON"),
         ('{"body": "a", "id": 3}', r"no field 'text' \(there: body, id\)"),
         ('["a"]', r"a JSON object is needed"),
-        ('{"text": null}', "field 'text' is NoneType"),
+        ('{"text": 3}', "field 'text' is int"),
     ],
 )
 def test_json_that_cannot_be_used_is_named_with_its_line(tmp_path, row, message):
