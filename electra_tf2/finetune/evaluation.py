@@ -96,7 +96,7 @@ class Evaluation:
                     self._score(task, name, predicted, model.num_train_steps, result)
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "write_test_outputs" in self.files(trial, folder):
+                    if name in task.test_splits and self._predicts_tests(trial):
                         self._submit(task, name, predicted, trial)
             if folder is not None and self.config.write_distill_outputs:
                 self._write(task, "train", self.predicted(model, task_index, "train"), folder)
@@ -141,6 +141,10 @@ class Evaluation:
             say(f"wrote {archive}: {', '.join(names)}")
         say(f"wrote {path}")
 
+    def _predicts_tests(self, trial: int) -> bool:
+        """Tells whether a trial's model predicts the test splits."""
+        return self.config.write_test_outputs and trial <= self.config.n_writes_test
+
     def _test_file(self, task: Task, name: str, trial: int) -> Path:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
@@ -148,7 +152,7 @@ class Evaluation:
         """Lists the files that a trial writes beside its scores, by the hparam that asks for them."""
         config = self.config
         files: dict[str, list[Path]] = {}
-        if config.write_test_outputs and trial <= config.n_writes_test:
+        if self._predicts_tests(trial):
             files["write_test_outputs"] = []
             for task in self.tasks:
                 files["write_test_outputs"] += [self._test_file(task, name, trial) for name in task.test_splits]

@@ -103,9 +103,6 @@ class PromptTask(Task):
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
         return self.text.example(row, where, index)
 
-    def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return self.text.inputs(split)
-
     # Words.
 
     @property
