@@ -165,6 +165,8 @@ class FinetuningTask(TrainingTask):
             lr_multiplier=lr_multiplier,
             norm_of_slices=norm_of_slices,
         )
+        # Of several hosts each predicts all rows by itself, so that none waits for another.
+        self._predicts_alone = host_number(strategy) is not None
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
@@ -227,14 +229,12 @@ class FinetuningTask(TrainingTask):
         losses = np.zeros(len(table), np.float32)
         has_losses = True
         dataset = table.evaluation_batches(batch_size)
-        # Of several hosts each predicts all rows by itself, so that none waits for another.
-        alone = host_number(self.strategy) is not None
-        batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
+        batches = untuned(dataset) if self._predicts_alone else distribute(self.strategy, dataset)
         # Traced for any length: one graph for all batches.
-        self._predict_step.get_concrete_function(batches.element_spec, task_index, alone)
+        self._predict_step.get_concrete_function(batches.element_spec, task_index)
         done = 0
         for batch in batches:
-            result = self._predict_step(batch, task_index, alone)
+            result = self._predict_step(batch, task_index)
             arrays = tf.nest.map_structure(self._on_this_host, result)
             has_losses = "losses" in arrays
             # Rows -1 only fill the last batch up.
@@ -251,8 +251,8 @@ class FinetuningTask(TrainingTask):
         """Joins the rows of all replicas of this host."""
         return np.concatenate([part.numpy() for part in self.strategy.experimental_local_results(value)])
 
-    def _predict_batch(self, batch: Batch, task_index: int, alone: bool) -> dict[str, Any]:
-        if alone:
+    def _predict_batch(self, batch: Batch, task_index: int) -> dict[str, Any]:
+        if self._predicts_alone:
             return self.forward_rows(batch, task_index)
         return self.strategy.run(self.forward_rows, args=(batch, task_index))
 
