@@ -25,7 +25,7 @@ from benchmarks.compiled_program import Program
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.records import FIELDS
 from electra_tf2.pretrain.masking import Batch
-from electra_tf2.pretrain.task import PretrainingTask, make_task
+from electra_tf2.pretrain.pretraining_task import PretrainingTask, make_task
 from electra_tf2.util.errors import UserError, how_to_install
 
 INSTALL = how_to_install("accelerators")

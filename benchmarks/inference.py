@@ -40,8 +40,8 @@ def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
     from electra_tf2.finetune.starts import configuration
-    from electra_tf2.formats.own import write_folder
-    from electra_tf2.inference.configured import described
+    from electra_tf2.formats.electra_folder import write_folder
+    from electra_tf2.inference.model_config import with_config
 
     source = model.source
     sizes = {name: source.hparams[name] for name in ("model_size", "model_hparam_overrides", "embedding_size")}
@@ -58,7 +58,7 @@ def classifier(model: Any, folder: Path) -> Any:
         weights |= {f"{scope}/head/dense/bias": np.zeros(width), f"{scope}/head/LayerNorm/gamma": np.ones(width)}
     state = {"cola": {"labels": ["0", "1"]}}
     tuned = source.changed(hparams=dataclasses.asdict(config), weights=weights, task_states=state, is_run=True)
-    write_folder(folder / "cola", described(tuned))
+    write_folder(folder / "cola", with_config(tuned))
     return electra_tf2.load(str(folder / "cola"))
 
 

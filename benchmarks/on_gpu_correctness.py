@@ -84,7 +84,7 @@ def losses_of(
     """Losses of ten steps on a device, from these weights or from initial ones, and the weights at the start."""
     import tensorflow as tf
 
-    from electra_tf2.pretrain.task import make_task
+    from electra_tf2.pretrain.pretraining_task import make_task
 
     strategy = tf.distribute.OneDeviceStrategy(device)
     with strategy.scope():

@@ -73,7 +73,8 @@ def our_hparams(job: Job) -> dict[str, Any]:
 def set_kernels(program: str) -> None:
     """Changes how this process computes the model's formulas, for contenders that leave something out.
 
-    ours_xla_without_kernel: no kernels of kernels/xla.py. ours_xla_plain: TensorFlow's own gradients of formulas.
+    ours_xla_without_kernel: none of the kernels called ..._in_program. ours_xla_plain: TensorFlow's own gradients of
+    formulas.
     ours_xla_without_barriers: nothing that keeps XLA from fusing. Called before the model's modules are imported.
     """
     from electra_tf2.model.kernels import barriers, switch
@@ -105,7 +106,7 @@ def ours(job: Job, program: str) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.device_loop import DeviceLoop
     from electra_tf2.training.distribution import distribute, make_strategy
 

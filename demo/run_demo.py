@@ -141,7 +141,7 @@ def build() -> None:
 
 def evaluate_untrained() -> None:
     results = ("--results-dir", str(MODELS / RECIPE / "results_untrained"))
-    run_pretraining(f"{RECIPE}_untrained", "--no-do-train", *results)
+    run_pretraining(f"{RECIPE}_untrained", "--no-do-train", "--num-train-steps", "0", *results)
 
 
 def pretrain(steps: int) -> None:

@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from electra_tf2.inference.finetuning import finetune
+    from electra_tf2.inference.finetuning_from_python import finetune
     from electra_tf2.inference.model import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
 
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "finetune":  # checks its arguments before it imports TensorFlow
-        from electra_tf2.inference.finetuning import finetune
+        from electra_tf2.inference.finetuning_from_python import finetune
 
         return finetune
     if name == "models":  # and lists them without TensorFlow

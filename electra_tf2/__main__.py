@@ -157,7 +157,7 @@ def _list_recipes(name: str, rest: list[str]) -> None:
 
 def _list_models(name: str, rest: list[str]) -> None:
     """Prints the shipped models, then the runs of a data folder."""
-    from electra_tf2.formats.folders import RELEASED, fine_tuned_folders, models
+    from electra_tf2.formats.folders import SHIPPED, fine_tuned_folders, models, pretrained_folders
 
     parser = _parser("models", name)
     parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
@@ -166,11 +166,11 @@ def _list_models(name: str, rest: list[str]) -> None:
 
     lines = ["with the package:"]
     for model, description in models().items():
-        size = (RELEASED / model / "model.safetensors").stat().st_size / 1e6
+        size = (SHIPPED / model / "model.safetensors").stat().st_size / 1e6
         line = f"{model} ({size:.0f} MB): {description}"
         lines += textwrap.wrap(line, 80, initial_indent="  ", subsequent_indent="      ")
     runs = {
-        "pre-trained": sorted(path.parent for path in folder.glob("*/config.json")),
+        "pre-trained": pretrained_folders(data_dir),
         "fine-tuned": fine_tuned_folders(data_dir),
     }
     for title, paths in runs.items():

@@ -13,7 +13,7 @@ from electra_tf2.config.hparams import checked, free_hparam, hparam, model_hpara
 from electra_tf2.settings import columns
 from electra_tf2.settings.described import DESCRIBED, check_names, settings_of
 from electra_tf2.settings.kinds import kind_named
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
 
@@ -206,7 +206,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if not self.random_init:
             init_checkpoint = self.init_checkpoint or pretrained
         return {
-            "embedding_size": self.width_of_embeddings,
+            "embedding_size": self.resolved_embedding_size,
             "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),

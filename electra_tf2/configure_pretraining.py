@@ -1,10 +1,10 @@
 """Every hyperparameter of pre-training: the original's names and defaults, and ours beside them.
 
-`PretrainingConfig` is flat, and this page has three parts: the hparams under headings, what is derived from them, and
-which combinations are refused. Those of network, optimizer and devices, which fine-tuning has too, are inherited from
-training/hparams.py. `PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there
-(config.flags). A paper beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no TensorFlow: a
-wrong hparam fails in a fraction of a second.
+`PretrainingConfig` is one flat class. This page has three parts: the hparams under headings, the values derived from
+them, and the combinations that are refused. The hparams that fine-tuning shares (network, optimizer, devices) are
+inherited from training/shared_hparams.py. Recipes, --hparams and flags (config.flags) all arrive at
+`PretrainingConfig.from_dict`. A paper beside the core adds hparams in a subclass (`--paper`, config.papers). Imports no
+TensorFlow, so that a wrong hparam fails in a fraction of a second.
 """
 
 import dataclasses
@@ -16,16 +16,55 @@ from typing import Any
 
 from electra_tf2.config.hparams import checked as check_values
 from electra_tf2.config.hparams import free_hparam, free_on_resume, hparam
-from electra_tf2.config.papers import check_owners, config_class_of
-from electra_tf2.config.phases import Phase, config_in_phase, phases_of, problems_of_later_phases
+from electra_tf2.config.papers import check_owners, paper_config_class
+from electra_tf2.config.phases import Phase, config_in_phase, later_phase_problems, phases_of
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
-from electra_tf2.model.flops import Part
-from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.model.costs import Part
+from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
 __all__ = ["DEBUG", "MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]
 
-_PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
+_PAPER_LEARNING_RATE = 2e-4  # of base and large models (ELECTRA, Table 6)
+
+# Hparams that choose the objective of the main network. A run has one of them, or none: BERT.
+MAIN_OBJECTIVES = (
+    "electra_objective",
+    "electric_objective",
+    "replace_mlm_objective",
+    "all_tokens_mlm_objective",
+    "corrective_lm_objective",
+)
+
+
+class GeneratorKind(enum.Enum):
+    """What replaces the masked tokens (`PretrainingConfig.generator_kind`)."""
+
+    NONE = "none"  # BERT: nothing is replaced; the only network is a masked language model
+    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
+    SHARED = "shared"  # the main network itself, with a language model's head
+    MASKED_LM = "masked_lm"  # ELECTRA's generator: a smaller masked language model
+    TWO_TOWERS = "two_towers"  # Electric's generator: two causal transformers that read the unmasked text
+
+    @property
+    def has_own_network(self) -> bool:
+        """True if the generator has layers that the main network does not have."""
+        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
+
+
+# Hparams that `debug` sets; they win over the recipe's and yield to the user's.
+DEBUG: dict[str, Any] = {
+    "num_train_steps": 20,
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 5,
+    "iterations_per_loop": 1,
+    "num_eval_steps": 2,
+    "train_batch_size": 32,
+    "embedding_size": None,
+    "model_hparam_overrides": {
+        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+    },
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,24 +84,30 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     overwrite: bool = free_hparam(False, "begin anew: what a previous run left in model_dir is renamed and kept")
 
     # ELECTRA, and ablations of it that its paper has (section 3.5, appendix F)
-    electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
+    electra_objective: bool = hparam(
+        True, "replaced-token detection; false, without another objective: BERT", heading="ELECTRA"
+    )
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
     disc_tokens: str = hparam("all", "tokens of the detection loss; masked: ELECTRA 15 %", choices=("all", "masked"))
-    adversarial_generator: bool = hparam(False, "the generator maximises the discriminator's loss, by REINFORCE")
+    adversarial_generator: bool = hparam(
+        False, "the generator maximises the discriminator's loss, by REINFORCE (appendix F)"
+    )
     replace_mlm_objective: bool = hparam(
-        False, "Replace MLM: the original tokens are predicted where samples, not [MASK], stand in their place"
+        False, "Replace MLM: masked tokens are predicted; samples of the generator, not [MASK], stand in their place"
     )
     all_tokens_mlm_objective: bool = hparam(
         False, "All-Tokens MLM: the original of every token is predicted; a gate copies the input"
     )
 
     # Electric
-    electric_objective: bool = hparam(False, "noise-contrastive estimation, two-tower generator", heading="Electric")
+    electric_objective: bool = hparam(
+        False, "noise-contrastive estimation, with a two-tower generator", heading="Electric"
+    )
     electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
 
     # COCO-LM
-    corrective_lm_objective: bool = hparam(False, "corrective language modelling, copy detection", heading="COCO-LM")
+    corrective_lm_objective: bool = hparam(False, "corrective language modelling and copy detection", heading="COCO-LM")
     copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
     clm_weight: float = hparam(1.0, "weight of the main network's language-modelling loss", at_least=0)
     clm_loss: str = hparam(
@@ -78,7 +123,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
     sequence_contrast_objective: bool = hparam(
-        False, "sequence contrast (COCO-LM): corrupted text and a crop of it get like vectors; beside another objective"
+        False,
+        "sequence contrast: a corrupted text and a crop of the original get like vectors; beside another objective",
     )
     scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
     scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
@@ -86,7 +132,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "none", "layers before sequence contrast: none (paper), mlp_ln (the authors' code)", choices=("none", "mlp_ln")
     )
     scl_gather: bool = hparam(False, "sequence contrast has negatives from all devices, not from each device's own")
-    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: number of its tokens", above=0)
+    crop_fraction: float = hparam(0.9, "share of a sequence that a crop holds; above 1: how many tokens", above=0)
     crop_mode: str = hparam(
         "body",
         "body: a crop is cut from the tokens between [CLS] and [SEP]; raw_cls: from all, behind a [CLS] (others' code)",
@@ -94,8 +140,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
 
     # Masking
-    mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1, heading="Masking")
-    max_predictions_per_seq: int = hparam(0, "masked tokens, at most; 0: (mask_prob + 0.005) * length", at_least=0)
+    mask_prob: float = hparam(0.15, "share of tokens that are masked", above=0, below=1, heading="Masking")
+    max_predictions_per_seq: int = hparam(
+        0, "masked tokens of a sequence, at most; 0: (mask_prob + 0.005) * length", at_least=0
+    )
     mask_sampling: str = hparam(
         "with_replacement",
         "how the positions to mask are drawn; the original draws with replacement, so about 7 % of them twice",
@@ -132,8 +180,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     iterations_per_loop: int = free_hparam(200, "steps between two reports", at_least=1, heading="Training")
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     num_train_steps: int = free_hparam(1000000, "training steps", at_least=0)
-    num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
-    keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
+    num_eval_steps: int = free_hparam(100, "batches of an evaluation, at most", at_least=1)
+    keep_checkpoint_max: int = free_hparam(5, "how many checkpoints are kept, the newest", at_least=1)
     eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     phases: list[Any] = hparam(
@@ -153,7 +201,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
 
     # Generator
-    uniform_generator: bool = hparam(False, "replacements are uniform draws, no generator's", heading="Generator")
+    uniform_generator: bool = hparam(False, "replacements are drawn uniformly from the vocabulary", heading="Generator")
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
@@ -164,7 +212,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     generator_hparam_overrides: dict[str, Any] = hparam(
         {},
-        "entries of the generator's network that are not the main network's, as {\"intermediate_size\": 512}: for a "
+        'sizes and switches in which the generator differs from the main network, as {"intermediate_size": 512}: for a '
         "generator of another architecture that init_generator_checkpoint loads",
         entries=Architecture,
         flags_for_entries=False,
@@ -212,7 +260,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
-        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense.
+        """Checks hparams, fills in those that follow from others, and refuses combinations that make no sense.
 
         Raises:
           UserError: names every problem.
@@ -226,31 +274,32 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         config = config_class(**values)
         config = dataclasses.replace(config, **config.derived())
         problems = list(config.problems())
-        problems += problems_of_later_phases(config, problems)
+        problems += later_phase_problems(config, problems)
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
-        """This class, or its subclass by the paper that the hparams name. Raises UserError: there is no such paper."""
+        """The class of the paper that the hparams name, else this class. Raises UserError: there is no such paper."""
         paper = hparams.get("paper")
-        # A paper's own class is asked as well. A value that is no string is refused later, with all wrong values.
+        # Called on a paper's class, too, which stays. A paper that is no string is refused later, with all wrong
+        # values.
         if cls is not PretrainingConfig or not paper or not isinstance(paper, str):
             return cls
-        return config_class_of(paper, PretrainingConfig)
+        return paper_config_class(paper, PretrainingConfig)
 
     @classmethod
     def checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """The hparams, each of its type and within its range. Raises UserError, which names a paper that is missing."""
+        """Checks types and ranges. Raises UserError, which for an hparam of a paper names the paper."""
         check_owners(hparams, {field.name for field in dataclasses.fields(cls)})
         return check_values(cls, hparams)
 
     # What is derived from the hparams.
 
     def derived(self) -> dict[str, Any]:
-        """Values of the hparams that were left to follow from others; a paper's Config adds its own."""
-        embedding_size = self.width_of_embeddings
+        """Values of hparams whose defaults follow from others; a paper's Config adds its own."""
+        embedding_size = self.resolved_embedding_size
         if self.debug:  # its small network has no projection
             embedding_size = self.architecture.embedding_size
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
@@ -270,12 +319,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def main_objectives(self) -> list[str]:
-        """Names of the hparams that ask for an objective of the main network."""
+        """Those of `MAIN_OBJECTIVES` that are set."""
         return [name for name in MAIN_OBJECTIVES if getattr(self, name)]
 
     @property
-    def generator_kind(self) -> "GeneratorKind":
-        """The generator that the original's switches describe together, in the original's order: uniform wins."""
+    def generator_kind(self) -> GeneratorKind:
+        """The generator that the original's switches describe together; uniform_generator wins, as in the original."""
         if not self.main_objectives:
             return GeneratorKind.NONE
         if self.uniform_generator:
@@ -288,14 +337,14 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def default_predictions(self) -> int:
-        """max_predictions_per_seq where it is not given: as many as mask_prob makes."""
+        """max_predictions_per_seq where it is 0: room for as many tokens as mask_prob asks for."""
         if self.mask_count == "round":
             return int((self.mask_prob + 0.005) * self.max_seq_length)
         return int(self.mask_prob * self.max_seq_length) + 1
 
     @property
     def crop_length(self) -> int:
-        """Tokens of a crop of a full-length sequence, special ones included (COCO-LM)."""
+        """Length of a crop of a full-length sequence, special tokens included (COCO-LM)."""
         if self.crop_mode == "raw_cls":
             return min(self.max_seq_length, self._crop_span(self.max_seq_length) + 1)
         return self._crop_span(self.max_seq_length - 2) + 2
@@ -307,10 +356,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def generator_architecture(self) -> Architecture:
-        """Sizes of the generator's network; the main network's where the generator has none of its own.
+        """Sizes of the generator's network; where it has no network of its own, those of the main network.
 
-        The width is rounded to a multiple of the number of heads, where the original fails. A generator as wide as the
-        main network has its heads and feed-forward width too, where the original goes by the rules of a narrow one.
+        In two cases they differ from the original's. The width is rounded to a multiple of the number of heads, without
+        which the original fails. A generator as wide as the main network has its heads and feed-forward width, too,
+        where the original applies the rules of narrow ones.
         """
         main = self.architecture
         overrides = self.generator_hparam_overrides
@@ -343,29 +393,27 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def decay_steps(self) -> int:
-        """Steps of a trapezoid's final decay; 0 for the other schedules."""
+        """Steps of the final decay of lr_schedule trapezoid; 0 for other schedules."""
         if self.lr_schedule != "trapezoid":
             return 0
         return self.lr_decay_steps or max(1, self.num_train_steps // 5)
 
     @property
     def needs_whole_batch(self) -> bool:
-        """True if a loss compares the rows of a replica with one another.
-
-        With several micro-batches a step then has a further forward pass (PretrainingTask).
-        """
+        """True if a loss compares rows with one another. Several micro-batches then need a further forward pass."""
         return self.sequence_contrast_objective
 
     @property
     def free_to_change(self) -> frozenset[str]:
         """Names of the hparams that may differ when this run is resumed."""
         free = free_on_resume(type(self))
-        if self.phases:  # which begin at shares of the run: steps already done would move
+        if self.phases:
+            # They begin at shares of num_train_steps: steps that are done already would fall into other phases.
             free -= {"num_train_steps"}
         return free
 
     @property
-    def no_probabilities(self) -> str:
+    def why_no_probabilities(self) -> str:
         """Why the trained model cannot score texts (inference.scoring), in one sentence; "" if it can."""
         if not (self.electra_objective or self.electric_objective):
             return ""
@@ -382,17 +430,17 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return ""
 
     def in_phase(self, phase: Phase) -> "PretrainingConfig":
-        """This configuration with the input and the dropout of one of its phases."""
+        """This configuration with the input and dropout of one of its phases."""
         return config_in_phase(self, phase)
 
     def further_parts(self) -> list[Part]:
-        """Costs that a paper's model has beside the core's (pretrain.flops)."""
+        """Costs of what a paper adds to the model (pretrain.flops)."""
         return []
 
-    # What is refused: a sentence for each reason why a combination cannot be.
+    # What is refused: a sentence for each combination that makes no sense.
 
     def problems(self) -> Iterator[str]:
-        """Problems of a run without phases, or of one phase. A paper's Config adds its own."""
+        """Problems of a run without phases, or of a single phase. A paper's Config adds its own."""
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
@@ -410,7 +458,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
         if len(objectives) > 1:
             hint = ""
-            if self.electra_objective:  # the default, so perhaps nobody asked for it
+            if self.electra_objective:  # true by default, so perhaps not chosen
                 hint = "; the others need electra_objective false"
             yield f"{' and '.join(objectives)} are both true: choose one{hint}"
         if not objectives and not self.gen_weight:
@@ -464,10 +512,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
 
     def _generator_problems(self) -> Iterator[str]:
-        """Problems of the switches that choose a generator, of its sizes, and of its initial weights."""
+        """Problems of the generator: which one, its sizes, its initial weights."""
         if self.uniform_generator and not self.main_objectives:
             yield "uniform_generator without a main network leaves nothing to train"
-        # electric_objective sets two_tower_generator itself, and has checks of its own.
+        # electric_objective sets two_tower_generator and has checks of its own.
         if self.two_tower_generator and not self.electric_objective:
             if self.uniform_generator:
                 yield "two_tower_generator and uniform_generator are both true: choose one"
@@ -511,14 +559,14 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         generator = self.generator_architecture
         if not self.generator_kind.has_own_network:
             yield "generator_hparam_overrides needs a generator network of its own"
-        # Entries that are hparams of their own, or would have no effect.
+        # Entries that are separate hparams of the generator, or would have no effect.
         if "hidden_size" in overrides:
             yield "generator_hparam_overrides has no hidden_size: give generator_hidden_size"
         if "num_hidden_layers" in overrides:
             yield "generator_hparam_overrides has no num_hidden_layers: give generator_layers"
         if "architecture" in overrides:
             yield "generator_hparam_overrides has no architecture: give its switches one by one"
-        # Shared embeddings are the main network's tables, so what shapes them cannot differ.
+        # Shared embeddings are the main network's tables, so entries that shape them cannot differ.
         different = []
         for name in ("embedding_norm", "type_vocab_size", "max_position_embeddings"):
             if getattr(generator, name) != getattr(main, name):
@@ -584,7 +632,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
 
     def notes(self) -> Iterator[str]:
-        """Remarks on what is legal but deserves a look."""
+        """Remarks on hparams that are legal but deserve a look."""
         kind = self.generator_kind
         generator = self.generator_architecture
         asked_width = round(self.architecture.hidden_size * self.generator_hidden_size)
@@ -602,7 +650,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"generator_sample_mode {mode} has no effect: the generator has no network of its own"
         if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
             yield "freeze_generator without init_generator_checkpoint: replacements come from random weights"
-        # Batches of 2,048 bear a higher rate than the paper's 256.
+        # The paper's rate is for batches of 256; batches of 2,048 bear a higher one.
         is_small_batch = self.train_batch_size <= 256
         exceeds_paper = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
         if self.electra_objective and is_small_batch and exceeds_paper:
@@ -610,43 +658,3 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
                 f"{self.model_size} model: training may diverge"
             )
-
-
-# Objectives that train the main network, of which a run has one at most.
-MAIN_OBJECTIVES = (
-    "electra_objective",
-    "electric_objective",
-    "replace_mlm_objective",
-    "all_tokens_mlm_objective",
-    "corrective_lm_objective",
-)
-
-
-class GeneratorKind(enum.Enum):
-    """Where the replacements of masked tokens come from (`PretrainingConfig.generator_kind`)."""
-
-    NONE = "none"  # BERT: nothing is replaced, the only network is a masked language model
-    UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network
-    SHARED = "shared"  # the main network, with a language-model head
-    MASKED_LM = "masked_lm"  # ELECTRA's: a smaller masked language model
-    TWO_TOWERS = "two_towers"  # Electric's: two causal transformers that read the unmasked text
-
-    @property
-    def has_own_network(self) -> bool:
-        """True if the generator has layers that the main network does not have."""
-        return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
-
-
-# Hparams of `debug`, which win over a recipe's.
-DEBUG: dict[str, Any] = {
-    "num_train_steps": 20,
-    "num_warmup_steps": 2,
-    "save_checkpoints_steps": 5,
-    "iterations_per_loop": 1,
-    "num_eval_steps": 2,
-    "train_batch_size": 32,
-    "embedding_size": None,
-    "model_hparam_overrides": {
-        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
-    },
-}  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from electra_tf2.__main__ import COMMANDS
 from electra_tf2.config.recipes import recipe_names
+from electra_tf2.util.environment import program_called
 from tests.support import finetuning as support
 from tests.support.programs import run_command as electra
 
@@ -112,10 +113,25 @@ def test_a_python_without_the_packages_is_told_in_one_line(called: str) -> None:
 
 
 def test_models_lists_those_of_a_data_folder(tmp_path: Path) -> None:
-    for folder in ("mine", "mine/finetuning_models/cola_model_1"):
+    renamed = ("mine.old-1", "mine.old-1/finetuning_models/cola_model_1", "mine/finetuning_models/cola_model_1.old-2")
+    for folder in ("mine", "mine/finetuning_models/cola_model_1", *renamed):
         support.write_lines(tmp_path / "models" / folder / "config.json", json.dumps({}))
     out = electra("models", "--data-dir", str(tmp_path))[1]
     assert out.endswith(
         f"pre-trained, in {tmp_path}/models:\n  {tmp_path}/models/mine\n"
         f"fine-tuned, in {tmp_path}/models:\n  {tmp_path}/models/mine/finetuning_models/cola_model_1\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("called", "words"),
+    [("electra", "electra"), ("python -m electra_tf2 plan", "/p/python3 -m electra_tf2")]
+    + [(f"/here/{script}.py", "/p/python3 -m electra_tf2") for script in ("run_finetuning", "run_pretraining")]
+    + [("/lib/ipykernel_launcher.py", "electra")],
+)
+def test_commands_to_be_typed_begin_as_the_program_was_called(
+    called: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setattr(sys, "orig_argv", ["/p/python3", "x"])
+    assert program_called() == words

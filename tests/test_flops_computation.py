@@ -9,7 +9,7 @@ import pytest
 
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.flops import main_network_parameters
+from electra_tf2.model.costs import main_network_parameters
 from electra_tf2.pretrain import flops
 from electra_tf2.programs.flops_computation import original_table, original_training_flops
 from tests.support.programs import Finished, run_program

@@ -7,8 +7,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from tests.support.pages import program_of
 from tests.support.programs import run_program
-from tests.test_readme import program_of
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

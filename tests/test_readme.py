@@ -2,35 +2,22 @@
 
 import json
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from electra_tf2 import __version__
-from electra_tf2.__main__ import COMMANDS, predict_words
+from electra_tf2.__main__ import COMMANDS
 from electra_tf2.config.hparams import all_hparams, checked
 from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.programs.build_table import kinds_of_tables
+from tests.support.pages import COMMAND_PAGES, PACKAGE, PAGES, ROOT, commands, program_of
 from tests.support.programs import configured, run_program
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "electra_tf2"
-PAGES = {
-    path.relative_to(ROOT): path.read_text(encoding="utf-8")
-    for path in [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("benchmarks/*.md"),
-        *PACKAGE.glob("pretrained/*/*.md"),
-    ]
-}
-# Pages whose commands tests run, in this order (test_readme_commands.py).
-COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("pretraining", "finetuning", "own_tasks"))]
 SHELL = {"git", "cd", "pip", "python3", "."}  # commands that no test runs
 # Flags of the programs that the pages quote beside ours.
 FOREIGN = {
@@ -46,34 +33,6 @@ FOREIGN = {
 FOREIGN |= {"--from", "--runs", "--model-names"}
 # Flags of the paper of one's own in docs/architecture.md.
 FOREIGN |= {"--swap-weight"}
-
-
-def commands(page: str) -> list[list[str]]:
-    """The words of every command in a page's code blocks without a language; others are files or output."""
-    return commands_in("".join(blocks(page, "")))
-
-
-def commands_in(block: str) -> list[list[str]]:
-    joined: list[str] = []
-    for line in block.replace("\\\n", " ").splitlines():
-        if joined and joined[-1].count("'") % 2:  # a quotation over several lines
-            joined[-1] += line
-        else:
-            joined.append(line)
-    return [shlex.split(line, comments=True) for line in joined if line.strip()]
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """A page's code blocks in a language."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGES[Path(page)], re.DOTALL | re.MULTILINE)
-    return [block for name, block in found if name == language]
-
-
-def program_of(words: list[str]) -> list[str]:
-    """Script and flags of a command `electra ...`."""
-    if words[1] == "predict":
-        return ["run_finetuning.py", *predict_words(words[2:])]
-    return [f"{COMMANDS[words[1]].module}.py", *words[2:]]
 
 
 @cache

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.corpus.test_openwebtext import write_archive
 from tests.support import finetuning as support
+from tests.support.corpora import write_archive
+from tests.support.pages import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
 from tests.support.programs import run_program
-from tests.test_readme import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
 
 README = PAGES[Path("README.md")]
 _NETWORK = {

@@ -1,11 +1,11 @@
 """Command lines: flags of absl in our spelling, every hparam a flag, recipes, help, and one-line errors.
 
-`run(main)` is how every script starts. A configuration is resolved in layers, later ones winning: defaults, the recipe
-(--recipe, or the one named like --model-name), --hparams, single flags.
+Every program starts with `run(main)`. A configuration is merged from layers, later ones winning: defaults, the recipe
+(--recipe, or the one named like --model-name), hparams that files imply, --hparams, single flags.
 
-absl keeps the flags, reads --flagfile and turns texts into values. Words are read here (`parse`): absl knows a flag by
-one spelling, with underscores, and the original's commands have several; it stops at the first word that is no flag;
-and its messages name a wrong value without what would be right.
+absl holds the flags, reads --flagfile and turns texts into values. The command line is read here (`parse`), because
+absl knows only one spelling of a flag, with underscores, where the original's commands have several; it stops at the
+first word that is no flag; and its messages do not tell what would be right.
 """
 
 import contextlib
@@ -14,8 +14,9 @@ import functools
 import os
 import re
 import sys
+import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeVar, cast
 
@@ -32,7 +33,7 @@ from electra_tf2.config.hparams import (
     value_type,
     with_home,
 )
-from electra_tf2.config.papers import paper_of
+from electra_tf2.config.papers import paper_with_hparam
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.files.reading import parse_json, read_json
 from electra_tf2.util.environment import before_tensorflow
@@ -47,14 +48,14 @@ HELP = {"--help", "-h", "-help", "--helpfull", "--helpshort"}
 
 
 class _Parser(flags.ArgumentParser):
-    """absl's interface of a function that gives the value of a text, or raises UserError."""
+    """A parser for absl, made of a function: text of a flag -> value, which may raise UserError."""
 
     def __init__(self, read: Callable[[str], Any]) -> None:
         self.parse = read
 
 
 def define_hparam_flags(config_class: type) -> None:
-    """One flag per hparam, unset by default; also --hparams."""
+    """Defines a flag for each hparam, unset by default, and --hparams."""
     flags.DEFINE(_Parser(_read_hparams), "hparams", None, "JSON object of hparams, or the path of a .json file")
     flags.FLAGS["hparams"].config_class = config_class
     for declaring_class, field in all_hparams(config_class):
@@ -62,9 +63,11 @@ def define_hparam_flags(config_class: type) -> None:
 
 
 def _define(declaring_class: type, field: dataclasses.Field, is_from_paper: bool) -> None:
-    """Defines the flag of an hparam. Its default is None, that of the hparam is only shown: so it is known which flags
-    the user gave."""
-    text = _help_of_hparam(field)
+    """Defines the flag of an hparam.
+
+    The flag's default is None, so that it is known which flags the user gave; help shows the hparam's default.
+    """
+    text = _hparam_help(field)
     kind, _ = value_type(declaring_class, field)
     if kind in (dict, list):
         holds_words = typing.get_type_hints(declaring_class)[field.name] == list[str]
@@ -85,13 +88,13 @@ def _define(declaring_class: type, field: dataclasses.Field, is_from_paper: bool
     flag.is_from_paper = is_from_paper
 
 
-def _help_of_hparam(field: dataclasses.Field) -> str:
+def _hparam_help(field: dataclasses.Field) -> str:
     """The help text of an hparam, with its choices where the text does not name them all, and its default."""
     text = field.metadata["help"]
     if field.name == "recipe":
         text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
     choices = field.metadata["choices"] or ()
-    # Named as whole words: "small" is not named by "small+" or "smaller".
+    # As whole words: "small+" and "smaller" do not name "small".
     names_all = all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices)
     if not names_all:
         text = f"<{'|'.join(choices)}>: {text}"
@@ -102,14 +105,14 @@ def _help_of_hparam(field: dataclasses.Field) -> str:
 
 
 def _json_or_words(name: str, holds_words: bool, text: str) -> Any:
-    """The value of a flag: JSON, or words with commas between where the hparam is a list of words."""
+    """Reads the value of a flag: JSON, or for a list of words also words with commas between them."""
     if holds_words and not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",")]
     return parse_json(text, dashed(name), expect=object)
 
 
 def _read_hparams(text_or_path: str) -> dict[str, Any]:
-    """--hparams: a JSON object, or the path of a file that holds one."""
+    """Reads --hparams: a JSON object, or the path of a file with one."""
     if text_or_path.lstrip().startswith("{"):
         return parse_json(text_or_path, "--hparams")
     if text_or_path and not os.path.exists(text_or_path):
@@ -122,16 +125,16 @@ def _read_hparams(text_or_path: str) -> dict[str, Any]:
 def _define_paper_flags(words: Sequence[str]) -> None:
     """Defines the flags of the paper that the command line or its recipe names.
 
-    A first, lenient reading finds the paper; `run` reads the same words again when its flags are defined.
+    A first, lenient reading finds the paper. `run` reads the same words again once its flags are defined.
     """
     config_class = None
     if "hparams" in flags.FLAGS:
         config_class = getattr(flags.FLAGS["hparams"], "config_class", None)
     if config_class is None:
-        return  # a program without hparams, which no paper extends
+        return  # a program without hparams
     parse(words, lenient=True)
     hparams = given_hparams(config_class)
-    with contextlib.suppress(UserError):  # a wrong name of a recipe is refused when it is needed
+    with contextlib.suppress(UserError):  # a wrong name of a recipe is refused later
         hparams = _recipe_hparams(hparams, bare=False) | hparams
     defined = {field.name for _, field in all_hparams(config_class)}
     for declaring_class, field in all_hparams(config_class.extended(hparams)):
@@ -143,14 +146,14 @@ def _define_paper_flags(words: Sequence[str]) -> None:
 
 
 def given_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of --hparams and of single flags, unchecked."""
+    """Hparams of --hparams and of single flags, not yet checked."""
     from_flags = {}
     for _, field in all_hparams(config_class):
         value = flags.FLAGS[field.name].value
         if value is not None:
             from_flags[field.name] = value
     hparams = dict(flags.FLAGS["hparams"].value or {})
-    # The flag of a whole dict wins over single entries of it in --hparams.
+    # The flag of a whole dict wins over its single entries in --hparams.
     for name, entries in entries_of_dicts(config_class).items():
         if name in from_flags:
             for entry in entries:
@@ -159,18 +162,21 @@ def given_hparams(config_class: type) -> dict[str, Any]:
 
 
 def _recipe_hparams(user_hparams: dict[str, Any], bare: bool) -> dict[str, Any]:
-    """Hparams of the recipe of --recipe, else of the one named like the model, else {}.
+    """Hparams of the recipe of --recipe, or of the one named like the model, or {}.
 
     Args:
-      user_hparams: those of --hparams and single flags.
-      bare: without --hparams nothing but the name tells what to train, so it must be a recipe's, else UserError.
+      user_hparams: hparams of --hparams and single flags.
+      bare: without --hparams only the model's name tells what to train. It must then be the name of a recipe.
+
+    Raises:
+      UserError: there is no such recipe.
     """
     recipe = user_hparams.get("recipe")
     if not recipe:
         model_name = user_hparams.get("model_name", "electra_small")
         if model_name in recipe_names():
             recipe = model_name
-        elif bare and isinstance(model_name, str):  # other types are refused with all wrong values
+        elif bare and isinstance(model_name, str):  # other types are refused later, with all wrong values
             hint = closest(model_name, recipe_names()) or "."
             raise UserError(
                 f"model_name: there is no recipe {model_name!r}{hint} To give a run a "
@@ -187,18 +193,15 @@ def config_from_flags(
     config_class: type[C],
     implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> C:
-    """The configuration that the parsed flags describe. Notes on it go to standard error.
+    """Makes the configuration that the parsed flags describe. Prints notes on it to standard error.
 
     Args:
-      implied_by: from the hparams of recipe and user to those that files imply (pretrain.starts). They win over the
-        recipe and yield to the user's.
+      implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams). They win over
+        the recipe and yield to the user's.
     """
-    extended_class, recipe, user_hparams = _layers(config_class)
-    implied: dict[str, Any] = {}
-    if implied_by is not None:
-        implied = implied_by(layered(extended_class, recipe, user_hparams))
-    config = extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
+    config: Any = config_with({}, "", config_class, implied_by)
     notes = list(config.notes())
+    _, recipe, _ = _layers(config_class)
     if not recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in notes:
@@ -206,29 +209,59 @@ def config_from_flags(
     return config
 
 
+def config_with(
+    hparams: Mapping[str, Any],
+    left_out: str,
+    config_class: type[C],
+    implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> C:
+    """The configuration that the parsed flags describe together with some hparams, which win over them.
+
+    Args:
+      left_out: name of an hparam, as if it were not given.
+    """
+    extended_class, recipe, user_hparams = _layers(config_class, hparams, left_out)
+    implied: dict[str, Any] = {}
+    if implied_by is not None:
+        implied = implied_by(layered(extended_class, recipe, user_hparams))
+    return extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
+
+
 def changed_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of the parsed flags that are neither their recipe's nor a default."""
+    """Hparams of the parsed flags that differ from the recipe and from defaults."""
     extended_class, recipe, user_hparams = _layers(config_class)
     defaults = {field.name: default_of(field) for field in dataclasses.fields(extended_class)}
     base = layered(extended_class, defaults, recipe)
-    # Entries of dicts have flags of their own names.
+    # Entries of dicts are flags by their own names.
     for name in entries_of_dicts(extended_class):
         base |= base[name]
     return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 
-def _layers(config_class: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags."""
-    user_hparams = given_hparams(config_class)
+def _layers(
+    config_class: Any, hparams: Mapping[str, Any] = types.MappingProxyType({}), left_out: str = ""
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags.
+
+    Args:
+      hparams: more of them, which win. left_out: name of one that counts as not given.
+    """
+
+    def users_hparams(of_class: Any) -> dict[str, Any]:
+        given = given_hparams(of_class)
+        given.pop(left_out, None)
+        return {**given, **hparams}
+
+    user_hparams = users_hparams(config_class)
     recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
     extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
     if extended_class is not config_class:
-        user_hparams = given_hparams(extended_class)  # with the flags of the paper
+        user_hparams = users_hparams(extended_class)  # with the flags of the paper
     return extended_class, recipe, user_hparams
 
 
 def hide(*names: str) -> None:
-    """Leaves flags out of help: other names of flags that help shows."""
+    """Leaves flags out of help, for second names of flags."""
     for name in names:
         flags.FLAGS[name].is_hidden = True
 
@@ -237,13 +270,13 @@ def hide(*names: str) -> None:
 
 
 def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
-    """Sets the flags that the words of a command line, without the program's name, give.
+    """Sets flags from the words of a command line, which are without the program's name.
 
     Names may be spelled with dashes or underscores, switches as `--no-do-eval`, `--nodo_eval` and, as in the original,
     `--no-lower-case` for `--no-do-lower-case`. `--flagfile PATH` stands for the lines of a file.
 
     Args:
-      lenient: pass over flags that are not defined.
+      lenient: ignores flags that are not defined.
 
     Returns:
       The words that belong to no flag.
@@ -259,7 +292,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
         raise UserError(str(error).removeprefix("ERROR:: ")) from None
     rest: list[str] = []
     for word in unread:
-        if word == "--":  # all that follows is no flag
+        if word == "--":  # no flags follow
             return rest + list(unread)
         if not word.startswith("-"):
             rest.append(word)
@@ -285,16 +318,16 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
 
 
 def _hint_for_unknown(name: str) -> str:
-    """A hint at what is meant by a flag that is not defined: one of a paper, or one with a similar name."""
+    """A hint for a flag that is not defined: the paper that has it, or a flag with a similar name."""
     if "paper" in flags.FLAGS:
-        paper = paper_of(name.removeprefix("no_"))
+        paper = paper_with_hparam(name.removeprefix("no_"))
         if paper:
             return f"; add --paper {paper}, which has it"
     return closest(dashed(name), map(dashed, flags.FLAGS))
 
 
 def _flag(name: str) -> tuple[Any, bool]:
-    """absl's flag that a name, with underscores, means, None if there is none; and whether it switches it off."""
+    """absl's flag for a name with underscores, None if there is none; and whether the name switches it off."""
     if name in flags.FLAGS:
         return flags.FLAGS[name], False
     # --no-x, --nox, and --no-x for --no-do-x.
@@ -306,7 +339,7 @@ def _flag(name: str) -> tuple[Any, bool]:
 
 
 def _set(flag: Any, value: str) -> None:
-    """Gives a flag a value. Raises UserError if it has the wrong type, or is unfit for paths, files or arithmetic."""
+    """Sets a flag. Raises UserError: the value has the wrong type, or is unfit for paths, files or arithmetic."""
     name = dashed(flag.name)
     try:
         flag.parse(value)
@@ -321,7 +354,7 @@ def _set(flag: Any, value: str) -> None:
         if not flag.boolean:
             needed = flag.parser.syntactic_help.replace("integer >=", "an integer >=")
         raise UserError(f"{name} must be {needed}, got {shown(value)}; see --help") from None
-    if isinstance(flag.parser, _Parser):  # checked with all hparams, under their names
+    if isinstance(flag.parser, _Parser):  # checked later, with all hparams
         return
     problem = value_problem(name, flag.value)
     if problem:
@@ -333,13 +366,16 @@ def _set(flag: Any, value: str) -> None:
 
 
 def run(
-    main: Callable[[], int | None], doc: str | None, goes_on: bool = False, first: Collection[str] = ()
+    main: Callable[[], int | None],
+    doc: str | None,
+    goes_on: bool = False,
+    first: Collection[str] = (),
 ) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
-      first: the flags that --help shows; --help all shows all. All if empty.
-      goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
+      goes_on: finishes the work even if nobody reads standard output any more ("... | head").
+      first: names of the flags that --help lists; `--help all` lists all. All if empty.
     """
     open_standard_streams()
     words = [word for word in sys.argv[1:] if word not in HELP]
@@ -372,7 +408,7 @@ def run(
         # Python flushes standard output once more when it ends, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = int(not asks_for_help)
-    except OSError as error:  # which neither files.reading nor files.writing met, but no bug of ours
+    except OSError as error:  # no bug: files.reading and files.writing catch theirs, others may come from anywhere
         _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
 

@@ -1,4 +1,4 @@
-"""Prints --help: a program's docstring and its flags, those of hparams under their headings."""
+"""Prints --help: a program's docstring and its flags, hparams under their headings."""
 
 import re
 import shutil
@@ -13,14 +13,15 @@ from electra_tf2.config.recipes import recipe_names
 
 
 def print_help(doc: str, flag_values: Any, first: Collection[str] = ()) -> None:
-    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120.
+    """Prints the docstring and flags of a program, as wide as the terminal and at most 120 columns.
 
     Args:
       flag_values: absl's FLAGS.
-      first: the flags that are shown, beside those of a paper; all if empty.
+      first: names of the flags to list, beside those of a paper; all if empty.
     """
     width = min(shutil.get_terminal_size((120, 24)).columns, 120)
-    if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
+    if not sys.argv[0].endswith(".py"):
+        # Run as a command, not as a script: the examples show the command.
         doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
         is_preformatted = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
@@ -29,7 +30,7 @@ def print_help(doc: str, flag_values: Any, first: Collection[str] = ()) -> None:
         print(paragraph, end="\n\n")
     print("Flags")
     shown_flags = _flags_in_order(flag_values)
-    heading = ""  # of the flags that come, until it is printed above the first of them
+    heading = ""  # of the next flags; "" once it is printed
     for flag in shown_flags:
         heading = getattr(flag, "heading", "") or heading
         is_listed = not first or flag.name in first or getattr(flag, "is_from_paper", False)
@@ -54,7 +55,7 @@ def print_help(doc: str, flag_values: Any, first: Collection[str] = ()) -> None:
 
 
 def _flags_in_order(flag_values: Any) -> list[Any]:
-    """The flags of help: those of the program's own modules, then the hparams, which config.flags defines."""
+    """Flags in the order of --help: the program's, then the hparams, which config.flags defines."""
     by_module = flag_values.flags_by_module_dict()
     modules = sorted(by_module, key=lambda name: (name.endswith("config.flags"), name))
     in_order = []
@@ -68,7 +69,7 @@ def _flags_in_order(flag_values: Any) -> list[Any]:
 
 
 def _print_flag(name: str, text: str, width: int) -> None:
-    """Prints a flag on one line with its text if the terminal is wide enough, else above it."""
+    """Prints the name of a flag before its text, or above it on narrow terminals."""
     margin = 37 if width >= 110 else 8
     indent = " " * margin
     lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
@@ -80,7 +81,7 @@ def _print_flag(name: str, text: str, width: int) -> None:
 
 
 def shown_default(default: Any) -> str:
-    """ " [value]", or nothing for none."""
+    """How help shows a default: " [value]", or nothing if there is none."""
     if isinstance(default, list):
         default = ", ".join(map(str, default))
     if default in (None, "", {}):

@@ -1,8 +1,8 @@
-"""Typed, documented, range-checked hyperparameters, free of TensorFlow.
+"""Typed, documented, range-checked hyperparameters. Imports no TensorFlow.
 
-A configuration is a frozen dataclass whose fields are made by `hparam`. From them follow the checks, the flags
-(config.flags) and the JSON beside every checkpoint. All problems are found in one pass, and an unknown name is answered
-with the closest valid one.
+A configuration is a frozen dataclass whose fields are made by `hparam`. Checks, flags (config.flags) and the JSON
+beside every checkpoint are made of these declarations. All problems are reported together, and an unknown name with the
+closest valid one.
 """
 
 import dataclasses
@@ -44,32 +44,35 @@ def hparam(
     place: Place | None = None,
     needs: tuple[str, str] | None = None,
 ) -> Any:
-    """A field with a default, a one-line description and its range.
+    """Declares a field of a configuration: default, description of one line, range.
 
     Args:
-      heading: opens a group in --help.
+      at_least, above, at_most, below: limits of a number.
+      choices: the values that a string may have.
+      heading: begins a group in --help, under this heading.
       free_on_resume: may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
-      shapes_model: a trained model depends on it, so it is repeated wherever the model is used.
-      entries: of a dict: the dataclass whose fields are its entries. Each is an hparam and a flag of its own as well,
-        which changes that entry alone, unless flags_for_entries is false.
-      place: where something outside of the model is, of no use once the model is moved: "read" of a file that is read
-        whenever a run goes on, else "other".
-      needs: another hparam that must be given where this one is set, and what it is. A recipe may set this one and
-        leave the other to the user, so a configuration may lack it, but a run does not begin without (`unmet_needs`).
+      shapes_model: a trained model depends on it, so it is needed wherever the model is used.
+      entries: for a dict: the dataclass whose fields are its entries. Each entry is also an hparam and a flag by its
+        own name, unless flags_for_entries is false.
+      place: a path or address, of no use once the model is moved: "read" for files that a resumed run reads again, else
+        "other".
+      needs: (another hparam that must be given if this one is set, description of it). A recipe may set this one and
+        leave the other to the user, so a configuration may lack it, but no run begins without it (`unmet_needs`).
     """
     metadata = {name: value for name, value in locals().items() if name != "default"}
     if isinstance(default, (dict, list)):
-        # Each configuration gets a copy of its own.
+        # So that configurations do not share one dict or list.
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def dashed(name: str) -> str:
-    """A flag as users type it: --num-train-steps of "num_train_steps"."""
+    """The flag of an hparam as users type it: "num_train_steps" -> --num-train-steps."""
     return f"--{name.replace('_', '-')}"
 
 
 def default_of(field: dataclasses.Field) -> Any:
+    """The default of a field; dataclasses.MISSING if it has none."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
@@ -99,7 +102,7 @@ def shapes_model(config_class: type) -> frozenset[str]:
 
 
 def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
-    """Names of the hparams that say where things are; of one kind, if one is given."""
+    """Names of the hparams that are paths or addresses (`place`), all or those of one kind."""
     names = set()
     for field in dataclasses.fields(config_class):
         place = field.metadata["place"]
@@ -109,7 +112,7 @@ def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
 
 
 def unmet_needs(config: Any) -> Iterator[str]:
-    """Hparams that a user must add to those that are set (`needs`), a sentence each."""
+    """Yields a sentence for each hparam that the user must still give (`needs`)."""
     for field in dataclasses.fields(config):
         if field.metadata["needs"] is None or not getattr(config, field.name):
             continue
@@ -119,9 +122,9 @@ def unmet_needs(config: Any) -> Iterator[str]:
 
 
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
-    """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
+    """Yields (declaring class, field) for every hparam of a class, also inherited ones and entries of dicts."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    # Fields of the class itself come first, so that help begins with them.
+    # Fields of the class itself first, because help shows them in this order.
     for name in dict.fromkeys([*inspect.get_annotations(config_class), *fields]):
         if name in fields:
             yield config_class, fields[name]
@@ -133,7 +136,7 @@ def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
 
 
 def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
-    """The entries that are hparams by their own names, of each field that is a dict of such."""
+    """Field that is a dict -> names of those of its entries that are also hparams by themselves."""
     own_names = {field.name for field in dataclasses.fields(config_class)}
     entries = {}
     for field in dataclasses.fields(config_class):
@@ -146,13 +149,13 @@ def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
 
 
 def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
-    """(type, may be None) of a field, from its annotation."""
+    """Type of a field, and whether it may be None, from its annotation."""
     hint = _type_hints(config_class)[field.name]
     options: tuple[Any, ...] = (hint,)
     if isinstance(hint, types.UnionType):
         options = typing.get_args(hint)
     plain = [option for option in options if option is not type(None)]
-    origin = typing.get_origin(plain[0]) or plain[0]  # dict of dict[str, Any]
+    origin = typing.get_origin(plain[0]) or plain[0]  # dict[str, Any] -> dict
     return origin, len(plain) < len(options)
 
 
@@ -163,12 +166,12 @@ _type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred anno
 
 
 def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = False) -> dict[str, Any]:
-    """Layers of hparams as one, later ones winning, with entries of dicts in their dicts.
+    """Merges layers of hparams; later layers win. Entries of dicts that are given by name are put into their dicts.
 
-    An entry that a layer gives by name replaces that entry of the layers below.
+    Such an entry replaces only itself in earlier layers.
 
     Args:
-      by_entry: a whole dict replaces those entries that it holds; else the whole.
+      by_entry: whether a dict that is given as a whole replaces only the entries that it holds, or the whole dict.
     """
     entries_of = entries_of_dicts(config_class)
     result: dict[str, Any] = {}
@@ -184,7 +187,7 @@ def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = Fal
             below: Any = {}
             if by_entry or not has_whole:
                 below = result.get(name, {})
-            # A value that is no dict stays as it is: it is refused with all wrong values.
+            # A value that is no dict stays: it is refused later, with all wrong values.
             if (single_entries or has_whole) and isinstance(below, dict) and isinstance(whole, dict):
                 layer[name] = below | whole | single_entries
         result |= layer
@@ -195,9 +198,9 @@ def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = Fal
 
 
 def with_home(value: Any) -> Any:
-    """The value with "~/" at the start of its strings expanded, also inside lists and objects.
+    """Expands "~/" at the start of strings, also inside lists and objects.
 
-    A shell does so for words of their own alone, not after "=", in JSON or in recipes.
+    A shell does that only at the start of a word, not after "=", in JSON or in recipes.
     """
     if isinstance(value, str) and _HOME.match(value):
         return expanded(value)
@@ -209,7 +212,7 @@ def with_home(value: Any) -> Any:
 
 
 def expanded(path: str) -> str:
-    """A path with "~" at its start expanded. Raises UserError where no home folder is known, as in some containers."""
+    """Expands "~" at the start of a path. Raises UserError: no home folder is known, as in some containers."""
     whole = os.path.expanduser(path)
     if whole.startswith("~/") or whole == "~":
         raise UserError(f"{path}: there is no home folder for ~ (HOME is not set): give the whole path")
@@ -217,7 +220,7 @@ def expanded(path: str) -> str:
 
 
 def value_problem(name: str, value: Any) -> str | None:
-    """Says what makes a value, or one inside a list or object, unfit for paths, files or arithmetic; else None."""
+    """Describes what makes a value, or one inside of it, unfit for paths, files or arithmetic; None if nothing does."""
     if isinstance(value, str) and "\0" in value:
         return f"{name} must not hold a NUL character, got {shown(value)}"
     if isinstance(value, str) and HALF_PAIR.search(value):
@@ -239,15 +242,15 @@ def value_problem(name: str, value: Any) -> str | None:
 
 
 def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as constructor arguments; integers become floats where a float is expected.
+    """Checks values, and returns them as constructor arguments; integers become floats where a float is expected.
 
     Raises:
-      UserError: unknown names, wrong types, values out of range: all of them in one message.
+      UserError: unknown names, wrong types, values out of range, all in one message.
     """
     by_name: dict[str, Any] = with_home(layered(config_class, values))
     for name in places(config_class) & by_name.keys():
         if isinstance(by_name[name], str):
-            by_name[name] = expanded(by_name[name])  # "~" alone, too, before anything is derived from it
+            by_name[name] = expanded(by_name[name])  # also "~" alone, before anything is derived from it
     result, problems = _check(config_class, by_name)
     if problems:
         raise UserError("hparams: " + "; ".join(problems))
@@ -255,7 +258,7 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The values as constructor arguments, and what is wrong with the others."""
+    """Returns valid values as constructor arguments, and what is wrong with the others."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     names = {field.name for _, field in all_hparams(config_class)}
     problems: list[str] = []
@@ -273,8 +276,8 @@ def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
             continue
         result[name] = value
         if field.metadata["entries"] is not None:
-            result[name], problems_of_entries = _check(field.metadata["entries"], value)
-            problems += [f"{name}: {problem}" for problem in problems_of_entries]
+            result[name], entry_problems = _check(field.metadata["entries"], value)
+            problems += [f"{name}: {problem}" for problem in entry_problems]
             problems += [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
         elif value is not None and value_type(config_class, field)[0] is float:
             result[name] = float(value)

@@ -1,9 +1,13 @@
-"""Papers beside the core, loaded by name: `--paper mpa`, or `--paper my_package.my_paper`.
+"""Loads papers beside the core by their names: `--paper mpa`, or `--paper my_package.my_paper`.
 
-A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
-subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
-of those in pretrain/; `starts` has `hparams_of`, if files imply hparams of it (pretrain.starts); `tables` has its kinds
-of `electra build-table`. A paper in one module has all of them there.
+A paper is a module, or a folder of modules, that builds on the core. The core knows no paper. Modules of such a folder:
+
+- `config`: `Config`, a subclass of PretrainingConfig; imports no TensorFlow;
+- `model`: `Model` and, if the paper needs one, `Task`, subclasses of those in pretrain/;
+- `implied_hparams`: a function of that name, where files imply hparams of the paper (pretrain.implied_hparams);
+- `tables`: the kinds of `electra build-table` that the paper adds.
+
+A paper in one module has all of these names there.
 """
 
 import dataclasses
@@ -30,8 +34,8 @@ def paper_names() -> list[str]:
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.py"))
 
 
-def paper_of(hparam: str) -> str:
-    """Paper of the package that declares an hparam; "" if none does. Configs are read as text, not imported."""
+def paper_with_hparam(hparam: str) -> str:
+    """Name of the paper of this package that declares an hparam, or "". Reads their files as text, without imports."""
     declared = re.compile(rf"^    {re.escape(hparam)}: ", re.MULTILINE)
     for name in paper_names():
         source = (_FOLDER / name / "config.py").read_text("utf-8")
@@ -41,20 +45,20 @@ def paper_of(hparam: str) -> str:
 
 
 def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
-    """Raises UserError, which names the paper, if an unknown hparam is one of a paper of the package."""
+    """Raises UserError if an hparam that is not `known` belongs to a paper of this package; it names the paper."""
     for name in hparams:
         if not isinstance(name, str) or name in known:
             continue
-        paper = paper_of(name)
+        paper = paper_with_hparam(name)
         if paper:
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
 
 
-def config_class_of(name: str, core_class: type[Any]) -> type[Any]:
-    """A paper's `Config`, a subclass of the core's.
+def paper_config_class(name: str, core_class: type[Any]) -> type[Any]:
+    """Returns a paper's `Config`, a subclass of the core's.
 
     Raises:
-      UserError: there is no such paper, or its `Config` is not declared as one.
+      UserError: there is no such paper, or its `Config` is not declared as it must be.
     """
     config_class = getattr(load_paper(name, "config"), "Config", None)
     if not (isinstance(config_class, type) and issubclass(config_class, core_class)):
@@ -67,11 +71,17 @@ def config_class_of(name: str, core_class: type[Any]) -> type[Any]:
     return config_class
 
 
-def paper_or_core(paper: str, part: str, name: str, of_core: Any) -> Any:
-    """The class or function of this name in a part of a paper; the core's where it has none, and without a paper."""
+def paper_or_core(paper: str, part: str, name: str, core: Any) -> Any:
+    """Returns the class or function of this name in a part of a paper, or `core` if the paper has none.
+
+    Args:
+      paper: name of the paper; "": no paper.
+      part: as of `load_paper`.
+      core: class or function of the core.
+    """
     if not paper:
-        return of_core
-    return getattr(load_paper(paper, part), name, of_core)
+        return core
+    return getattr(load_paper(paper, part), name, core)
 
 
 @functools.cache
@@ -79,10 +89,8 @@ def load_paper(name: str, part: str = "") -> ModuleType:
     """Imports a paper, or a part of it.
 
     Args:
-      name: of a paper of the package, or a dotted module, from the folder where the program was started or on
-        PYTHONPATH.
-      part: "config", "model", ...: the submodule of that name where the paper is a folder that has it, else the paper's
-        module itself.
+      name: a paper of this package, or a dotted module in the working directory or on PYTHONPATH.
+      part: "config", "model", ...: the submodule of this name; if the paper has no such submodule, the paper's module.
 
     Raises:
       UserError: there is no such paper, or it cannot be imported.
@@ -93,7 +101,7 @@ def load_paper(name: str, part: str = "") -> ModuleType:
             raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
-        before_tensorflow()  # which a paper in one module imports
+        before_tensorflow()  # a paper in one module imports TensorFlow
     module_name = f"{_PACKAGE}.{name}" if is_ours else name
     try:
         module = importlib.import_module(module_name)

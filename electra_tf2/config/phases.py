@@ -1,6 +1,6 @@
-"""Phases of a run: steps from which on hparams of input and dropout are others than before (`phases`).
+"""Phases of a run: from some step on, hparams of input and dropout change (the hparam phases).
 
-Most runs have one phase. `config` is a PretrainingConfig throughout, whose module builds on this one.
+Most runs have one phase. Wherever it stands here, `config` is a PretrainingConfig, whose module imports this one.
 """
 
 import dataclasses
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from electra_tf2.util.errors import UserError, closest, shown
 
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # entries of the network's sizes
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # entries of model_hparam_overrides
 
 
 class Phase(NamedTuple):
-    """Steps [start, end) of a run, the input that they read, and their dropout.
+    """Steps [start, end) of a run, with the values of all hparams that may change between phases.
 
-    examples_before: number of examples that earlier phases read.
+    examples_before: how many examples earlier phases read.
     """
 
     start: int
@@ -32,26 +32,27 @@ class Phase(NamedTuple):
     attention_probs_dropout_prob: float
 
 
-# No variable depends on these, so phases may change them.
+# Phases may change these hparams, because no variable depends on them.
 _MAY_CHANGE = Phase._fields[3:]
 
 
 def phases_of(config: Any) -> list[Phase]:
-    """The phases of a run, one if nothing changes.
+    """Lists the phases of a run, one if nothing changes.
 
-    Short sequences first (Devlin et al. 2019, appendix A.2) are `[{"from": 0.9, "max_seq_length": 512}]`, mBART's
-    falling dropout `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`. A phase
-    begins at a share of num_train_steps, at a checkpoint, and keeps the changes of those before it; so a run with
-    phases keeps its num_train_steps when it is resumed.
+    Examples: short sequences first (Devlin et al. 2019, appendix A.2): `[{"from": 0.9, "max_seq_length": 512}]`;
+    mBART's
+    falling dropout: `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`. A phase
+    begins at a share of num_train_steps and keeps the changes of earlier phases. So a run with phases keeps its
+    num_train_steps when it is resumed.
 
     Raises:
-      UserError: no object, shares that do not rise, hparams that cannot change or have wrong values.
+      UserError: an entry is no object; shares do not rise; an hparam cannot change or has a wrong value.
     """
     values: dict[str, Any] = {}
     for name in _MAY_CHANGE:
-        owner = config.architecture if name in _RATES else config
+        owner = config.architecture if name in _DROPOUT else config
         values[name] = getattr(owner, name)
-    # A number of predictions that follows from the length follows from the length of each phase.
+    # Where max_predictions_per_seq follows from the length, it does so in each phase.
     follows_length = config.max_predictions_per_seq == config.default_predictions
 
     phases = [Phase(0, config.num_train_steps, 0, **values)]
@@ -77,7 +78,7 @@ def phases_of(config: Any) -> list[Phase]:
 
 
 def _checked_changes(config: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams that an entry of `phases` changes. Raises UserError if one cannot change or has a wrong value."""
+    """Checks the changes of an entry of `phases`. Raises UserError: an hparam cannot change or has a wrong value."""
     changes = dict(entry)
     del changes["from"]
     for name in changes:
@@ -85,23 +86,23 @@ def _checked_changes(config: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
             hint = closest(name, _MAY_CHANGE)
             raise UserError(f"phases: {name} cannot change{hint} (one of {', '.join(_MAY_CHANGE)})")
     changes = type(config).checked(changes)
-    rates = changes.pop("model_hparam_overrides", {})
-    return changes | rates
+    dropout = changes.pop("model_hparam_overrides", {})
+    return changes | dropout
 
 
 def config_in_phase(config: Any, phase: Phase) -> Any:
-    """A run's configuration with the input and the dropout of one of its phases."""
+    """The configuration of a run with the input and dropout of one of its phases."""
     changes = {name: getattr(phase, name) for name in _MAY_CHANGE}
     sizes = dict(config.model_hparam_overrides)
-    for name in _RATES:
+    for name in _DROPOUT:
         rate = changes.pop(name)
         if rate != getattr(config.architecture, name):
             sizes[name] = rate
     return dataclasses.replace(config, model_hparam_overrides=sizes, **changes)
 
 
-def problems_of_later_phases(config: Any, known: Collection[str]) -> list[str]:
-    """Problems of the phases after the first, those that are `known` left out."""
+def later_phase_problems(config: Any, known: Collection[str]) -> list[str]:
+    """Problems of the phases after the first, without those that are `known`."""
     try:
         phases = phases_of(config)
     except UserError as error:

@@ -1,6 +1,6 @@
-"""Recipes: hparams of models by name, recipes/NAME.json, or of one's own in a .json file.
+"""Recipes: hparams of a model by name (recipes/NAME.json) or in any other .json file.
 
-A recipe may extend another one, and may have a section with what fine-tuning takes of it ("finetuning").
+A recipe may extend another one. Its section "finetuning" has hparams of fine-tuning.
 """
 
 import os
@@ -13,7 +13,7 @@ from electra_tf2.util.errors import UserError, closest, shown
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _NOTES = ("description", "source")
-_SECTIONS = ("finetuning",)  # for other programs than pre-training
+_SECTIONS = ("finetuning",)  # hparams of other programs than pre-training
 
 
 def recipe_names() -> list[str]:
@@ -21,20 +21,22 @@ def recipe_names() -> list[str]:
 
 
 def is_recipe(name: Any) -> bool:
-    """True if `read_recipe` finds it."""
-    return isinstance(name, str) and (name in recipe_names() or (name.endswith(".json") and os.path.isfile(name)))
+    """True if there is a recipe of this name or path."""
+    if not isinstance(name, str):
+        return False
+    return name in recipe_names() or (name.endswith(".json") and os.path.isfile(name))
 
 
 def has_section(name: str, section: str) -> bool:
-    """True if a recipe has a section for another program than pre-training: "finetuning"."""
+    """True if a recipe has this section: "finetuning"."""
     return section in _with_base(_recipe_path(name, "--recipe"))
 
 
 def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
-    """The hparams of a recipe by name or path, without its notes.
+    """Reads the hparams of a recipe by name or path.
 
     Args:
-      section: "finetuning" reads what the recipe says under that name instead of its hparams of pre-training.
+      section: "finetuning" reads this section instead of the hparams of pre-training.
     """
     path = _recipe_path(name, "--recipe")
     hparams = _with_base(path)
@@ -42,10 +44,10 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
         return {key: value for key, value in hparams.items() if key not in (*_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
-    of_section = hparams[section]
-    if not isinstance(of_section, dict):
-        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(of_section)}")
-    return {key: value for key, value in of_section.items() if key not in _NOTES}
+    section_hparams = hparams[section]
+    if not isinstance(section_hparams, dict):
+        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(section_hparams)}")
+    return {key: value for key, value in section_hparams.items() if key not in _NOTES}
 
 
 def _recipe_path(name: Any, what: str) -> Path:
@@ -60,7 +62,11 @@ def _recipe_path(name: Any, what: str) -> Path:
 
 
 def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe with what it takes over from the one that it extends; a path is seen from the recipe's own folder."""
+    """Reads a recipe, merged over the one that it extends. A path there is relative to the folder of this recipe.
+
+    Args:
+      extending: recipes that extend this one, directly or not.
+    """
     recipe = with_home(read_json(path, "recipe"))
     if "extends" not in recipe:
         return recipe
@@ -69,7 +75,8 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     if isinstance(base, str) and base.endswith(".json"):
         base = str(path.parent / base)
     base_path = _recipe_path(base, what).resolve()
-    if base_path in (seen := (*extending, path.resolve())):
+    seen = (*extending, path.resolve())
+    if base_path in seen:
         raise UserError(
             f"{what}: {base_path.name} extends itself, by way of {' and '.join(path.name for path in seen)}"
         )
@@ -81,7 +88,7 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _over(base: Any, section: Any) -> Any:
-    """Merges a section of a recipe over that of the recipe it extends. Hparams of a task replace that task's, whole."""
+    """Merges a section over that of the extended recipe. The hparams of a task replace all of that task's there."""
     if not isinstance(base, dict) or not isinstance(section, dict):
         return section
     merged = base | section

@@ -6,7 +6,6 @@ UNFINISHED_FILE, and whoever reads records refuses it. So a build can be killed 
 """
 
 import functools
-import itertools
 import shlex
 import shutil
 from collections import Counter
@@ -30,7 +29,7 @@ from electra_tf2.corpus.shards import UNKNOWN_SHOWN, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.files.reading import json_sha256, read_json, sha256_of
-from electra_tf2.files.writing import lock, replacing, write_json, writing
+from electra_tf2.files.writing import lock, name_aside, replacing, write_json, writing
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
@@ -186,10 +185,7 @@ def _check_done(plan: BuildPlan, metadata: RecordMetadata) -> None:
 
 def _move_aside(folder: Path, files: list[Path]) -> None:
     """Moves files to a folder beside theirs, in their order."""
-    for number in itertools.count(1):
-        aside = folder.with_name(f"{folder.name}.old-{number}")
-        if not aside.exists():
-            break
+    aside = name_aside(folder)
     with writing(aside):
         aside.mkdir()
         for file in files:

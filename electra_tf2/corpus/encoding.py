@@ -1,4 +1,7 @@
-"""Texts as a network reads them: "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]", padded to one length."""
+"""Turns texts into a network's input: rows "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]", padded batches.
+
+B batch, L length.
+"""
 
 import itertools
 import warnings
@@ -15,7 +18,7 @@ Text = str | tuple[str, str]
 
 
 class Row(NamedTuple):
-    """Input of one text or pair, int32 [tokens] each with the special tokens; `cut` counts tokens that did not fit."""
+    """A text or a pair as input, int32 [tokens] each, special ones included. cut: number of tokens that did not fit."""
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
@@ -23,7 +26,7 @@ class Row(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """int32 [B, L] each; lengths [B] counts the tokens of a row, special ones included."""
+    """A padded batch, int32 [B, L] each. lengths: int32 [B], tokens of each row, special ones included."""
 
     input_ids: np.ndarray
     input_mask: np.ndarray
@@ -35,74 +38,79 @@ class Encoded(NamedTuple):
 
 
 class LongTexts(UserWarning):
-    """Warns that `texts` of `of` texts were cut to `limit` tokens, and that `tokens` were left out."""
+    """Some texts were truncated.
 
-    def __init__(self, texts: int, of: int, tokens: int, limit: int) -> None:
+    Args:
+      texts: number of truncated texts. all_texts: number of texts. tokens: number of tokens that were cut off.
+      limit: most tokens of an input.
+    """
+
+    def __init__(self, texts: int, all_texts: int, tokens: int, limit: int) -> None:
         super().__init__(
-            f"{texts:,} of {of:,} texts are longer than the {limit:,} tokens that are read, and were cut: "
+            f"{texts:,} of {all_texts:,} texts are longer than the {limit:,} tokens that are read, and were cut: "
             f"{tokens:,} tokens do not count"
         )
         self.texts = texts
-        self.of = of
+        self.all_texts = all_texts
         self.tokens = tokens
         self.limit = limit
 
     @classmethod
     def from_cut(cls, cut: Sequence[int], limit: int) -> "LongTexts | None":
-        """The warning to give, if any. cut: tokens that were left out of each text. limit: the longest input."""
+        """Makes a warning if texts were truncated, or else None. cut: number of tokens that were cut off each text."""
         texts = sum(count > 0 for count in cut)
         if not texts:
             return None
         return cls(texts, len(cut), sum(cut), limit)
 
     @classmethod
-    def all_of(cls, warnings: Sequence["LongTexts"], of: int, limit: int) -> "LongTexts":
-        """One warning in place of those of several calls, on `of` texts together."""
+    def merged(cls, warnings: Sequence["LongTexts"], all_texts: int, limit: int) -> "LongTexts":
+        """Merges the warnings of several calls into one."""
         texts = sum(warning.texts for warning in warnings)
         tokens = sum(warning.tokens for warning in warnings)
-        return cls(texts, of, tokens, limit)
+        return cls(texts, all_texts, tokens, limit)
 
 
 def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> Encoded:
-    """Tokenises texts and pairs of texts and pads them to the longest. Arguments and errors as `rows_of`."""
-    return padded(rows_of(tokenizer, texts, max_length), tokenizer.special)
+    """Tokenises texts and pairs of texts into one padded batch. Arguments and errors as in `encode_rows`."""
+    return padded(encode_rows(tokenizer, texts, max_length), tokenizer.special)
 
 
-def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> list[Row]:
-    """Tokenises texts and pairs of texts; tokens that do not fit are cut from the end of the longer one.
+def encode_rows(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> list[Row]:
+    """Tokenises texts and pairs of texts. Tokens that do not fit are cut off the end of the longer one.
 
     Args:
-      max_length: tokens of a row, at most, special ones included.
+      max_length: most tokens of a row, special ones included.
 
     Raises:
-      UserError: `texts` is neither a text nor a list, or one of it is neither a text nor a pair.
+      UserError: `texts` is neither a text nor a list, or an entry is neither a text nor a pair.
 
     Warns:
-      LongTexts: some were cut.
+      LongTexts: some texts were truncated.
     """
-    inputs = [_as_tuple(text) for text in listed(texts)]
-    # All are tokenised at once, which is fast, and dealt out again.
+    inputs = [_as_tuple(text) for text in text_list(texts)]
+    # Tokenising everything in one call is fast. The pieces come in the order of the texts.
     pieces = iter(tokenizer.pieces(list(itertools.chain.from_iterable(inputs))))
     rows = []
-    for texts_of_input in inputs:
-        pieces_of_input = list(itertools.islice(pieces, len(texts_of_input)))
-        rows.append(pack(pieces_of_input, tokenizer.special, max_length))
+    for input_texts in inputs:
+        input_pieces = list(itertools.islice(pieces, len(input_texts)))
+        rows.append(pack(input_pieces, tokenizer.special, max_length))
     warn_of_cut([row.cut for row in rows], max_length)
     return rows
 
 
 def warn_of_cut(cut: Sequence[int], limit: int) -> None:
-    """Warns of texts that were cut (`LongTexts.from_cut`), at the line that called our caller's caller."""
+    """Warns of truncated texts (`LongTexts.from_cut`) at the line that called the caller's caller."""
     warning = LongTexts.from_cut(cut, limit)
     if warning is not None:
         warnings.warn(warning, stacklevel=4)
 
 
 class Window(NamedTuple):
-    """A stretch of a long text that is read at once, and the tokens that it answers for.
+    """A part of a long text that is read at once, and those of its tokens for which its results are used.
 
-    start: number of its first token in the text. row: the input. kept: the tokens of the text, from and to, that have
-    more text around them in this window than in its neighbours.
+    start: position of its first token in the text. row: the input. kept: positions in the text of the tokens that have
+    more context in this window than in the neighbouring ones.
     """
 
     start: int
@@ -111,19 +119,19 @@ class Window(NamedTuple):
 
 
 def windows_of(pieces: np.ndarray, special: SpecialIds, max_length: int) -> list[Window]:
-    """Cuts a text's tokens, int32 [pieces], into windows that overlap by half; each token is kept by one of them."""
-    room = max_length - 2  # for [CLS] and [SEP]
+    """Cuts a text's tokens, int32 [pieces], into windows that overlap by half. Exactly one window keeps each token."""
+    room = max_length - 2  # beside [CLS] and [SEP]
     last = max(0, len(pieces) - room)
     starts = [*range(0, last, max(1, room // 2)), last]
-    # Two neighbours share the tokens from the start of the second to the end of the first: each keeps a half of them.
+    # Neighbouring windows share the tokens from the second's start to the first's end. Each keeps half of them.
     borders = [0]
-    for before, start in itertools.pairwise(starts):
-        borders.append((start + before + room) // 2)
+    for previous, start in itertools.pairwise(starts):
+        borders.append((start + previous + room) // 2)
     borders.append(len(pieces))
     windows = []
-    for number, start in enumerate(starts):
+    for index, start in enumerate(starts):
         row = pack([pieces[start : start + room]], special, max_length)
-        windows.append(Window(start, row, slice(borders[number], borders[number + 1])))
+        windows.append(Window(start, row, slice(borders[index], borders[index + 1])))
     return windows
 
 
@@ -133,54 +141,66 @@ def padded(rows: Sequence[Row], special: SpecialIds) -> Encoded:
     input_ids = np.full([len(rows), longest], special.pad, np.int32)
     input_mask = np.zeros_like(input_ids)
     segment_ids = np.zeros_like(input_ids)
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         length = len(row.input_ids)
-        input_ids[number, :length] = row.input_ids
-        input_mask[number, :length] = 1
-        segment_ids[number, :length] = row.segment_ids
+        input_ids[index, :length] = row.input_ids
+        input_mask[index, :length] = 1
+        segment_ids[index, :length] = row.segment_ids
     return Encoded(input_ids, input_mask, segment_ids)
 
 
 def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
-    """Numbers of the rows of one batch after the other, shortest rows first, so that they need little padding."""
+    """Sorts rows by length and cuts them into batches, which then need little padding. Yields each batch's indices."""
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
 
 
-def at_tokens(
+def values_at_tokens(
     function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
 ) -> list[np.ndarray]:
-    """Values at each row's tokens, [tokens, ...], of a function of `Encoded` that returns a tensor [B, L, ...]."""
-    values_of_rows: list[np.ndarray] = [np.zeros(0)] * len(rows)
-    for places, values, lengths in of_rows(function, rows, special, batch_size):
-        for place, values_of_row, length in zip(places, values, lengths, strict=True):
-            values_of_rows[place] = values_of_row[:length]
-    return values_of_rows
+    """Runs a network on rows, in batches of similar length.
+
+    Args:
+      function: from the fields of `Encoded` to a tensor [B, L, ...].
+
+    Returns:
+      For each row its values without padding, [tokens, ...].
+    """
+    all_values: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    for indices, values, lengths in values_in_batches(function, rows, special, batch_size):
+        for index, row_values, length in zip(indices, values, lengths, strict=True):
+            all_values[index] = row_values[:length]
+    return all_values
 
 
-def of_rows(
+def values_in_batches(
     function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Values [B, ...] of a function of `Encoded`, batch by batch, each with its rows' numbers and their lengths.
+    """Runs a network on rows, in batches of similar length.
 
-    Rows of similar length are computed together: (numbers of the rows, values, numbers of tokens).
+    Args:
+      function: from the fields of `Encoded` to a tensor [B, ...].
+
+    Yields:
+      For each batch the indices of its rows, the values [B, ...], and the rows' numbers of tokens.
     """
-    for places in by_length([len(row.input_ids) for row in rows], batch_size):
-        inputs = padded([rows[place] for place in places], special)
-        yield places, function(*inputs).numpy(), inputs.lengths
+    for indices in by_length([len(row.input_ids) for row in rows], batch_size):
+        inputs = padded([rows[index] for index in indices], special)
+        yield indices, function(*inputs).numpy(), inputs.lengths
 
 
-def listed(texts: Any) -> list[Any]:
-    """The texts that a call from Python is given, a single one or several, as a list. All such calls go through here.
+def text_list(texts: Any) -> list[Any]:
+    """Makes a list of the text or texts that a method of a model is called with.
 
     Raises:
-      UserError: something else, even if it can be iterated over: a table would give the names of its columns.
+      UserError: it is neither a text nor a list. A data frame is refused, too: it would iterate over column names.
     """
     if isinstance(texts, str):
         return [texts]
-    for columns in ("columns", "column_names"):  # of pandas and polars, of Arrow and `datasets`
-        names = getattr(texts, columns, None)
+    # A table has the first in pandas and polars, the second in Arrow and `datasets`.
+    for attribute in ("columns", "column_names"):
+        names = getattr(texts, attribute, None)
         if names is not None and hasattr(texts, "__getitem__"):
             raise UserError(f"a list of texts is needed, got a table: give one of its columns, {shown(list(names))}")
     is_sequence = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
@@ -202,10 +222,11 @@ def _as_tuple(text: object) -> tuple[str, ...]:
 
 
 def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
-    """The row of at most `length` tokens of a text or a pair, of which the longer text is cut first.
+    """Makes the row of a text or a pair.
 
     Args:
-      texts: int32 [pieces] each.
+      texts: int32 [pieces] each. The longer one is truncated first.
+      length: most tokens of the row.
     """
     separator = np.array([special.sep], np.int32)
     input_ids = [np.array([special.cls], np.int32)]
@@ -221,9 +242,13 @@ def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> Row:
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Lengths to which one or two texts are cut: tokens go one by one from the longer, else from the second."""
+    """Lengths to which one or two texts are truncated.
+
+    As if tokens were cut one by one from the longer text, or from the second if both are equally long (BERT).
+    """
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     first, second = lengths
-    kept = min(first, max(room - second, (room + 1) // 2))
-    return [kept, min(second, room - kept)]
+    # The first text gets what the second does not need, and at least half, rounded up. The second gets the rest.
+    first_kept = min(first, max(room - second, (room + 1) // 2))
+    return [first_kept, min(second, room - first_kept)]

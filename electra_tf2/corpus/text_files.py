@@ -340,12 +340,18 @@ def _refuse_other_content(start: bytes, path: Path, has_json_lines: bool) -> Non
     if not problem and not has_json_lines:
         if is_json(text):
             problem = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
+        elif text.removeprefix("\ufeff").startswith("<doc "):
+            problem = (
+                "what WikiExtractor writes, with a line <doc ...> before each article: run it with --json, or divide "
+                "the articles by sed -e '/^<doc /d' -e 's/^<\\/doc>$//'"
+            )
         elif is_markup(text):
             problem = "markup"
         elif "\r" in text.strip() and "\n" not in text:
             problem = "lines that end in carriage returns alone (tr '\\r' '\\n' makes others of them)"
     if problem:
-        raise UserError(f"corpus file {str(path)!r} holds {problem}: unpack, convert or rename it, or move it away")
+        what_to_do = "" if "WikiExtractor" in problem else ": unpack, convert or rename it, or move it away"
+        raise UserError(f"corpus file {str(path)!r} holds {problem}{what_to_do}")
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
@@ -399,6 +405,8 @@ def _documents(rows: Iterable[tuple[dict[str, Any], str]], field: str) -> tuple[
     dropped = 0
     for document, where in rows:
         text = document.get(field)
+        if text is None and field in document:
+            text = ""  # a document without a text, as scraped collections have
         if not isinstance(text, str):
             if field in document:
                 raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")

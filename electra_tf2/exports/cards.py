@@ -1,8 +1,8 @@
-"""Cards of models that leave: the README.md of a folder, as Hugging Face's hub shows it.
+"""Model cards: the README.md that is written beside an exported model, as Hugging Face's hub shows it.
 
-What it is, for a fine-tuned model the task, its labels, the model below and the scores; how to use it; how it was
-trained. Not in the header: licence and language, which are the data's, and base_model, which the hub would take for the
-name of a repository.
+It describes the model, how to use it and how it was trained; for a fine-tuned model also the task, its labels, the
+pre-trained model and the scores. The header has no licence and no language, which are the data's, and no base_model,
+which the hub would take for the name of a repository.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.util.progress import counted
 
-FOLDER = "path/of/this/folder"  # in the programs of a card, for the user to replace
-# Hugging Face's names of tasks, by the end of the class that does them.
+FOLDER = "path/of/this/folder"  # stands in a card's programs; the user replaces it
+# The end of a class's name -> Hugging Face's name for the task that it does.
 _PIPELINES = {
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
@@ -33,11 +33,11 @@ _EXAMPLES = {
     "fill-mask": '"A [MASK] text."',
     "feature-extraction": '"A text."',
 }
-_DIGITS = 4
+_DIGITS = 4  # of scores
 
 
 def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage: str) -> str:
-    """Markdown with the header that the hub reads.
+    """Writes a card in Markdown, with the YAML header that the hub reads.
 
     Args:
       header: lines of YAML. about: paragraphs on the files. usage: a program that runs the model.
@@ -64,33 +64,44 @@ def huggingface_card(model: StoredModel, exported: Exported) -> str:
         about.append(f"Not in this directory, as the class has no such part:\n\n{left_out}")
     if exported.config.get("problem_type") == "regression":
         about.append("The number that it gives is on the scale from 0 to 1 that was learned.")
-    return card(model, header, about, transformers_usage(class_name))
+    finds_spans = False
+    for task in model.task_states or {}:
+        finds_spans = finds_spans or bool(_types_of_spans(model, task))
+    return card(model, header, about, transformers_usage(class_name, finds_spans))
 
 
 def title(model: StoredModel) -> str:
-    """The model's name; of a fine-tuned one its tasks, with the labels of the first."""
+    """The name of a pre-trained model; the tasks of a fine-tuned one, with the labels of the first."""
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return config.model_name
     first_task = config.task_names[0]
     description = config.kind_of(first_task)
-    labels = labels_of(model, first_task)
-    if 0 < len(labels) <= 5:  # more would not fit a heading
+    labels = _types_of_spans(model, first_task) or labels_of(model, first_task)
+    if 0 < len(labels) <= 5:  # more do not fit into a heading
         description += f": {', '.join(labels)}"
     return f"{', '.join(config.task_names)} ({description})"
 
 
 def labels_of(model: StoredModel, task: str) -> list[str]:
-    """Labels of a fine-tuned model's task; none of regressions and questions."""
+    """Labels of a fine-tuned model's task; [] for regression and question answering."""
     task_states = model.task_states or {}
     state = task_states.get(task, {})
     return [str(label) for label in state.get("labels", [])]
 
 
+def _types_of_spans(model: StoredModel, task: str) -> list[str]:
+    """Types of the spans that a tagger finds; none of taggers of single words, and other tasks."""
+    state = (model.task_states or {}).get(task, {})
+    if "encoding" not in state:
+        return []
+    return sorted({label.partition("-")[2] for label in labels_of(model, task)} - {""})
+
+
 def sizes_of(model: StoredModel) -> str:
-    """Layers, heads and vocabulary in a sentence."""
+    """A sentence on layers, heads and vocabulary."""
     sizes = model.architecture
-    if model.tokenizer_file:  # a tokenizer of any kind
+    if model.tokenizer_file:  # not WordPiece's
         vocabulary = "vocabulary"
     elif model.casing.do_lower_case:
         vocabulary = "uncased WordPiece vocabulary"
@@ -111,7 +122,10 @@ def _tasks(model: StoredModel) -> list[str]:
     for task in config.task_names:
         labels = labels_of(model, task)
         line = f"- `{task}`: {config.kind_of(task)}"
-        if labels:
+        types = _types_of_spans(model, task)
+        if types:
+            line += f", spans of {counted(len(types), 'type')}: {', '.join(types)}"
+        elif labels:
             line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
         lines.append(line)
     lines.append(f"- fine-tuned from `{config.model_name}`, on inputs of at most {config.max_seq_length} tokens")
@@ -119,7 +133,7 @@ def _tasks(model: StoredModel) -> list[str]:
 
 
 def _scores(model: StoredModel) -> list[str]:
-    """A table of a fine-tuned model's scores, with the number of examples; JSON of other scores; nothing of none."""
+    """The scores: a table with the number of examples for a fine-tuned model, JSON for others; [] if there are none."""
     if not model.scores:
         return []
     by_task = model.scores.get("scores")
@@ -140,7 +154,7 @@ def _scores(model: StoredModel) -> list[str]:
 
 
 def _rounded(value: Any) -> Any:
-    """The same value with floats of four digits."""
+    """Rounds the floats in a value of JSON to four digits."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, Mapping):
@@ -151,11 +165,11 @@ def _rounded(value: Any) -> Any:
 
 
 def training(model: StoredModel) -> str:
-    """The hparams of the run that made a model, but for defaults and paths, where that is known."""
+    """The hparams of the run that trained a model, without defaults and without paths of the machine that trained."""
     if not model.is_run:
         return "See the model that it was converted from."
     config = config_of(model)
-    paths = {"vocab_file", *places(type(config))}  # of the machine that trained
+    paths = {"vocab_file", *places(type(config))}
     changed = {}
     for field in dataclasses.fields(config):
         if field.name in paths:
@@ -168,19 +182,23 @@ def training(model: StoredModel) -> str:
     return f"Settings other than the defaults:\n\n```json\n{hparams}\n```"
 
 
-# Programs that run a model, as its card shows them: texts, not run here.
+# Programs that run a model, as text for its card.
 
 
 def pipeline_of(class_name: str) -> str:
-    """Hugging Face's name of the task that a class does; "" for one that no pipeline runs."""
+    """Hugging Face's name for the task that a class does; "" if no pipeline runs it."""
     for ending, task in _PIPELINES.items():
         if class_name.endswith(ending):
             return task
     return ""
 
 
-def transformers_usage(class_name: str) -> str:
-    """Shows how transformers runs a class."""
+def transformers_usage(class_name: str, finds_spans: bool = False) -> str:
+    """Shows how transformers runs a class.
+
+    Args:
+      finds_spans: a tagger of spans, which has learned the tags of words at their first pieces.
+    """
     task = pipeline_of(class_name)
     if not task:
         return f"""
@@ -190,21 +208,22 @@ tokenizer = AutoTokenizer.from_pretrained("{FOLDER}")
 model = {class_name}.from_pretrained("{FOLDER}")
 print(model(**tokenizer("A text.", return_tensors="pt")).logits)  # positive where a token looks replaced
 """
+    grouping = ', aggregation_strategy="first"' if finds_spans else ""
     return f"""
 from transformers import pipeline
 
-run = pipeline("{task}", model="{FOLDER}")
+run = pipeline("{task}", model="{FOLDER}"{grouping})
 print(run({_EXAMPLES[task]}))
 """
 
 
-def _tokenized(imported: str, integers: str) -> str:
-    """The start of a program that has only the tokenizer's file: makes `inputs`, arrays of a type of integers."""
+def _tokenization(import_line: str, integer_type: str) -> str:
+    """The start of a program, which makes `inputs` with the tokenizer's file."""
     return f"""
 import json
 
 import numpy as np
-{imported}
+{import_line}
 from tokenizers import Tokenizer
 
 with open("{FOLDER}/model.json") as file:
@@ -214,16 +233,16 @@ tokenizer.enable_truncation(about["max_length"])  # tokens that the model reads;
 tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
 rows = tokenizer.encode_batch(["A sentence.", "And another one."])
 inputs = {{
-    "input_ids": np.array([row.ids for row in rows], np.{integers}),
-    "attention_mask": np.array([row.attention_mask for row in rows], np.{integers}),
-    "token_type_ids": np.array([row.type_ids for row in rows], np.{integers}),
+    "input_ids": np.array([row.ids for row in rows], np.{integer_type}),
+    "attention_mask": np.array([row.attention_mask for row in rows], np.{integer_type}),
+    "token_type_ids": np.array([row.type_ids for row in rows], np.{integer_type}),
 }}
 """
 
 
 def onnx_usage(file: str) -> str:
     """Shows how ONNX Runtime runs a file."""
-    start = _tokenized("import onnxruntime", "int64")
+    start = _tokenization("import onnxruntime", "int64")
     return f"""{start}
 session = onnxruntime.InferenceSession("{FOLDER}/{file}")
 taken = [entry.name for entry in session.get_inputs()]
@@ -235,7 +254,7 @@ for output, value in zip(session.get_outputs(), values):
 
 def litert_usage(file: str) -> str:
     """Shows how LiteRT runs a file."""
-    start = _tokenized("from ai_edge_litert.interpreter import Interpreter", "int32")
+    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32")
     return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
 for name, value in run(**inputs).items():
@@ -245,7 +264,7 @@ for name, value in run(**inputs).items():
 
 def saved_model_usage(folder: str) -> str:
     """Shows how TensorFlow runs a SavedModel of ids."""
-    start = _tokenized("import tensorflow as tf", "int32")
+    start = _tokenization("import tensorflow as tf", "int32")
     return f"""{start}
 model = tf.saved_model.load("{FOLDER}/{folder}")
 tensors = {{name: tf.constant(value) for name, value in inputs.items()}}

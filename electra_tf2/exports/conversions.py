@@ -1,8 +1,8 @@
-"""Conversions to the formats that are read, too (formats/): writing, and the one self-check of them all.
+"""Writes the formats that formats/ also reads (ours, Hugging Face's, the original's, tf-models'), each with its check.
 
-What was written is read back from the disk, Hugging Face's and the original's files by our own reader, tf-models' by
-tf-models. The fixed sentences go through our network and through that. Formats for other runtimes check themselves
-(exports.exportable). Tests hold what is written against transformers.
+The written files are read back: tf-models' by tf-models, all others by our own readers. Then the fixed sentences of
+exports.self_check go through both networks. Formats for other runtimes are checked in exports.exportable. Tests compare
+with transformers.
 """
 
 from pathlib import Path
@@ -12,14 +12,15 @@ import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports.cards import huggingface_card
-from electra_tf2.exports.exportable import Options, Written, distance, fixed_inputs, largest, largest_at_tokens
+from electra_tf2.exports.exportable import Options, Written
+from electra_tf2.exports.self_check import distance, fixed_inputs, largest, largest_at_tokens
 from electra_tf2.finetune.tasks.head import HeadInput
-from electra_tf2.formats import huggingface, original, own, tf_models
-from electra_tf2.formats.joining import with_own_layers, without_generator
+from electra_tf2.formats import electra_folder, huggingface, tf1_checkpoint, tf_models
+from electra_tf2.formats.joining import with_unshared_layers, without_generator
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME
-from electra_tf2.inference.configured import described, make_network
+from electra_tf2.inference.model_config import make_network, with_config
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
@@ -28,61 +29,61 @@ from electra_tf2.model import kernels
 
 
 def to_electra(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a self-contained folder of ours; without its generator where the main network is asked for."""
+    """Writes a self-contained folder of ours, without the generator if options.part is "main"."""
     if options.part == "main":
         model = without_generator(model)
-    vocabulary = own.write_folder(folder, described(model), options.dtype)
-    what = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
-    return Written(what, read_back_difference(model, read_model(folder)), "that of the folder")
+    vocabulary = electra_folder.write_folder(folder, with_config(model), options.dtype)
+    summary = f"{folder}: config.json, {FILE_NAME}, {vocabulary}"
+    return Written(summary, read_back_difference(model, read_model(folder)), "that of the folder")
 
 
 def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a Hugging Face directory of a part of a model, with its card."""
-    model = with_own_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     exported = huggingface.to_huggingface(model, options.part)
     huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
-    what = f"{folder}: {exported.class_name} with tokenizer and model card"
-    for part_left_out in exported.left_out:
-        what += f"\n  left out, as {exported.class_name} has no such part: {part_left_out}"
+    summary = f"{folder}: {exported.class_name} with tokenizer and model card"
+    for missing_part in exported.left_out:
+        summary += f"\n  left out, as {exported.class_name} has no such part: {missing_part}"
     theirs = outputs(read_model(folder))
     has_head = theirs.keys() != {STATES}
-    if has_head == exported.is_encoder_alone:  # the head was lost on the way
-        return Written(what, float("inf"), exported.class_name)
+    if has_head == exported.is_encoder_alone:  # the head was lost
+        return Written(summary, float("inf"), exported.class_name)
     part = options.part
     if part == "main" and not has_head:
         part = "body"
     ours = outputs(model, part)
     ours = {output: ours[output] for output in theirs}
-    return Written(what, largest_at_tokens(ours, theirs, fixed_inputs(model)), exported.class_name)
+    return Written(summary, largest_at_tokens(ours, theirs, fixed_inputs(model)), exported.class_name)
 
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a TF1 checkpoint, and beside it vocabulary and hparams."""
-    model = with_own_layers(described(model))
-    prefix = original.write(folder, model, options.step, options.adam_slots)
-    what = f"{prefix}; {original.HPARAMS} holds the --hparams that the original needs with it"
-    return Written(what, read_back_difference(model, read_model(folder)), "the checkpoint's")
+    """Writes a TF1 checkpoint, with its vocabulary and hparams."""
+    model = with_unshared_layers(with_config(model))
+    prefix = tf1_checkpoint.write_folder(folder, model, options.step, options.adam_slots)
+    summary = f"{prefix}; {tf1_checkpoint.HPARAMS_FILE} holds the --hparams that the original needs with it"
+    return Written(summary, read_back_difference(model, read_model(folder)), "the checkpoint's")
 
 
 def to_tf_models(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a checkpoint of tf-models' encoder, and beside it the vocabulary."""
+    """Writes a checkpoint of tf-models' encoder, with the vocabulary."""
     del options
-    model = with_own_layers(described(model))
+    model = with_unshared_layers(with_config(model))
     prefix = tf_models.write_checkpoint(folder, model.weights, model.architecture)
-    own.write_vocabulary(folder, model)
-    what = f"{prefix}: the encoder, without heads; its pooler has random weights"
-    return Written(what, tf_models_difference(model, prefix), "tf-models'")
+    electra_folder.write_vocabulary(folder, model)
+    summary = f"{prefix}: the encoder, without heads; its pooler has random weights"
+    return Written(summary, tf_models_difference(model, prefix), "tf-models'")
 
 
 # The check.
 
 
 def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None) -> dict[str, np.ndarray]:
-    """Outputs of a part of our network (`Network.outputs`); LOGITS of a fine-tuned one are its first task's.
+    """Outputs of a part of our network (`Network.outputs`). LOGITS of a fine-tuned model are its first task's.
 
     Args:
       part: "main", "generator" or "body".
-      rows: None: the fixed sentences.
+      rows: inputs; None: the fixed sentences.
     """
     if rows is None:
         rows = fixed_inputs(model)
@@ -96,12 +97,12 @@ def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None)
         return {name: value.numpy() for name, value in computed.items()}
 
 
-def read_back_difference(model: StoredModel, again: StoredModel) -> float:
+def read_back_difference(model: StoredModel, read_back: StoredModel) -> float:
     """The largest difference between the outputs and weights of a model and of what was read back.
 
     Infinite if one has a variable that the other lacks.
     """
-    if model.weights.keys() != again.weights.keys():
+    if model.weights.keys() != read_back.weights.keys():
         return float("inf")
     parts = ["body"] if model.is_fine_tuned else ["main"]
     if any(name.startswith("generator/encoder/") for name in model.weights):
@@ -109,14 +110,14 @@ def read_back_difference(model: StoredModel, again: StoredModel) -> float:
     rows = fixed_inputs(model)
     differences = []
     for part in parts:
-        differences.append(largest_at_tokens(outputs(model, part), outputs(again, part), rows))
+        differences.append(largest_at_tokens(outputs(model, part), outputs(read_back, part), rows))
     for name, value in model.weights.items():
-        differences.append(distance(value, again.weights[name]))
+        differences.append(distance(value, read_back.weights[name]))
     return largest(differences)
 
 
 def tf_models_difference(model: StoredModel, prefix: str) -> float:
-    """The largest difference between our states and those of tf-models' encoder with a checkpoint's weights."""
+    """The largest difference between our states and those that tf-models computes from a checkpoint."""
     rows = fixed_inputs(model)
     theirs = tf_models.states_of(prefix, model.architecture, rows)
     return largest_at_tokens(outputs(model, "body"), {STATES: theirs}, rows)

@@ -1,11 +1,11 @@
-"""Writing models for LiteRT (TensorFlow Lite), which runs on phones and small boards: a folder as that of ONNX.
+"""Writes models for LiteRT (TensorFlow Lite), which runs on phones and small boards.
 
-    model.tflite   input_ids, attention_mask, token_type_ids: int32 [batch, length] -> last_hidden_state, logits, ...;
-                   of a fine-tuned model, what its head predicts
+    model.tflite   input_ids, attention_mask, token_type_ids: int32 [batch, length]
+                   -> last_hidden_state, logits, ...; or the predictions of a fine-tuned model
     README.md, model.json, tokenizer.json, tokenizer_config.json, vocab.txt
 
-TensorFlow's converter makes it of our networks' plain formulas. Batch and length are dynamic: a signature runner
-resizes the inputs to what it is given. A batch of no rows is refused by LiteRT's own operations.
+TensorFlow's converter reads our networks as plain formulas, without kernels. Batch and length are dynamic: a signature
+runner resizes its inputs. Operations of LiteRT refuse an empty batch.
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
 
 
-def write(made: Exportable, path: Path) -> None:
-    """Writes a file. Raises UserError: LiteRT cannot hold the network."""
-    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
+def write(network: Exportable, path: Path) -> None:
+    """Writes a file. Raises UserError if LiteRT cannot hold the network."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in network.inputs}
     module = tf.Module()
-    module.variables_read = list(made.variables)
-    module.function = tf.function(made.function, autograph=False, input_signature=[specs])
-    with errors_unseen():  # notes on options and, of what it cannot convert, the whole graph
+    module.variables_read = list(network.variables)
+    module.function = tf.function(network.function, autograph=False, input_signature=[specs])
+    with errors_unseen():  # the converter prints notes on options, and the whole graph when it fails
         with kernels.off():
             concrete = module.function.get_concrete_function()
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
         try:
             content = converter.convert()
-        except Exception as error:  # of many types
+        except Exception as error:  # the converter raises many types
             reason = type(error).__name__
             for line in str(error).split("\n"):
-                if line.startswith("TF Select ops:"):  # the operations that it lacks
+                if line.startswith("TF Select ops:"):  # lists the operations that LiteRT lacks
                     reason = line.removeprefix("TF Select ops:").strip()
                     break
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
@@ -46,10 +46,14 @@ def write(made: Exportable, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
-    """The function in a file, by the interpreter on the processor, and the names of its outputs."""
+    """Loads a file into the interpreter on the processor.
+
+    Returns:
+      The function, and the names of its outputs.
+    """
     try:
         from ai_edge_litert.interpreter import Interpreter
-    except ImportError:  # TensorFlow's own, until a later version leaves it out
+    except ImportError:  # TensorFlow still contains the interpreter, but announces that it will be removed
         Interpreter = tf.lite.Interpreter
     with errors_unseen():
         runner = Interpreter(model_content=path.read_bytes()).get_signature_runner()

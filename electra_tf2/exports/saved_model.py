@@ -1,14 +1,14 @@
-"""SavedModels, for plain TensorFlow and for Serving; nothing of our code is needed to load them.
+"""Writes SavedModels for TensorFlow and TensorFlow Serving. Loading them needs none of our code.
 
-Of encoders, of vectors of texts and of classifications they take strings, with the tokenizer (tensorflow_text) inside:
+Encoders, models of text vectors and classifiers take strings, with the tokenizer (tensorflow_text) inside:
 
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load("exported/1")
     model.signatures["states"](text=tf.constant(["A sentence."], tf.string))
 
-Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
-tokens, `replaced` (text). Of a fine-tuned one each task has its own, by its name. Models with other heads take ids,
-as ONNX and LiteRT files of them (exports.exportable). Batch and length are dynamic.
+A pre-trained model has the signatures `states` (text), `pair_states` (text, text_pair) and, with a detector of replaced
+tokens, `replaced` (text). A classifier has one for each task, with the task's name. Models with other heads take ids,
+like ONNX and LiteRT files (exports.exportable). Batch and length are dynamic.
 """
 
 import warnings
@@ -22,24 +22,22 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exports.cards import saved_model_usage
 from electra_tf2.exports.exportable import (
-    SENTENCES,
     Exportable,
     IdsToOutputs,
     Options,
     Runtime,
     Written,
-    distance,
     exportable,
-    largest,
     write_network,
     zero_labels,
 )
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
+from electra_tf2.exports.self_check import SENTENCES, distance, largest
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.model import Model
+from electra_tf2.inference.model_config import config_of, embeds, make_network, pooling_of
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
@@ -47,18 +45,20 @@ from electra_tf2.model.pooling import text_vectors
 from electra_tf2.settings.kinds import kind_named
 
 _COLUMNS = ("text", "text_pair")
+# Texts of the self-check; a task of single texts reads the first of each pair.
 _PAIRS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))
+_COMPARED_WITH = "the SavedModel, from strings"
 
 
 class Signature(NamedTuple):
-    """A function of a SavedModel: strings [B] by these names -> tensors by name."""
+    """A function of a SavedModel, from strings [B] by the names `inputs` to tensors by name."""
 
     inputs: tuple[str, ...]
     function: Callable[..., dict[str, tf.Tensor]]
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a SavedModel, of strings where the model's tokenizer and heads allow it."""
+    """Writes a SavedModel, which takes strings if the model's tokenizer and heads allow it."""
     del options
     if not takes_strings(model):
         return write_network(folder, model, exportable(model, "main"), RUNTIME)
@@ -77,7 +77,7 @@ def takes_strings(model: StoredModel) -> bool:
     return not config.prompt and all(kind_named(config.kind_of(name)).plain_texts for name in config.task_names)
 
 
-# Of strings.
+# SavedModels that take strings.
 
 
 def convert_encoder(folder: Path, model: StoredModel) -> Written:
@@ -87,7 +87,7 @@ def convert_encoder(folder: Path, model: StoredModel) -> Written:
     signatures = encoder_signatures(network, tokenizer, pooling)
     written = write_signatures(folder, signatures, network.trainable_variables, tokenizer)
     difference = difference_of_states(model, load_saved(written))
-    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
+    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED_WITH)
 
 
 def convert_classifier(folder: Path, model: StoredModel) -> Written:
@@ -96,17 +96,14 @@ def convert_classifier(folder: Path, model: StoredModel) -> Written:
     signatures = task_signatures(predictor, tokenizer)
     written = write_signatures(folder, signatures, predictor.model.trainable_variables, tokenizer)
     difference = difference_of_answers(predictor, load_saved(written), _PAIRS)
-    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED)
-
-
-_COMPARED = "the SavedModel, from strings"
+    return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED_WITH)
 
 
 def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str) -> dict[str, Signature]:
-    """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default.
+    """Makes the signatures of a pre-trained model; the first is the default.
 
     Args:
-      pooling: of `sentence`: that of a model which was trained to make vectors of texts; else "cls".
+      pooling: how the output `sentence` is made. A model of text vectors has its own, others "cls".
     """
 
     def rows(*texts: tf.Tensor | None) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
@@ -134,13 +131,13 @@ def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str
 
 
 def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """A signature for each task of classification or regression, by its name; the first is the default."""
-    return {task.name: _task_signature(predictor, number, tokenizer) for number, task in enumerate(predictor.tasks)}
+    """Makes the signatures of a classifier, one for each task; the first is the default."""
+    return {task.name: _task_signature(predictor, index, tokenizer) for index, task in enumerate(predictor.tasks)}
 
 
-def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer) -> Signature:
-    """string [B], or twice -> `label` string [B] and `probabilities` [B, C] of `labels`; or `value` float32 [B]."""
-    task = predictor.tasks[number]
+def _task_signature(predictor: Predictor, index: int, tokenizer: GraphTokenizer) -> Signature:
+    """Makes a task's signature, from string [B], twice for pairs, to the outputs of `served`."""
+    task = predictor.tasks[index]
     [text_keys] = task.text_keys
     names = _COLUMNS[: len(text_keys)]
 
@@ -149,13 +146,18 @@ def _task_signature(predictor: Predictor, number: int, tokenizer: GraphTokenizer
         batch = tokenizer.rows(*texts)
         for name, value in zero_labels(task, batch["input_ids"]).items():
             batch[f"{task.name}/{name}"] = value
-        return served(task.target, predictor.model.predict(batch, number).predictions)
+        return served(task.target, predictor.model.predict(batch, index).predictions)
 
     return Signature(names, answer)
 
 
 def served(target: Target, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Outputs of a SavedModel of strings for a batch of a classification head's predictions."""
+    """Outputs of a classifier that takes strings.
+
+    Returns:
+      `value`, float32 [B], for regression. For classification `label`, string [B], `probabilities`, float32 [B, C], and
+      `labels`, string [B, C], the label of each probability.
+    """
     if isinstance(target, Scale):
         return {"value": predictions["value"]}
     labels = tf.constant(target.names)
@@ -173,14 +175,14 @@ def write_signatures(
     variables: Sequence[tf.Variable],
     tokenizer: GraphTokenizer,
 ) -> Path:
-    """Writes version 1 into a folder, as TensorFlow Serving wants it.
+    """Writes a SavedModel into the subfolder 1, since TensorFlow Serving wants a folder for each version.
 
     Args:
-      signatures: by name; the first is `serving_default`.
-      variables, tokenizer: those that the functions use.
+      signatures: by name; the first becomes the default.
+      variables, tokenizer: those that the signatures use.
 
     Returns:
-      The SavedModel's folder, `folder`/1.
+      The subfolder.
     """
     functions: dict[str, Any] = {}
     with kernels.off():
@@ -196,7 +198,7 @@ def write_signatures(
 def difference_of_states(model: StoredModel, loaded: Any) -> float:
     """The largest difference between our states and those of a loaded SavedModel, from strings."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some tokens of the fixed sentences may be unknown
+        warnings.simplefilter("ignore")  # the vocabulary may lack some tokens of the fixed sentences
         all_states = Model(model).states(SENTENCES)
     differences = []
     for sentence, ours in zip(SENTENCES, all_states, strict=True):
@@ -210,27 +212,27 @@ def difference_of_states(model: StoredModel, loaded: Any) -> float:
 
 
 def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tuple[str, str]]) -> float:
-    """The largest difference of a loaded SavedModel's numbers from those of `predict`, on these texts."""
+    """The largest difference between our predictions for texts and those of a loaded SavedModel."""
     differences: list[float] = []
     for task in predictor.tasks:
         [text_keys] = task.text_keys
         texts = [pair[: len(text_keys)] for pair in pairs]
         columns = {}
-        for number, _ in enumerate(text_keys):  # one text or two
-            columns[_COLUMNS[number]] = tf.constant([pair[number] for pair in pairs])
-        theirs = loaded.signatures[task.name](**columns)
-        if "probabilities" in theirs:
-            numbers = theirs["probabilities"]
+        for index, _ in enumerate(text_keys):  # one text or two
+            columns[_COLUMNS[index]] = tf.constant([pair[index] for pair in pairs])
+        outputs = loaded.signatures[task.name](**columns)
+        if "probabilities" in outputs:
+            theirs = outputs["probabilities"]
         else:
-            numbers = theirs["value"][:, tf.newaxis]
+            theirs = outputs["value"][:, tf.newaxis]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they may be cut, and some of their tokens unknown
+            warnings.simplefilter("ignore")  # texts may be truncated, and tokens unknown
             answers = predictor(texts, task.name)
-        for answer, row in zip(answers, numbers.numpy(), strict=True):
-            ours = [answer["label"]]
+        for answer, their_values in zip(answers, theirs.numpy(), strict=True):
+            our_values = [answer["label"]]
             if "probabilities" in answer:
-                ours = list(answer["probabilities"].values())
-            differences.append(float(np.abs(row - ours).max()))
+                our_values = list(answer["probabilities"].values())
+            differences.append(float(np.abs(their_values - our_values).max()))
     return largest(differences)
 
 
@@ -239,30 +241,34 @@ def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
     return GraphTokenizer(model.tokens, *model.casing, longest)
 
 
-# Of ids.
+# SavedModels that take ids.
 
 
-def write(made: Exportable, path: Path) -> None:
-    """Writes a SavedModel whose only signature is the function."""
-    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in made.inputs}
+def write(network: Exportable, path: Path) -> None:
+    """Writes a SavedModel with the function as its only signature."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in network.inputs}
 
     def function(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return made.function(inputs)
+        return network.function(inputs)
 
     with kernels.off():
         concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
-    tf.saved_model.save(_module(made.variables), str(path), signatures={"serving_default": concrete})
+    tf.saved_model.save(_module(network.variables), str(path), signatures={"serving_default": concrete})
 
 
 def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
-    """The function of a SavedModel of ids, and the names of its outputs."""
+    """Loads a SavedModel that takes ids.
+
+    Returns:
+      The function, and the names of its outputs.
+    """
     loaded = load_saved(path)
     signature = loaded.signatures["serving_default"]
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        with_types = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
-        assert loaded is not None  # which holds the variables
-        return {name: value.numpy() for name, value in signature(**with_types).items()}
+        tensors = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
+        assert loaded is not None  # keeps the variables alive, which the signature does not
+        return {name: value.numpy() for name, value in signature(**tensors).items()}
 
     return run, [*signature.structured_outputs]
 
@@ -276,7 +282,7 @@ def load_saved(path: Path) -> Any:
 
 
 def _module(variables: Sequence[tf.Variable], tokenizer: GraphTokenizer | None = None) -> tf.Module:
-    """Module that is saved: no Keras layers, which would be described for a Keras that cannot build them."""
+    """Makes the module to save. It holds no Keras layers, since their stored description would need our classes."""
     module = tf.Module()
     module.weights = list(variables)
     module.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""Folders that `SentenceTransformer(path)` opens: a Hugging Face directory of the encoder and the modules after it.
+"""Writes folders that `SentenceTransformer(path)` opens: the encoder for transformers, and the modules after it.
 
 config.json, model.safetensors, tokenizer.json, ...   the encoder, for transformers
 modules.json               the modules in order: encoder, pooling, projection if there is one, normalisation
@@ -6,7 +6,7 @@ modules.json               the modules in order: encoder, pooling, projection if
 2_Dense/                   config.json, model.safetensors of the projection
 sentence_bert_config.json  the longest input
 
-formats.sentence_modules reads pooling and length of such folders.
+formats.sentence_modules reads the pooling and the length of such folders.
 """
 
 from pathlib import Path
@@ -16,25 +16,19 @@ import numpy as np
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports.cards import FOLDER, card, sizes_of
 from electra_tf2.exports.conversions import outputs
-from electra_tf2.exports.exportable import (
-    INPUTS,
-    SENTENCE,
-    Options,
-    Written,
-    fixed_inputs,
-    largest_at_tokens,
-    pretrained,
-)
+from electra_tf2.exports.exportable import INPUTS, SENTENCE, Options, Written, pretrained
+from electra_tf2.exports.self_check import fixed_inputs, largest_at_tokens
 from electra_tf2.files.reading import read_json
 from electra_tf2.files.writing import write_json
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import Exported, to_huggingface, write_directory
-from electra_tf2.formats.huggingface_names import load_tensors
+from electra_tf2.formats.huggingface_tensors import load_tensors
+from electra_tf2.formats.joining import with_unshared_layers
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.sentence_modules import LENGTH_FILE, MODULES_FILE
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.configured import described, make_network, pooling_of
+from electra_tf2.inference.model_config import make_network, pooling_of, with_config
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.layers import Dense
 
@@ -45,26 +39,26 @@ _DENSE_FOLDER = "2_Dense"
 
 
 def convert(folder: Path, model: StoredModel, options: Options) -> Written:
-    """Writes a folder as `write_sentence_transformer`."""
+    """Writes a folder and checks it."""
     exported = write_sentence_transformer(folder, model, options.dtype)
-    what = f"{folder}: {exported.class_name}, pooling and normalisation"
-    return Written(what, difference(model, folder), "the folder's, vectors included")
+    summary = f"{folder}: {exported.class_name}, pooling and normalisation"
+    return Written(summary, difference(model, folder), "the folder's, vectors included")
 
 
 def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "float32") -> Exported:
-    """Writes the folder; modules.json last, so that one which has it is complete.
+    """Writes a folder. modules.json comes last: a folder that has it is complete.
 
     Raises:
       UserError: transformers has no class for the encoder.
     """
-    model = described(model)
+    model = with_unshared_layers(with_config(model))
     exported = to_huggingface(model, "body")
     pooling = pooling_of(model)
     network = make_network(model)
     write_directory(folder, model, exported, dtype, _card(model, network.width, pooling))
     longest = min(512, model.architecture.max_position_embeddings)
     write_json(folder / LENGTH_FILE, {"max_seq_length": longest, "do_lower_case": False})
-    modes = {name: mode == pooling for mode, name in _MODES.items()}
+    modes = {field: mode == pooling for mode, field in _MODES.items()}
     config = {"word_embedding_dimension": model.architecture.hidden_size} | modes
     write_json(folder / _POOLING_FOLDER / "config.json", config)
     modules = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
@@ -75,8 +69,8 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     (folder / normalisation).mkdir(exist_ok=True)
     modules.append((normalisation, "Normalize"))
     entries = []
-    for number, (path, kind) in enumerate(modules):
-        entries.append({"idx": number, "name": str(number), "path": path, "type": f"{_CLASSES}{kind}"})
+    for index, (path, class_name) in enumerate(modules):
+        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{_CLASSES}{class_name}"})
     write_json(folder / MODULES_FILE, entries)
     return exported
 
@@ -96,7 +90,7 @@ def _write_projection(folder: Path, projection: Dense, dtype: str) -> None:
 
 
 def difference(model: StoredModel, folder: Path) -> float:
-    """The largest difference of our states and vectors of the fixed sentences from those by the folder's files."""
+    """The largest difference of states and vectors of the fixed sentences between our network and the folder."""
     rows = fixed_inputs(model)
     theirs = outputs(read_model(folder), "body")
     theirs[SENTENCE] = _vectors(folder, theirs[STATES], rows)
@@ -105,28 +99,36 @@ def difference(model: StoredModel, folder: Path) -> float:
 
 
 def _vectors(folder: Path, states: np.ndarray, rows: Encoded) -> np.ndarray:
-    """Vectors [B, width] that the modules after the encoder make of its states [B, L, H]."""
+    """Runs the modules after the encoder as sentence-transformers does.
+
+    Args:
+      states: [B, L, H], the encoder's.
+
+    Returns:
+      [B, width], the vectors.
+    """
     values = states
-    for module in read_json(folder / MODULES_FILE, "modules", list)[1:]:
+    modules = read_json(folder / MODULES_FILE, "modules", list)
+    for module in modules[1:]:  # the first is the encoder
         path = folder / module["path"]
-        kind = module["type"].removeprefix(_CLASSES)
-        if kind == "Pooling":
+        class_name = module["type"].removeprefix(_CLASSES)
+        if class_name == "Pooling":
             config = read_config(path) or {}
             if config[_MODES["mean"]]:
-                marks = rows.input_mask[:, :, np.newaxis]
-                values = (states * marks).sum(1) / marks.sum(1)
+                mask = rows.input_mask[:, :, np.newaxis]
+                values = (states * mask).sum(1) / mask.sum(1)
             else:
                 values = states[:, 0]
-        elif kind == "Dense":
+        elif class_name == "Dense":
             tensors = load_tensors(path)
             values = values @ tensors["linear.weight"].T + tensors["linear.bias"]
-        else:
+        else:  # Normalize
             values = values / np.linalg.norm(values, axis=-1, keepdims=True)
     return values
 
 
-def _card(model: StoredModel, width: int, mode: str) -> str:
-    pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[mode]
+def _card(model: StoredModel, width: int, pooling: str) -> str:
+    pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[pooling]
     header = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
     about = [
         f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",

@@ -1,11 +1,13 @@
 """Cells of tables in the type of their field: truths, whole numbers, lists."""
 
 import ast
+import re
 from typing import Any, Literal
 
 from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, shown
 
+_ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -45,13 +47,14 @@ def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"]
 
 
 def _literal(text: str, what: str) -> Any:
-    """The list or object that a text spells, in JSON or as Python prints one (pandas writes such cells)."""
+    """The list or object that a text spells, in JSON or as Python prints one (pandas writes such cells), arrays of
+    numpy among them."""
     try:
         return parse_json(text, what, object)
     except UserError as error:
         if "'" not in text:
             raise
         try:
-            return ast.literal_eval(text)
+            return ast.literal_eval(_ARRAY.sub(r"\1", text))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise error from None

@@ -173,7 +173,7 @@ def no_text(start: bytes) -> str:
         return "NUL bytes, which no text has (or UTF-16)"
     undecodable = len(start) - len(start.decode("utf-8", "ignore").encode())
     if undecodable > max(_MANY_UNDECODABLE * len(start), _FEW_BYTES):
-        return "text that is not UTF-8 (iconv -f GBK -t UTF-8 converts it, say)"
+        return "text that is not UTF-8 (iconv -f WINDOWS-1252 -t UTF-8 converts Western European, -f GBK Chinese)"
     return ""
 
 

@@ -39,7 +39,7 @@ def rows_of_cells(text: str, name: str, delimiter: str = "", quoted: bool | None
     Raises:
       UserError: quotes that do not end, or that end before their cell does; names the line.
     """
-    if Path(plain_name(name)).suffix == ".csv":
+    if Path(plain_name(name)).suffix == ".csv" or (not delimiter and _looks_like_csv(text, name)):
         return _rows_of_csv(text, name, delimiter, quoted is not False)
     delimiter = delimiter or "\t"
     if quoted is None:
@@ -88,9 +88,21 @@ def _rows_of_csv(text: str, name: str, delimiter: str, quoted: bool) -> Iterator
     return rows
 
 
+def _looks_like_csv(text: str, name: str) -> bool:
+    """Tells a csv file under a name that says nothing: no tab in its first line, but a delimiter of its first rows."""
+    first_line = text.partition("\n")[0]
+    if Path(plain_name(name)).suffix in (".tsv", ".tab") or "\t" in first_line:
+        return False
+    return _delimiter_of_rows(text) is not None
+
+
 def _delimiter_of(text: str) -> str:
-    """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
-    of which the first line has most."""
+    """The delimiter of a csv file: that of its first rows, else that of which the first line has most."""
+    return _delimiter_of_rows(text) or max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
+def _delimiter_of_rows(text: str) -> str | None:
+    """The first delimiter by which the first rows of a text have equally many cells, more than one; None without."""
     for delimiter in _DELIMITERS:
         try:
             reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
@@ -99,7 +111,7 @@ def _delimiter_of(text: str) -> str:
             continue
         if len(widths) == 1 and widths != {1}:
             return delimiter
-    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+    return None
 
 
 def _has_blanks_behind_delimiters(text: str, delimiter: str) -> bool:

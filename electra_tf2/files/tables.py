@@ -98,7 +98,7 @@ def open_table(
     text = content
     if text is None:
         text = read_text(path, what)
-    is_list = re.match(r"\s*\[\s*[{\]]", text) is not None  # of objects, or an empty one
+    is_list = re.match(r"\s*\[\s*[{\]\[]", text) is not None  # of objects or pairs, or an empty one
     if format == "json" and is_list:
         return Table(name, "row", _list_rows(parse_json(text, name, list), name))
     if format == "json":
@@ -123,6 +123,9 @@ def _text_rows(text: str, of_line: Callable[[str], dict[str, Any]]) -> Iterator[
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:
     for number, value in enumerate(values, start=1):
+        is_pair = isinstance(value, list) and len(value) == 2
+        if is_pair and isinstance(value[0], str) and isinstance(value[1], dict):
+            value = {"text": value[0]} | value[1]  # as spaCy's training data were
         if isinstance(value, dict):
             yield TableRow(number, value)
         else:
@@ -150,9 +153,11 @@ def _refuse_data_frame(text: str, name: str) -> None:
     except ValueError:
         return  # whoever reads the rows tells what is wrong
     is_by_columns = all(isinstance(column, dict) and "0" in column for column in value.values())
+    lengths = {len(column) if isinstance(column, list) else -1 for column in value.values()}
+    is_of_lists = len(value) > 1 and len(lengths) == 1 and min(lengths) > 0
     is_by_rows = isinstance(value.get("0"), dict)
     is_split = {"columns", "data"} <= value.keys() or {"schema", "data"} <= value.keys()
-    if value and (is_by_columns or is_by_rows or is_split):
+    if value and (is_by_columns or is_by_rows or is_split or is_of_lists):
         raise UserError(
             f"{name} holds a whole data frame in one JSON object, not a row a line: "
             "pandas writes rows by frame.to_json(path, orient='records', lines=True)"

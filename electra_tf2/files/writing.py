@@ -46,6 +46,21 @@ def check_new(flag: str, path: str | os.PathLike[str], overwrite: bool) -> None:
         raise UserError(f"{flag} {os.fspath(path)!r} exists; pass --overwrite to replace it or name another file")
 
 
+def name_aside(path: Path) -> Path:
+    """The name that --overwrite gives to what is there: the first `<path>.old-N` that is free."""
+    number = 1
+    aside = path.with_name(f"{path.name}.old-{number}")
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.old-{number}")
+    return aside
+
+
+def is_name_aside(name: str) -> bool:
+    """Tells whether a file or folder has a name that `name_aside` gives."""
+    return re.search(r"\.old-\d+$", name) is not None
+
+
 @contextlib.contextmanager
 def lock(path: Path, busy: str) -> Iterator[None]:
     """Holds a lock file, which ends with this process however that ends (flock).

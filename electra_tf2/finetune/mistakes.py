@@ -95,7 +95,33 @@ def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> di
 
 def _wrong_numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
     worst_first = sorted(rows, key=lambda row: -abs(float(row["gold"]) - row["label"]))
-    return {"mistakes": worst_first[:_MISTAKES]}
+    return {"mistakes": _first_of_each(worst_first)}
+
+
+def _first_of_each(mistakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first mistakes, each text once: data may hold it several times, and a sentence several wrong spans."""
+    seen = set()
+    first: list[dict[str, Any]] = []
+    for mistake in mistakes:
+        text = _text_of(mistake)
+        if len(first) == _MISTAKES:
+            break
+        # Without a text there is nothing that could stand in the report twice.
+        if text and text in seen:
+            continue
+        seen.add(text)
+        first.append(mistake)
+    return first
+
+
+def _text_of(mistake: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a mistake was made on: a sentence; a question with the answer that is right, since forms ask the same of
+    many documents; a text or a pair."""
+    if "sentence" in mistake:
+        return (mistake["sentence"],)
+    if "question" in mistake:
+        return mistake["question"], mistake["gold"]
+    return tuple(str(value) for key, value in mistake.items() if key.startswith("text"))
 
 
 def _wrong_classes(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -109,7 +135,7 @@ def _wrong_classes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     wrong.sort(key=lambda row: -row["probabilities"][row["label"]])
     right = np.diag(confusion)
     by_label = _by_label(labels, right, confusion.sum(1), confusion.sum(0))
-    return {"labels": labels, "confusion": confusion.tolist(), "by_label": by_label, "mistakes": wrong[:_MISTAKES]}
+    return {"labels": labels, "confusion": confusion.tolist(), "by_label": by_label, "mistakes": _first_of_each(wrong)}
 
 
 def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -136,7 +162,7 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
     types = sorted(counts)
     right, gold_counts, predicted_counts = np.array([counts[name] for name in types]).reshape(-1, 3).T
     by_label = _by_label(types, right, gold_counts, predicted_counts)
-    return {"by_label": by_label, "mistakes": wrong[:_MISTAKES]}
+    return {"by_label": by_label, "mistakes": _first_of_each(wrong)}
 
 
 def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[str, Any]:
@@ -161,7 +187,7 @@ def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[s
         answer = predicted or _NO_ANSWER
         wrong.append({"question": row["question"], "label": answer, "probability": probability, "gold": gold})
     wrong.sort(key=lambda mistake: -mistake["probability"])
-    return {"mistakes": wrong[:_MISTAKES]}
+    return {"mistakes": _first_of_each(wrong)}
 
 
 def _by_label(labels: list[str], right: Any, gold: Any, predicted: Any) -> dict[str, dict[str, float]]:
@@ -241,6 +267,5 @@ def _mistake(mistake: Mapping[str, Any]) -> str:
         predicted = f"{short(mistake['label'])} {mistake['probabilities'][mistake['label']]:.2f}"
     else:
         predicted = f"{mistake['label']:.2f}"
-    texts = [str(value) for key, value in mistake.items() if key.startswith("text")]
-    text = " ".join(" | ".join(texts).split())
+    text = " ".join(" | ".join(_text_of(mistake)).split())
     return f"{short(str(mistake['gold']))}, predicted {predicted}: {text}"

@@ -12,9 +12,9 @@ from electra_tf2.finetune.tasks.head import HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.training.distribution import distribute, host_number, rows_of_host
+from electra_tf2.training.distribution import distribute, has_several_hosts, host_rows
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.task import TrainingTask, part_of_step, whole_step
+from electra_tf2.training.training_task import TrainingTask, part_of_step, whole_step
 from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -166,14 +166,14 @@ class FinetuningTask(TrainingTask):
             norm_of_slices=norm_of_slices,
         )
         # Of several hosts each predicts all rows by itself, so that none waits for another.
-        self._predicts_alone = host_number(strategy) is not None
+        self._predicts_alone = has_several_hosts(strategy)
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
+        seed = self.replica_seed(self.step_seed(_TRAIN, step))
         scale = self.scale()
         gradients, result = self._gradients(batch, seed, scale)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
@@ -204,7 +204,7 @@ class FinetuningTask(TrainingTask):
     def training_data(self, position: int) -> tf.data.Dataset:
         assert self.table is not None
         size = self.config.train_batch_size
-        return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
+        return self.table.training_batches(size, self.seed, position, host_rows(self.strategy, size))
 
     # Prediction.
 

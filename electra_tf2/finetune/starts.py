@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from electra_tf2.config.hparams import checked, layered
 from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.formats.folders import read_config, released
+from electra_tf2.formats.folders import read_config, shipped_folder
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
@@ -107,7 +107,7 @@ def start_of(chosen: Mapping[str, Any]) -> str:
     """
     if chosen.get("init_checkpoint") or chosen.get("pretrained_model_dir") or read_config(pretrained_dir(chosen)):
         return chosen.get("init_checkpoint") or ""
-    return released(chosen.get("model_name", ""))
+    return shipped_folder(chosen.get("model_name", ""))
 
 
 def recipe_of(chosen: Mapping[str, Any]) -> str | None:

@@ -26,13 +26,13 @@ from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.starts import configuration, pretrained_dir
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.folders import fine_tuned_folders, released
-from electra_tf2.formats.own import best_or_newest
+from electra_tf2.formats.electra_folder import best_or_newest
+from electra_tf2.formats.folders import fine_tuned_folders, shipped_folder
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import without_files
-from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import holds_work
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util.errors import UserError, reason
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
     problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
     if not chosen.get("model_dir") and not chosen.get("task_names"):
         problem = "no fine-tuned model is named"
-    elif released(model_dir) or (Path(model_dir) / "config.json").is_file():
+    elif shipped_folder(model_dir) or (Path(model_dir) / "config.json").is_file():
         problem = f"{model_dir} is not fine-tuned"
     data_dir = chosen.get("data_dir", "data")
     newest = _newest_trained(data_dir)

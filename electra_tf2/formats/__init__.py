@@ -1,3 +1,5 @@
 """Files of models, without TensorFlow."""
 
-ELSEWHERE = "--format onnx and saved_model write any network"  # ends what refuses a network of ours
+ANY_NETWORK_HINT = (
+    "--format onnx and saved_model write any network"  # ends errors of formats that cannot hold a network
+)

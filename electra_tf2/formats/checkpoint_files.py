@@ -1,11 +1,11 @@
-"""Files of a run's checkpoints: which are whole, which is the newest, how they come and go. Without TensorFlow.
+"""Files of a run's checkpoints: listing, verifying, publishing and deleting them. Without TensorFlow.
 
   <folder>/model.ckpt-1000.{index,data-00000-of-00001}   as TensorFlow writes them
   <folder>/model.ckpt-1000.json                          their checksums
-  <folder>/checkpoint                                    TensorFlow's name for the newest; written, never needed
-  <folder>/.saving/                                      a checkpoint that is being written, or a killed save's rest
+  <folder>/checkpoint                                    names the newest for TensorFlow's own tools; not needed here
+  <folder>/.saving/                                      a checkpoint that is being written, or what a killed save left
 
-The index gets its name last, when all is on the disk (fsync), so a checkpoint that has one is complete.
+The index is renamed last, after everything else is on the disk (fsync). So a checkpoint that has an index is complete.
 """
 
 import errno
@@ -24,22 +24,22 @@ _STAGING = ".saving"
 
 
 def prefix(folder: Path, step: int) -> Path:
-    """Path by which TensorFlow knows the checkpoint of a step."""
+    """Prefix of the files of a step's checkpoint, which is its path to TensorFlow."""
     return folder / f"{PREFIX}{step}"
 
 
 def steps(folder: Path) -> list[int]:
-    """Lists the steps of which there is any file of a checkpoint, newest first."""
-    numbers = set()
+    """Lists the steps that have at least one file of a checkpoint, newest first."""
+    steps_with_files = set()
     for path in folder.glob(f"{PREFIX}*"):
         step = _step_of(path)
         if step is not None:
-            numbers.add(step)
-    return sorted(numbers, reverse=True)
+            steps_with_files.add(step)
+    return sorted(steps_with_files, reverse=True)
 
 
 def _step_of(path: Path) -> int | None:
-    """Step of the checkpoint that a file belongs to; None if it belongs to none."""
+    """Step in the name of a checkpoint's file; None if the file belongs to no checkpoint."""
     match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
     if match is None:
         return None
@@ -47,14 +47,11 @@ def _step_of(path: Path) -> int | None:
 
 
 def find_prefix(path: str | Path) -> str | None:
-    """Finds the checkpoint at a path, of whatever program.
+    """Finds the prefix of the checkpoint at a path, whatever program wrote it; None if there is none.
 
     Args:
-      path: a prefix, which is returned as it is; or a folder, of which it is the one that TensorFlow's file
-        `checkpoint` names, or else that of the last step.
-
-    Returns:
-      None if there is none.
+      path: a prefix, which is returned as it is; or a folder, whose newest checkpoint is taken: the one that
+        TensorFlow's file `checkpoint` names, or else the one with the largest step.
     """
     folder = Path(path)
     if is_file(f"{path}.index"):
@@ -75,15 +72,15 @@ def find_prefix(path: str | Path) -> str | None:
 
 
 def has_checksums(folder: Path, step: int) -> bool:
-    """True for a checkpoint that this program saved; the original's have none."""
+    """True for a checkpoint that this program saved. Those of the original have no checksums."""
     return Path(f"{prefix(folder, step)}.json").exists()
 
 
 def problem(folder: Path, step: int) -> str | None:
-    """Finds what is wrong with the files of a checkpoint; None if all are there and match their checksums.
+    """Describes what is wrong with the files of a checkpoint; None if all exist and match their checksums.
 
     Raises:
-      UserError: they cannot be read now, which need not mean that they are damaged.
+      UserError: the disk fails to read them now. They may still be whole.
     """
     base = prefix(folder, step)
     for suffix in (".index", ".json"):
@@ -107,27 +104,28 @@ def problem(folder: Path, step: int) -> str | None:
 
 
 def staging(folder: Path, step: int) -> Path:
-    """Path to which the checkpoint of a step is to be written, before `publish`."""
+    """Prefix under which a step's checkpoint is written, until `publish` moves it to its own."""
     return prefix(folder / _STAGING, step)
 
 
 def publish(folder: Path, step: int) -> None:
-    """Gives the files of a checkpoint that was written to `staging` their names, with their checksums."""
+    """Adds checksums to a checkpoint in `staging`, and moves its files into the folder."""
     written = folder / _STAGING
     names = sorted(path.name for path in written.glob(f"{PREFIX}{step}.*"))
     if not names:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging(folder, step)))
     checksums = {name: sha256_of(written / name) for name in names}
-    about = f"{PREFIX}{step}.json"
-    write_json(written / about, {"step": step, "sha256": checksums})
-    names.insert(0, about)
+    checksums_file = f"{PREFIX}{step}.json"
+    write_json(written / checksums_file, {"step": step, "sha256": checksums})
+    names.insert(0, checksums_file)
     for name in names:
         _sync(written / name)
-    for name in names:
-        # In alphabetical order the index is the last: all other names must be on the disk before its own.
-        if name == names[-1]:
-            _sync(folder)
+    # The index is the last in alphabetical order. All other renames must be on the disk before its own.
+    *all_but_index, index = names
+    for name in all_but_index:
         os.replace(written / name, folder / name)
+    _sync(folder)
+    os.replace(written / index, folder / index)
     _sync(folder)
     clear_staging(folder)
 
@@ -137,21 +135,21 @@ def clear_staging(folder: Path) -> None:
 
 
 def keep(folder: Path, step: int, count: int) -> list[int]:
-    """Deletes all checkpoints but the newest `count` up to a step. Returns the steps of those, oldest first.
+    """Deletes all checkpoints but the newest `count` up to a step. Returns the steps that are left, oldest first.
 
-    Later ones are damaged, or the run would have gone on from them.
+    Checkpoints after `step` are damaged, or the run would have resumed from them: they are deleted, too.
     """
-    kept = [number for number in steps(folder) if number <= step][:count]
-    # The index first: what a kill leaves without an index is no checkpoint.
+    kept = [other for other in steps(folder) if other <= step][:count]
+    # Indexes are deleted first. If the program is killed here, files without an index are no checkpoint.
     for path in sorted(folder.glob(f"{PREFIX}*"), key=lambda path: path.suffix != ".index"):
-        number = _step_of(path)
-        if number is not None and number not in kept:
+        step_of_file = _step_of(path)
+        if step_of_file is not None and step_of_file not in kept:
             path.unlink()
     return kept[::-1]
 
 
 def write_state(folder: Path, kept: list[int]) -> None:
-    """Writes `checkpoint`, by which TensorFlow knows the newest of these steps and the others."""
+    """Writes the file `checkpoint`, from which TensorFlow's own tools know these steps, oldest first."""
     lines = [f'model_checkpoint_path: "{PREFIX}{kept[-1]}"']
     for step in kept:
         lines.append(f'all_model_checkpoint_paths: "{PREFIX}{step}"')

@@ -1,14 +1,19 @@
-"""Hugging Face directories, for `transformers`: reading and writing.
+"""Reads and writes Hugging Face directories, for `transformers`.
 
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
-Needs neither PyTorch nor transformers. formats.huggingface_config translates configurations,
-formats.huggingface_tokenizer tokenizers, formats.huggingface_names tensors.
+Needs neither PyTorch nor transformers. huggingface_config translates configurations, huggingface_tokenizer tokenizers,
+huggingface_names tensors; huggingface_tensors reads weights.
 
-Which class a model becomes follows from its parts: ELECTRA's main network is an ElectraForPreTraining, its generator an
-ElectraForMaskedLM, a BERT run a BertForMaskedLM (an ElectraForMaskedLM where its embeddings are narrower than its
-layers), a fine-tuned model the class whose head computes the same function. Where there is none, the encoder alone is
-written, and what was left out is listed.
+The class that a model is written as:
+
+- ELECTRA's main network: ElectraForPreTraining
+- ELECTRA's generator: ElectraForMaskedLM
+- a BERT run: BertForMaskedLM, or ElectraForMaskedLM if its embeddings are narrower than its layers
+- a fine-tuned model: the class whose head computes the same function
+- a network like ModernBERT's: ModernBERT's classes of the same names
+
+If no class has the head, the encoder is written without it, and the parts that are left out are listed.
 
 numpy is imported when weights are asked for.
 """
@@ -19,16 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf2.files.writing import write_atomically, write_json
-from electra_tf2.formats import ELSEWHERE, huggingface_config, huggingface_tokenizer
+from electra_tf2.formats import ANY_NETWORK_HINT, huggingface_config, huggingface_tokenizer
 from electra_tf2.formats.huggingface_config import config_json, is_like_modernbert
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
 from electra_tf2.formats.stored_model import (
     DETECTOR,
     MASKED_LM,
     Casing,
-    Given,
+    Hints,
     StoredModel,
-    hparams_of_a_run,
+    default_run_hparams,
     weights_module,
 )
 from electra_tf2.model.architecture import Architecture
@@ -37,10 +42,10 @@ from electra_tf2.util.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from electra_tf2.formats.huggingface_names import Tensors
-    from electra_tf2.formats.weights import Weights
+    from electra_tf2.formats.huggingface_tensors import Tensors
+    from electra_tf2.formats.stored_weights import Weights
 
-# Kinds of our tasks, by the names that `huggingface_names.task_of` gives heads of theirs.
+# Kinds of our tasks, by the names that `huggingface_tensors.task_of` gives heads of theirs.
 _KINDS = {"classes": "classification", "tags": "tagging", "answers": "qa"}
 _CLASSIFIERS = {"electra": "gelu", "bert": "tanh", "modernbert": "linear"}  # layer before the classes, by model_type
 
@@ -51,10 +56,10 @@ _CLASSIFIERS = {"electra": "gelu", "bert": "tanh", "modernbert": "linear"}  # la
 class HuggingFaceDirectory(StoredModel):
     """A Hugging Face directory, with its config.json."""
 
-    answered_by_files = ("num_attention_heads", "do_lower_case", "vocab_file")
+    hints_in_files = ("num_attention_heads", "do_lower_case", "vocab_file")
 
-    def __init__(self, folder: Path, config: dict[str, Any], given: Given) -> None:
-        super().__init__(folder, given)
+    def __init__(self, folder: Path, config: dict[str, Any], hints: Hints) -> None:
+        super().__init__(folder, hints)
         self._config = config
 
     @cached_property
@@ -70,9 +75,11 @@ class HuggingFaceDirectory(StoredModel):
     def hparams(self) -> dict[str, Any]:
         if self._tensors.task is not None:
             return self.network | self._task_hparams(self._tensors.task)
-        detects = f"{DETECTOR}/dense/kernel" in self.weights
-        no_generator = {"generator_hidden_size": 1.0, "generator_layers": 1.0}  # of any size
-        return hparams_of_a_run(self.network | {"electra_objective": detects} | no_generator, self.folder.name)
+        is_detector = f"{DETECTOR}/dense/kernel" in self.weights
+        # There is no generator here, so its sizes do not matter; these fit any network.
+        generator_sizes = {"generator_hidden_size": 1.0, "generator_layers": 1.0}
+        network = self.network | {"electra_objective": is_detector} | generator_sizes
+        return default_run_hparams(network, self.folder.name)
 
     @cached_property
     def task_states(self) -> dict[str, Any] | None:
@@ -91,7 +98,7 @@ class HuggingFaceDirectory(StoredModel):
         """Hparams of fine-tuning on the task that its head is of."""
         settings: dict[str, Any] = {"type": _KINDS[task]}
         if task == "classes":
-            settings["text_columns"] = ["text", "text_pair"] if self.given.pairs else ["text"]
+            settings["text_columns"] = ["text", "text_pair"] if self.hints.pairs else ["text"]
             if self._is_regression:
                 settings["type"] = "regression"
             else:
@@ -131,7 +138,7 @@ class HuggingFaceDirectory(StoredModel):
 
     @cached_property
     def _tensors(self) -> "Tensors":
-        from electra_tf2.formats.huggingface_names import read_weights
+        from electra_tf2.formats.huggingface_tensors import read_weights
 
         return read_weights(self.folder, self._config, self.network)
 
@@ -152,9 +159,10 @@ class HuggingFaceDirectory(StoredModel):
 
 
 class Exported(NamedTuple):
-    """A model in Hugging Face's terms.
+    """A model as a class of transformers.
 
-    config: content of config.json. tensors: arrays by their names. left_out: our variables or heads that have no place.
+    config: content of config.json. tensors: arrays under Hugging Face's names. left_out: our variables or heads that
+    the class lacks.
     """
 
     config: dict[str, Any]
@@ -171,10 +179,10 @@ class Exported(NamedTuple):
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
-    """Puts a part of a model in Hugging Face's terms.
+    """Converts a part of a model to a class of transformers.
 
     Args:
-      model: a described one (`inference.configured.described`).
+      model: from `inference.model_config.with_config`.
       part: "main", the main network with its head; "generator", ELECTRA's generator; or "body", the encoder alone.
 
     Raises:
@@ -189,16 +197,13 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
         a = model.architecture
         scope = "electra"
     modern = is_like_modernbert(a)
-    came_as_bert = part != "generator" and model.class_name.startswith("Bert") and a.embedding_size == a.hidden_size
-    family = "Electra"
-    if modern:
-        family = "ModernBert"
-    elif came_as_bert:
-        family = "Bert"
+    family = _family(model, part, a)
     head = _head(model, part, a, family)
-    model_type = head.class_name.partition("Model" if head.is_encoder_alone else "For")[0].lower()
-    prefix = ""
-    if not head.is_encoder_alone:
+    if head.is_encoder_alone:
+        model_type = head.class_name.removesuffix("Model").lower()
+        prefix = ""
+    else:
+        model_type = head.class_name.partition("For")[0].lower()
         prefix = "model." if modern else f"{model_type}."
     config = config_json(a, model_type, head.class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope), model.weights) | head.tensors
@@ -210,35 +215,46 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
         bias = tensors.get("head.dense.bias")
         if bias is not None:
             config["classifier_bias"] = bool(bias.any())
-            if not bias.any():  # their default is a head without this bias
+            if not bias.any():  # transformers' default is a head without this bias
                 del tensors["head.dense.bias"]
     elif not a.type_vocab_size:
         tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = names.no_segments(a)
     return Exported(config | head.config, tensors, head.left_out)
 
 
+def _family(model: StoredModel, part: str, a: Architecture) -> str:
+    """First part of the names of the classes for this network."""
+    if is_like_modernbert(a):
+        return "ModernBert"
+    came_as_bert = part != "generator" and model.class_name.startswith("Bert")
+    if came_as_bert and a.embedding_size == a.hidden_size:
+        return "Bert"
+    return "Electra"
+
+
 def _generator_of(model: StoredModel) -> tuple[StoredModel, Architecture]:
-    """A model whose generator has all tables of its own, and the generator's sizes."""
+    """The model with a copy of shared embedding tables for its generator, and the generator's sizes."""
     if not model.has_generator:
         raise UserError("this model has no generator of its own")
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
-    assert model.generator_sizes is not None, "described"
+    assert model.generator_sizes is not None, "set by with_config"
     weights = dict(model.weights)
     for name, value in model.weights.items():
-        if name.startswith("electra/embeddings/"):  # which the generator shares where it has none of its own
+        if name.startswith("electra/embeddings/"):  # the generator shares a table if it has no such table of its own
             weights.setdefault(name.replace("electra/", "generator/", 1), value)
     return model.changed(weights=weights), model.generator_sizes
 
 
 def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Exported:
-    """A class with the head of a part of a model, or else of the encoder alone, and what is left out."""
+    """The class with a part's head, or else the encoder's. Its config and tensors are those of the head alone."""
     kept = {"electra"}
     if part == "generator":
         kept |= {"generator", MASKED_LM}
     left_out = sorted({name.split("/")[0] for name in model.weights} - kept)
     alone = Exported({"architectures": [f"{family}Model"]}, {}, left_out)
-    if part == "body" or (family == "ModernBert" and a.head_style != "modernbert"):
+    has_other_heads = family == "ModernBert" and a.head_style != "modernbert"  # than ModernBERT's classes
+    if part == "body" or has_other_heads:
         return alone
     if part == "main" and model.is_fine_tuned:
         return _task_head(model, a, alone)
@@ -246,26 +262,26 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Export
 
 
 def _pretraining_head(model: StoredModel, part: str, a: Architecture, alone: Exported) -> Exported:
-    """The class of a detector of replaced tokens, or of a masked language model."""
+    """The class of a detector of replaced tokens or of a masked language model, or else the encoder alone."""
     from electra_tf2.formats import huggingface_names as names
 
     weights = model.weights
-    detects = part == "main" and f"{DETECTOR}/dense/kernel" in weights
-    scope = DETECTOR if detects else MASKED_LM
+    is_detector = part == "main" and f"{DETECTOR}/dense/kernel" in weights
+    scope = DETECTOR if is_detector else MASKED_LM
     if f"{scope}/dense/kernel" not in weights:
         return alone
     if part == "main":
         is_coco_lm = "clm_predictions/output_bias" in weights or "copy_predictions/dense/kernel" in weights
-        is_of_generator = not detects and model.has_generator
-        if is_coco_lm or is_of_generator:
+        is_generators_head = not is_detector and model.has_generator
+        if is_coco_lm or is_generators_head:
             return alone
     family = alone.class_name.removesuffix("Model")
     modern = family == "ModernBert"
     labels = {}
-    if detects and modern:
+    if is_detector and modern:
         class_name = "ModernBertForTokenClassification"
         labels = _labels(names.DETECTION_LABELS)
-    elif detects:
+    elif is_detector:
         class_name = "ElectraForPreTraining"
     elif modern:
         class_name = "ModernBertForMaskedLM"
@@ -277,12 +293,14 @@ def _pretraining_head(model: StoredModel, part: str, a: Architecture, alone: Exp
 
 
 def _masked_lm_class(model: StoredModel, a: Architecture, family: str) -> str:
-    """ELECTRA's or BERT's class of a masked language model."""
+    """BERT's class for a masked language model if it can hold it, or else ELECTRA's."""
     came_as_electra = model.class_name.startswith("Electra") and a.hidden_act == "gelu"
     if a.embedding_size == a.hidden_size and not model.has_generator and not came_as_electra:
         return "BertForMaskedLM"
-    if a.hidden_act != "gelu":  # the head of ElectraForMaskedLM has gelu whatever hidden_act is
-        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {a.hidden_act!r}: {ELSEWHERE}")
+    if a.hidden_act != "gelu":  # the head of ElectraForMaskedLM always has gelu
+        raise UserError(
+            f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {a.hidden_act!r}: {ANY_NETWORK_HINT}"
+        )
     return f"{family}ForMaskedLM"
 
 
@@ -300,7 +318,7 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
     scope = f"task_specific/{task}"
     variables = {name for name in model.weights if name.startswith(f"{scope}/")}
     if f"{scope}/end_hidden/kernel" in variables:
-        return alone._replace(left_out=[f"{scope}: the end of an answer given its start (joint_prediction)"])
+        return alone._replace(left_out=[_JOINT_ANSWERS.format(scope=scope)])
     family = alone.class_name.removesuffix("Model")
     if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
         return alone
@@ -312,11 +330,14 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
         return Exported({"architectures": [class_name]}, tensors, left_out)
     if not task_class or f"{scope}/dense/kernel" not in variables:
         return alone
-    labels = (model.task_states or {}).get(task, {}).get("labels")
+    state = (model.task_states or {}).get(task, {})
+    labels = state.get("labels")
     config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
     config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
     if task_class == "TokenClassification":
         class_name = f"{family}ForTokenClassification"
+        if labels and "encoding" in state:  # of spans
+            config |= _labels([_as_bio(str(label)) for label in labels])
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported(config | {"architectures": [class_name]}, tensors, [])
     if labels is None:
@@ -362,16 +383,33 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
     return Exported(config | {"architectures": [class_name]}, tensors, [])
 
 
+_JOINT_ANSWERS = (
+    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction "
+    "leaves whole"
+)
+
+
 def _labels(labels: Sequence[str]) -> dict[str, Any]:
-    """Fields of config.json that name the classes."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    return {"id2label": {str(number): label for label, number in numbers.items()}, "label2id": numbers}
+    """Fields of config.json that name a classifier's classes. Two classes may have one name."""
+    id2label = {str(index): label for index, label in enumerate(labels)}
+    label2id: dict[str, int] = {}
+    for index, label in enumerate(labels):
+        label2id.setdefault(label, index)
+    return {"id2label": id2label, "label2id": label2id}
+
+
+def _as_bio(label: str) -> str:
+    """The name of a label of BIOES in BIO: transformers' pipelines group by B- and I- alone, so that a word with S-PER
+    would be an entity of the type "S-PER". Two labels then have one name, which `id2label` may hold twice."""
+    letters = {"S": "B", "E": "I"}
+    letter, dash, kind = label.partition("-")
+    return f"{letters.get(letter, letter)}{dash}{kind}"
 
 
 def write_directory(
     folder: str | Path, model: StoredModel, exported: Exported, dtype: str = "float32", card: str = ""
 ) -> None:
-    """Writes the directory; config.json last, so that one which has it is complete.
+    """Writes a directory. config.json comes last: a directory that has one is complete.
 
     Args:
       card: content of README.md; "": none is written.
@@ -381,7 +419,7 @@ def write_directory(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
-    (folder / INDEX_NAME).unlink(missing_ok=True)  # of several files that were here before
+    (folder / INDEX_NAME).unlink(missing_ok=True)  # left by an earlier model in several files
     write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
     if card:
         write_atomically(folder / "README.md", card)

@@ -1,10 +1,12 @@
-"""Configuration of a Hugging Face directory of ELECTRA, BERT or ModernBERT, as our hparams, and back.
+"""Translates the config.json of ELECTRA, BERT and ModernBERT for transformers to our hparams, and back.
 
-Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
-`FIELDS` has which of their fields is which of ours, for both ways. Of ModernBERT, transformers 5 writes `layer_types`
-and, for each of them, `rope_parameters`; older versions write `global_attn_every_n_layers`, `global_rope_theta` and
-`local_rope_theta`. Both are read, and both written. Imports neither TensorFlow nor numpy: formats.readers asks here for
-configurations.
+A network that the other side cannot express is refused with the reason, never approximated. `FIELDS` is the table of
+fields for both directions.
+
+For ModernBERT, transformers 5 writes `layer_types` and `rope_parameters`. Older versions write
+`global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`. Either is read, and both are written.
+
+Imports neither TensorFlow nor numpy, because configurations are read before these are imported.
 """
 
 import dataclasses
@@ -14,13 +16,13 @@ from typing import Any
 
 from electra_tf2.config.hparams import checked
 from electra_tf2.files.reading import typed
-from electra_tf2.formats import ELSEWHERE
+from electra_tf2.formats import ANY_NETWORK_HINT
 from electra_tf2.formats.huggingface_tokenizer import tokens_in
 from electra_tf2.formats.stored_model import size_of_width
 from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
 
-# Fields that have one name in their configurations and in ours (Architecture).
+# Fields with the same name in config.json and in our Architecture.
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -30,8 +32,8 @@ _SIZES = (
     "max_position_embeddings",
     "initializer_range",
 )
-_OF_BERT = ("type_vocab_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
-_OF_MODERNBERT = (
+_BERT_FIELDS = ("type_vocab_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
+_MODERNBERT_FIELDS = (
     "norm_eps",
     "norm_bias",
     "attention_bias",
@@ -41,27 +43,27 @@ _OF_MODERNBERT = (
     "global_attn_every_n_layers",
     "local_rope_theta",
 )
-_BERT = {name: name for name in (*_SIZES, *_OF_BERT)} | {"layer_norm_eps": "norm_eps"}
-_MODERNBERT = {name: name for name in (*_SIZES, *_OF_MODERNBERT)} | {
+_BERT = {name: name for name in (*_SIZES, *_BERT_FIELDS)} | {"layer_norm_eps": "norm_eps"}
+_MODERNBERT = {name: name for name in (*_SIZES, *_MODERNBERT_FIELDS)} | {
     "hidden_activation": "hidden_act",
     "attention_dropout": "attention_probs_dropout_prob",
     "embedding_dropout": "hidden_dropout_prob",
     "mlp_dropout": "hidden_dropout_prob",
     "global_rope_theta": "rope_theta",
 }
-FIELDS = {  # model_type -> name there -> name here
+FIELDS = {  # model_type -> name in config.json -> name in Architecture
     "electra": _BERT | {"embedding_size": "embedding_size"},
     "bert": _BERT,
     "modernbert": _MODERNBERT,
 }
-# Defaults of transformers' configuration classes. A field that is not listed here has our default.
+# Defaults of transformers' configuration classes, for fields that a config.json lacks. Others have our default.
 _BERT_DEFAULTS = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2}
 _MODERNBERT_PRESET = PRESETS["modernbert"]
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "electra": _BERT_DEFAULTS
     | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BERT_DEFAULTS | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    "modernbert": {name: _MODERNBERT_PRESET[name] for name in _OF_MODERNBERT if name in _MODERNBERT_PRESET}
+    "modernbert": {name: _MODERNBERT_PRESET[name] for name in _MODERNBERT_FIELDS if name in _MODERNBERT_PRESET}
     | {
         "vocab_size": 50368,
         "hidden_size": 768,
@@ -78,9 +80,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.0,
     },
 }
-# Fields whose values all networks of ours have.
-_MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-# Switches of ours of which programs that know one architecture have its preset alone.
+# Fields that may have one value only, since all our networks have it.
+_REQUIRED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+# Our switches that a program for one architecture does not have. It can hold networks with the preset's values.
 _SWITCHES = {
     "bert": (
         "relative_positions",
@@ -104,8 +106,12 @@ _SWITCHES = {
         "share_layers",
     ),
 }
-_MOST_LAYERS = 1000  # more would be listed one by one before a tensor is missed
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+_MOST_LAYERS = 1000  # a nonsense number would make a table of that many layers before the first is found missing
+_FULL = "full_attention"
+_SLIDING = "sliding_attention"
+
+
+# Reading.
 
 
 def is_huggingface(config: Mapping[str, Any]) -> bool:
@@ -114,10 +120,10 @@ def is_huggingface(config: Mapping[str, Any]) -> bool:
 
 
 def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Reads model_size, model_hparam_overrides, embedding_size and vocab_size of a Hugging Face directory.
+    """Converts a config.json to model_size, model_hparam_overrides, embedding_size and vocab_size.
 
     Raises:
-      UserError: names everything in it that our networks cannot do.
+      UserError: names everything in it that our networks do not have.
     """
     where = f"{folder}/config.json"
     model_type = config["model_type"]
@@ -126,7 +132,7 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     modern = model_type == "modernbert"
     problems: list[str] = []
     if modern:
-        config, problems = _in_older_words(config)
+        config, problems = _with_older_fields(config)
     fields = FIELDS[model_type]
     values = _DEFAULTS[model_type] | {name: config[name] for name in fields if name in config}
     for name, value in values.items():
@@ -135,8 +141,8 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             problems.append(problem)
     if not problems and values["num_hidden_layers"] > _MOST_LAYERS:
         problems.append(f"num_hidden_layers {values['num_hidden_layers']} ({_MOST_LAYERS} at most)")
-    must_be = {"classifier_activation": values["hidden_activation"]} if modern else _MUST_BE
-    for name, value in must_be.items():
+    required = {"classifier_activation": values["hidden_activation"]} if modern else _REQUIRED
+    for name, value in required.items():
         if config.get(name) not in (None, value):
             problems.append(f"{name} {shown(config[name])} ({value} only)")
     if problems:
@@ -144,15 +150,15 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     overrides = {ours: values[name] for name, ours in fields.items() if name in values}
     if modern:
         overrides["architecture"] = "modernbert"
-        # Their embeddings and feed-forward networks have a rate each, ours one for both.
+        # ModernBERT has a dropout rate for embeddings and one for feed-forward networks. We have one for both.
         overrides["hidden_dropout_prob"] = max(values["embedding_dropout"], values["mlp_dropout"])
-        if overrides["global_attn_every_n_layers"] == 1:
+        if overrides["global_attn_every_n_layers"] == 1:  # every layer attends to all tokens
             overrides["local_attention"] = 0
     hidden = values["hidden_size"]
     tokens = len(tokens_in(folder))
-    rows = overrides.pop("vocab_size")
-    if tokens > rows:
-        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {rows}")
+    table_rows = overrides.pop("vocab_size")  # may be padded
+    if tokens > table_rows:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {table_rows}")
     return {
         "model_size": size_of_width(hidden),
         "embedding_size": overrides.pop("embedding_size", hidden),
@@ -162,7 +168,7 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _problem(name: str, ours: str, value: object) -> str:
-    """The problem with a value by the limits of our field; "": nothing."""
+    """Describes why our Architecture's field `ours` cannot have a value; "" if it can."""
     try:
         checked(Architecture, {ours: value})
     except UserError as error:
@@ -170,21 +176,22 @@ def _problem(name: str, ours: str, value: object) -> str:
     return ""
 
 
-def _in_older_words(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Turns ModernBERT's layer_types and rope_parameters into the fields of older versions.
+def _with_older_fields(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Adds the fields of older versions for ModernBERT's layer_types and rope_parameters.
 
     Returns:
-      The configuration, and a list of what these fields cannot express.
+      The configuration, and a list of what the older fields cannot express.
     """
     older = {"classifier_activation": "gelu"} | dict(config)
     problems = []
     layers = config.get("num_hidden_layers", 22)
     types = config.get("layer_types")
     if types is not None:
-        full = []
+        full_layers = []
         if isinstance(types, list):
-            full = [number for number, layer_type in enumerate(types) if layer_type == _FULL]
-        period = full[1] if len(full) > 1 else layers
+            full_layers = [index for index, layer_type in enumerate(types) if layer_type == _FULL]
+        # The first layer has full attention, so the second such layer tells the period.
+        period = full_layers[1] if len(full_layers) > 1 else layers
         older["global_attn_every_n_layers"] = period
         if not isinstance(types, list) or len(types) != layers or types != _layer_types(len(types), period):
             wanted = f"one for each of the {layers} layers, {_FULL} in layers 0, n, 2n, ... and {_SLIDING} in others"
@@ -193,7 +200,7 @@ def _in_older_words(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         problems.append(f"rope_scaling {shown(config['rope_scaling'])}")
     parameters = config.get("rope_parameters") or {}
     for layer_type, name in ((_FULL, "global_rope_theta"), (_SLIDING, "local_rope_theta")):
-        rope = parameters
+        rope = parameters  # if it is no object, it is refused below
         if isinstance(parameters, dict):
             rope = parameters.get(layer_type) or {}
         if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
@@ -211,7 +218,7 @@ def _layer_types(layers: int, period: int) -> list[str]:
 
 
 def class_of(config: Mapping[str, Any]) -> str:
-    """The class of transformers that a config.json names; "" if none.
+    """The class of transformers in a config.json; "" if it has none.
 
     Raises:
       UserError: `architectures` is no list of names.
@@ -221,43 +228,51 @@ def class_of(config: Mapping[str, Any]) -> str:
 
 
 def labels_of(config: Mapping[str, Any]) -> list[str]:
-    """Labels of a classifier or tagger, in the order of their numbers.
+    """Labels of a classifier or tagger, in the order of their ids.
 
     Raises:
-      UserError: `id2label` is no object of numbers and labels.
+      UserError: `id2label` is no object of ids and labels.
     """
     labels = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
-    if not isinstance(labels, dict) or not all(number.isdecimal() and len(number) < 10 for number in labels):
+    # JSON has no integer keys, so ids are texts. Longer ones than nine digits are no ids of classes.
+    if not isinstance(labels, dict) or not all(key.isdecimal() and len(key) < 10 for key in labels):
         raise UserError(f"config.json: id2label must be an object of numbers and labels, got {shown(labels)}")
-    numbers = sorted(map(int, labels))
-    if numbers != list(range(len(labels))) or not all(isinstance(label, str) for label in labels.values()):
+    ids = sorted(map(int, labels))
+    if ids != list(range(len(labels))) or not all(isinstance(label, str) for label in labels.values()):
         raise UserError(
             f"config.json: id2label must name the classes 0 to {len(labels) - 1} by texts, got {shown(labels)}"
         )
-    return [labels[number] for number in sorted(labels, key=int)]
+    return [labels[key] for key in sorted(labels, key=int)]
+
+
+# Writing.
 
 
 def config_json(a: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
-    """Makes the config.json of a network of ours, without the ids of special tokens.
+    """Makes the config.json for one of our networks, without the ids of special tokens.
 
     Args:
       model_type: one of `FIELDS`; "bert" needs embeddings as wide as the layers.
-      class_name: the architecture that transformers instantiates.
+      class_name: the class that transformers instantiates.
 
     Raises:
       UserError: names every part that Hugging Face's classes do not have.
     """
     modern = model_type == "modernbert"
-    problems = export_problems(a, "modernbert") if modern else export_problems(a, but=("norm_eps",))
+    if modern:
+        problems = export_problems(a, "modernbert")
+    else:
+        problems = export_problems(a, exempt=("norm_eps",))
     if model_type == "bert" and a.embedding_size != a.hidden_size:
         problems.append(f"embeddings narrower than its layers ({class_name})")
     if problems:
-        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}: {ELSEWHERE}")
+        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}: {ANY_NETWORK_HINT}")
     config: dict[str, Any] = {"architectures": [class_name], "model_type": model_type}
     config |= {name: getattr(a, ours) for name, ours in FIELDS[model_type].items()}
     if not modern:
         config |= {"position_embedding_type": "absolute", "tie_word_embeddings": True}
-        return config | {"type_vocab_size": a.type_vocab_size or 2}  # written as zeros
+        # A network of ours without segments is written with embeddings of zero for two.
+        return config | {"type_vocab_size": a.type_vocab_size or 2}
     period = a.global_attn_every_n_layers if a.local_attention else 1
     thetas = {_FULL: a.rope_theta, _SLIDING: a.local_rope_theta or a.rope_theta}
     return config | {
@@ -268,24 +283,25 @@ def config_json(a: Architecture, model_type: str, class_name: str) -> dict[str, 
         "global_attn_every_n_layers": period,
         "layer_types": _layer_types(a.num_hidden_layers, period),
         "local_rope_theta": thetas[_SLIDING],
-        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
+        "rope_parameters": {
+            layer_type: {"rope_type": "default", "rope_theta": theta} for layer_type, theta in thetas.items()
+        },
     }
 
 
-def export_problems(a: Architecture, like: str = "bert", but: Sequence[str] = ()) -> list[str]:
-    """Lists the switches of this network that a program of one architecture has not: the original, tf-models, Hugging
-    Face's classes.
+def export_problems(a: Architecture, target: str = "bert", exempt: Sequence[str] = ()) -> list[str]:
+    """Lists what a network has and a program for one architecture (the original, tf-models, Hugging Face) has not.
 
     Args:
-      like: the architecture that the program has, "bert" or "modernbert".
-      but: switches that may have any value.
+      target: the program's architecture, "bert" or "modernbert".
+      exempt: switches that may have any value.
     """
-    wanted = {field.name: field.default for field in dataclasses.fields(Architecture)} | PRESETS[like]
+    expected = {field.name: field.default for field in dataclasses.fields(Architecture)} | PRESETS[target]
     problems = []
-    for name in _SWITCHES[like]:
+    for name in _SWITCHES[target]:
         value = getattr(a, name)
-        if name not in but and value != wanted[name]:
-            problems.append(f"{name} {value} ({wanted[name]} only)")
+        if name not in exempt and value != expected[name]:
+            problems.append(f"{name} {value} ({expected[name]} only)")
     return problems
 
 

@@ -1,6 +1,6 @@
-"""Tokenizer of a Hugging Face directory: vocabulary and casing of WordPiece, both ways.
+"""Reads and writes the tokenizer of a Hugging Face directory: WordPiece's vocabulary and casing.
 
-A tokenizer.json that is not WordPiece's is used as it is (corpus.tokenization.FileTokenizer), and leaves as it came.
+Any other tokenizer.json is used as it is (corpus.tokenization.FileTokenizer), and copied when a model is written.
 """
 
 import re
@@ -19,14 +19,14 @@ from electra_tf2.corpus.vocabulary import (
 )
 from electra_tf2.files.reading import read_json, typed
 from electra_tf2.files.writing import write_atomically, write_json
+from electra_tf2.formats.electra_folder import write_vocabulary
 from electra_tf2.formats.folders import VOCABULARY
-from electra_tf2.formats.own import write_vocabulary
 from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.util.errors import UserError, shown
 
 _SETTINGS_FILE = "tokenizer_config.json"
 _ADDED_FILE = "added_tokens.json"
-# Classes that divide text as BERT's does; of others whose names end in BertTokenizer (RemBert) some do not.
+# Classes that divide text as BERT's does. Not every class whose name ends in BertTokenizer does (RemBert).
 _BERT_TOKENIZERS = r"(Electra|Bert|ConvBert|DistilBert|MobileBert|RetriBert|SqueezeBert|VisualBert)Tokenizer(Fast)?"
 
 
@@ -34,7 +34,7 @@ _BERT_TOKENIZERS = r"(Electra|Bert|ConvBert|DistilBert|MobileBert|RetriBert|Sque
 
 
 def tokenizer_in(folder: Path) -> Path:
-    """The file that a directory's vocabulary is read from: vocab.txt or, where there is none, tokenizer.json.
+    """The file of a directory's vocabulary: vocab.txt or, if there is none, tokenizer.json.
 
     Raises:
       UserError: it has neither.
@@ -50,7 +50,7 @@ def tokens_in(folder: Path) -> list[str]:
     """Reads the vocabulary of a directory.
 
     Raises:
-      UserError: there is none, or its WordPiece tokenizer has tokens beyond it.
+      UserError: there is none, or its WordPiece tokenizer has tokens with ids beyond the vocabulary.
     """
     path = tokenizer_in(folder)
     tokens = load_tokens(path)
@@ -60,11 +60,11 @@ def tokens_in(folder: Path) -> list[str]:
 
 
 def _check_ids(folder: Path, tokens: list[str]) -> None:
-    """Raises UserError for tokens that were added behind the vocabulary's last."""
+    """Raises UserError if tokens were added after the last one of the vocabulary."""
     added = _json(folder / _ADDED_FILE) | added_tokens(_json(folder / TOKENIZER_FILE), folder)
     beyond = []
-    for token, number in added.items():
-        if typed(number, int, f"{folder}: id of the added token {token}") >= len(tokens):
+    for token, token_id in added.items():
+        if typed(token_id, int, f"{folder}: id of the added token {token}") >= len(tokens):
             beyond.append(token)
     if beyond:
         raise UserError(
@@ -76,13 +76,14 @@ def _check_ids(folder: Path, tokens: list[str]) -> None:
 def casing_of(folder: Path) -> Casing:
     """Reads a WordPiece tokenizer's casing as transformers does.
 
-    Tokenizer classes of BERT's kind take do_lower_case, strip_accents and tokenize_chinese_chars from
-    tokenizer_config.json, or else their defaults, whatever the normalizer in tokenizer.json is; for other classes that
-    normalizer counts.
+    transformers' classes of BERT's kind read do_lower_case, strip_accents and tokenize_chinese_chars from
+    tokenizer_config.json, with defaults of their own, and ignore the normalizer in tokenizer.json. Other classes use
+    that normalizer.
 
     Raises:
-      UserError: the text is divided into words otherwise than BERT's tokenizer does it.
+      UserError: the tokenizer divides text into words otherwise than BERT's.
     """
+    # transformers calls tokenizers that read tokenizer.json fast, and those that read the other files slow.
     fast_file = folder / TOKENIZER_FILE
     slow_file = folder / _SETTINGS_FILE
     fast = _json(fast_file)
@@ -111,9 +112,9 @@ def casing_of(folder: Path) -> Casing:
         switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
         switches["clean_text"] = normalizer.get("clean_text", True)
     problems += [f"{name} false" for name, is_on in switches.items() if not is_on]
-    added = _added_tokens(slow, fast, _json(folder / _ADDED_FILE))
-    if added:
-        problems.append(f"tokens beside the vocabulary's that stand for themselves in text: {shown(added)}")
+    unsplit = _unsplit_tokens(slow, fast, _json(folder / _ADDED_FILE))
+    if unsplit:
+        problems.append(f"tokens beside the vocabulary's that stand for themselves in text: {shown(unsplit)}")
     if casing.strip_accents and not casing.do_lower_case:
         problems.append("strip_accents true for text that is not lower-cased")
     if problems:
@@ -121,8 +122,8 @@ def casing_of(folder: Path) -> Casing:
     return casing
 
 
-def _added_tokens(slow: dict[str, Any], fast: dict[str, Any], added: dict[str, Any]) -> list[str]:
-    """Tokens that transformers finds in a text before it is divided into words, but for BERT's own.
+def _unsplit_tokens(slow: dict[str, Any], fast: dict[str, Any], added: dict[str, Any]) -> list[str]:
+    """Tokens that transformers takes out of a text before it is divided into words, except BERT's special ones.
 
     Args:
       slow, fast, added: contents of tokenizer_config.json, tokenizer.json and added_tokens.json.
@@ -148,15 +149,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> None:
-    """Writes a model's tokenizer for transformers; one that came as a tokenizer.json as it was."""
+    """Writes a model's tokenizer for transformers. A tokenizer.json that is not WordPiece's is copied."""
     if not model.tokenizer_file:
         segments = min(2, model.architecture.type_vocab_size or 2)
         write_tokenizer(folder, model.tokens, model.casing, max_length, segments)
         return
     write_vocabulary(folder, model)
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
-    for name, number in model.tokenizer().special._asdict().items():
-        settings[f"{name}_token"] = model.tokens[number]
+    for name, token_id in model.tokenizer().special._asdict().items():
+        settings[f"{name}_token"] = model.tokens[token_id]
     write_json(folder / _SETTINGS_FILE, settings)
 
 
@@ -164,15 +165,16 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers.
 
     Args:
-      segments: number of segments that the network tells apart; with 1, both texts of a pair are of the first.
+      segments: number of segments that the network tells apart. With 1, both texts of a pair are in the first one.
     """
     from tokenizers import BertWordPieceTokenizer
     from tokenizers.processors import TemplateProcessing
 
     from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 
-    strip_accents = casing.strip_accents and casing.do_lower_case  # theirs strips them from cased text, too
-    ids = {token: number for number, token in enumerate(tokens)}
+    # Ours strips accents from lower-cased text only; transformers' would strip them from cased text, too.
+    strip_accents = casing.strip_accents and casing.do_lower_case
+    ids = {token: token_id for token_id, token in enumerate(tokens)}
     tokenizer = BertWordPieceTokenizer(ids, strip_accents=strip_accents, lowercase=casing.do_lower_case)
     tokenizer.model.max_input_chars_per_word = MAX_CHARS_PER_WORD
     tokenizer.post_processor = TemplateProcessing(
@@ -180,7 +182,7 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
         pair=f"{CLS}:0 $A:0 {SEP}:0 $B:{segments - 1} {SEP}:{segments - 1}",
         special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
     )
-    tokenizer.enable_truncation(max_length)  # for programs that read this file alone; transformers sets its own
+    tokenizer.enable_truncation(max_length)  # for programs that read tokenizer.json alone; transformers has its own
     write_atomically(folder / VOCABULARY, "".join(f"{token}\n" for token in tokens))
     write_atomically(folder / TOKENIZER_FILE, tokenizer.to_str(pretty=True) + "\n")
     settings: dict[str, Any] = {

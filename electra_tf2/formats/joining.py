@@ -1,4 +1,7 @@
-"""Models made of stored ones: with the generator of another directory, without a generator, without shared layers."""
+"""Models made of stored ones: with the generator of another directory, without a generator, without shared layers.
+
+Models with a generator of their own or with shared layers must come from `inference.model_config.with_config`.
+"""
 
 import copy
 import dataclasses
@@ -12,68 +15,67 @@ from electra_tf2.util.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-_OF_GENERATORS = ("generator", "cloze_predictions/")  # begin the names of their variables
+_GENERATOR_SCOPES = ("generator", "cloze_predictions/")  # names of a generator's variables begin so
+# Parts of a layer whose weights may be shared -> beginnings of their variables' names within the layer.
+_SHARED_PARTS = {"attention": ("attention/",), "ffn": ("intermediate/", "output/")}
 
 
 def with_generator(model: StoredModel, generator: StoredModel) -> StoredModel:
-    """Joins a discriminator and the masked language model of another directory, its generator.
+    """Joins a discriminator with its generator, the masked language model of another directory.
 
-    The generator keeps its own embeddings, so those of the main network stay as they are.
-
-    Args:
-      generator: a described model (`inference.configured.described`).
+    The generator keeps its own embeddings, so those of the main network do not change.
 
     Raises:
-      UserError: the other has no masked language model, or another vocabulary.
+      UserError: `generator` has no masked language model, or another vocabulary.
     """
     if f"{MASKED_LM}/output_bias" not in generator.weights:
         raise UserError(f"{generator.origin} has no masked language model, so it is no generator")
     if generator.tokens != model.tokens:
         raise UserError(f"{model.origin} and {generator.origin} have different vocabularies")
-    if any(name.startswith("generator/") for name in generator.weights):  # an ELECTRA, of which the generator is taken
+    if any(name.startswith("generator/") for name in generator.weights):  # a whole ELECTRA: only its generator is used
         network = "generator/"
         sizes = generator.generator_sizes
     else:
         network = "electra/"
         sizes = generator.architecture
     weights = dict(model.weights)
-    # Embeddings first: a generator with tables of its own puts these in the place of the shared ones.
+    # First the tables that an ELECTRA's generator shares with its main network; tables of its own then replace them.
     weights |= _renamed(generator.weights, "electra/embeddings/", "generator/embeddings/")
     weights |= _renamed(generator.weights, network, "generator/")
     weights |= _renamed(generator.weights, MASKED_LM, MASKED_LM)
     return model.changed(weights=weights, generator_sizes=sizes)
 
 
-def _renamed(weights: "Mapping[str, np.ndarray]", theirs: str, ours: str) -> "dict[str, np.ndarray]":
-    """The weights whose names begin with `theirs`, under names that begin with `ours`."""
-    return {name.replace(theirs, ours, 1): weights[name] for name in weights if name.startswith(theirs)}
+def _renamed(weights: "Mapping[str, np.ndarray]", scope: str, new_scope: str) -> "dict[str, np.ndarray]":
+    """The weights whose names begin with `scope`, under names that begin with `new_scope`."""
+    renamed = {}
+    for name, value in weights.items():
+        if name.startswith(scope):
+            renamed[name.replace(scope, new_scope, 1)] = value
+    return renamed
 
 
 def without_generator(model: StoredModel) -> StoredModel:
-    """The main network with its heads: what fine-tuning starts from.
+    """The main network with its heads, from which fine-tuning starts.
 
     Raises:
       UserError: the model has no generator beside its main network.
     """
     if not model.has_generator:
         raise UserError(f"{model.origin} has no generator that could be left out")
-    weights = {name: value for name, value in model.weights.items() if not name.startswith(_OF_GENERATORS)}
+    weights = {name: value for name, value in model.weights.items() if not name.startswith(_GENERATOR_SCOPES)}
     return model.changed(weights=weights)
 
 
-def with_own_layers(model: StoredModel) -> StoredModel:
-    """Writes shared weights out for each layer, for formats that have no shared layers: the same function.
-
-    Args:
-      model: a described one (`inference.configured.described`).
-    """
+def with_unshared_layers(model: StoredModel) -> StoredModel:
+    """The same network with a copy of shared weights in every layer, for formats that cannot share layers."""
     if model.architecture.share_layers == "none":
         return model
     generator = model.generator_sizes
-    assert generator is not None, "described"
-    weights = written_out(model.weights, model.architecture, "electra")
+    assert generator is not None, "set by with_config"
+    weights = unshared(model.weights, model.architecture, "electra")
     for scope in ("generator", "generator_ltr", "generator_rtl"):
-        weights = written_out(weights, generator, scope)
+        weights = unshared(weights, generator, scope)
     hparams = copy.deepcopy(model.hparams)
     hparams["model_hparam_overrides"]["share_layers"] = "none"
     resolved = copy.deepcopy(model.resolved_hparams)
@@ -86,15 +88,20 @@ def with_own_layers(model: StoredModel) -> StoredModel:
     )
 
 
-def written_out(weights: "Mapping[str, np.ndarray]", architecture: Architecture, scope: str) -> "dict[str, np.ndarray]":
-    """Copies the weights that layers of an encoder share to every layer's own name."""
-    start = f"{scope}/encoder/layer_"
-    result = {name: value for name, value in weights.items() if not name.startswith(start)}
-    for part, beginnings in (("attention", ("attention/",)), ("ffn", ("intermediate/", "output/"))):
-        for layer, owner in enumerate(architecture.shared_with(part)):  # whose name the shared weights have
-            owners_name = f"{start}{owner}/"
+def unshared(weights: "Mapping[str, np.ndarray]", architecture: Architecture, scope: str) -> "dict[str, np.ndarray]":
+    """The weights with a copy for every layer of what an encoder's layers share.
+
+    Args:
+      architecture: of the encoder. scope: first part of its variables' names.
+    """
+    layer_prefix = f"{scope}/encoder/layer_"
+    result = {name: value for name, value in weights.items() if not name.startswith(layer_prefix)}
+    for part, beginnings in _SHARED_PARTS.items():
+        # The owner is the layer under whose name the shared weights are stored.
+        for layer, owner in enumerate(architecture.shared_with(part)):
+            owner_prefix = f"{layer_prefix}{owner}/"
             for name, value in weights.items():
-                within = name.removeprefix(owners_name)
-                if name.startswith(owners_name) and within.startswith(beginnings):
-                    result[f"{start}{layer}/{within}"] = value
+                name_in_layer = name.removeprefix(owner_prefix)
+                if name.startswith(owner_prefix) and name_in_layer.startswith(beginnings):
+                    result[f"{layer_prefix}{layer}/{name_in_layer}"] = value
     return result

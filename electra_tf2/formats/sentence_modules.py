@@ -1,4 +1,4 @@
-"""Files that sentence-transformers puts beside a Hugging Face directory: how states become the vector of a text.
+"""Reads the files that sentence-transformers adds to a Hugging Face directory: how states become a text's vector.
 
     modules.json                         the modules in order: encoder, pooling, normalisation
     1_Pooling/config.json                mean of the states, the state of [CLS], ...
@@ -16,19 +16,18 @@ from electra_tf2.util.errors import UserError, shown
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
-# Fields of a pooling module of which one is true.
+# Fields of a pooling module's configuration, behind "pooling_mode_". Exactly one must be true.
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-_POOLINGS = {"cls_token": "cls", "mean_tokens": "mean"}
-_NEWER_NAMES = {"cls": "cls_token", "mean": "mean_tokens"}
+_POOLINGS = {"cls_token": "cls", "mean_tokens": "mean"}  # the modes that can be read -> our name
+_NEWER_NAMES = {"cls": "cls_token", "mean": "mean_tokens"}  # newer versions have one field `pooling_mode` instead
 _HARMLESS_MODULES = ("Transformer", "Normalize")  # `embed` gives vectors of length 1 in any case
 
 
 def pooling_in(folder: Path) -> str:
-    """The pooling by which sentence-transformers makes a vector of a text: "mean" or "cls"; "" where the folder is not
-    of that program.
+    """The pooling of a sentence-transformers folder, "mean" or "cls"; "" if the folder is none.
 
     Raises:
-      UserError: names the module, pooling or prompt that would be left out.
+      UserError: the folder has a module, pooling or prompt that would be ignored; names it.
     """
     path = folder / MODULES_FILE
     if not path.is_file():
@@ -50,7 +49,7 @@ def pooling_in(folder: Path) -> str:
 def _pooling_of_module(path: Path) -> str:
     config = read_json(path, "pooling")
     modes = [mode for mode in _MODES if config.get(f"pooling_mode_{mode}")]
-    if "pooling_mode" in config:  # of newer versions
+    if "pooling_mode" in config:
         mode = str(config["pooling_mode"])
         modes = [_NEWER_NAMES.get(mode, mode)]
     if len(modes) != 1 or modes[0] not in _POOLINGS:
@@ -59,7 +58,7 @@ def _pooling_of_module(path: Path) -> str:
 
 
 def _check_prompts(path: Path) -> None:
-    """Raises UserError where a prompt is put before every text, since ours put none."""
+    """Raises UserError if the folder's model expects a prompt before every text: our programs add none."""
     if not path.is_file():
         return
     config = read_json(path, "configuration")
@@ -70,9 +69,10 @@ def _check_prompts(path: Path) -> None:
 
 
 def longest_in(folder: Path) -> int | None:
-    """Number of tokens at which sentence-transformers cuts texts; None where the folder does not say."""
+    """Number of tokens at which sentence-transformers cuts texts; None if the folder does not tell."""
     path = folder / LENGTH_FILE
     if not path.is_file():
         return None
     longest = read_json(path, "configuration").get("max_seq_length")
-    return longest if type(longest) is int and longest > 2 else None
+    has_room_for_text = type(longest) is int and longest > 2  # beside [CLS] and [SEP]
+    return longest if has_room_for_text else None

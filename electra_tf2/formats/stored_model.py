@@ -1,8 +1,10 @@
-"""A model in files as one thing, whatever wrote the files: sizes, tokenizer, weights by our names, heads.
+"""StoredModel, the common interface to a model in files of any format: sizes, tokenizer, weights by our names, heads.
 
 formats.readers finds the model at a path. Each format is a module of this folder: a subclass of StoredModel that reads
-it, and functions that write it. Configurations ask a stored model for sizes, casing and vocabulary, so nothing imports
-TensorFlow or numpy before weights are asked for, or the sizes of a checkpoint that has no config.json.
+it, and functions that write it.
+
+Configurations need a model's sizes, casing and vocabulary before TensorFlow is imported. So TensorFlow and numpy are
+imported only where weights are read, or the sizes of a checkpoint that has no config.json.
 """
 
 import copy
@@ -39,21 +41,27 @@ CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
 
 
 def main_language_model(names: Container[str], has_generator: bool) -> str | None:
-    """Scope of the head over the vocabulary that reads the main network's states; None where no variable is of one.
+    """Scope of the main network's head over the vocabulary; None where it has none.
 
-    It fills [MASK]s where there is no generator. Beside one, the main network has never read any.
+    Args:
+      names: those of all variables of the model.
+      has_generator: True: variables under `MASKED_LM` belong to the generator. The main network has then never read a
+        [MASK], and its own head can only be COCO-LM's.
     """
     heads = [CORRECTIVE_LM] if has_generator else [MASKED_LM, CORRECTIVE_LM]
-    return next((head for head in heads if f"{head}/output_bias" in names), None)
+    for head in heads:
+        if f"{head}/output_bias" in names:
+            return head
+    return None
 
 
 def has_transform(names: Container[str], head: str) -> bool:
-    """True where a head over the vocabulary has BERT's dense layer and norm before the softmax; COCO-LM's has not."""
+    """True if a head over the vocabulary has BERT's dense layer and norm before the softmax. COCO-LM's has neither."""
     return f"{head}/dense/kernel" in names
 
 
 class Casing(NamedTuple):
-    """Normalisation of text; strip_accents None: as do_lower_case."""
+    """Normalisation of text before WordPiece. strip_accents None: accents are stripped if do_lower_case is true."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None
@@ -64,11 +72,11 @@ class Casing(NamedTuple):
         return {"do_lower_case": self.do_lower_case, "do_strip_accents": self.strip_accents}
 
 
-class Given(NamedTuple):
-    """Facts about a model that its files lack and a user gives.
+class Hints(NamedTuple):
+    """What the user tells about a model because its files do not.
 
-    vocab_file, num_attention_heads, do_lower_case: of a checkpoint without a configuration. pairs: True if a classifier
-    of Hugging Face reads pairs of texts.
+    vocab_file, num_attention_heads, do_lower_case: needed for a checkpoint without a configuration. pairs: True if a
+    classifier of Hugging Face reads pairs of texts.
     """
 
     vocab_file: str | None = None
@@ -77,30 +85,34 @@ class Given(NamedTuple):
     pairs: bool = False
 
 
-NOTHING = Given()
+NO_HINTS = Hints()
 
 
 class StoredModel:
     """A model in files. This class itself stands for "no model here"; each format has a subclass.
 
-    Its properties are read when they are asked for, and raise UserError for files that are damaged or lack something.
+    A property reads its file when it is first asked for, and raises UserError if the file is damaged or incomplete.
 
     Args:
-      path: of its folder, of a checkpoint, or of a file of weights.
+      path: the model's folder, a checkpoint's prefix, or a file of weights.
     """
 
     is_run = False  # True: `hparams` are those of the run that trained it
-    answered_by_files: tuple[str, ...] = ()  # fields of `Given` that nobody may give, since its files hold them
-    # What its configuration adds, which writers need: `inference.configured.described` sets these three.
-    generator_sizes: Architecture | None = None  # set before, too, for a generator that came from another model
-    resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths
-    task_classes: dict[str, str]  # by task: name behind the family's of the class of transformers for its kind, or ""
+    hints_in_files: tuple[str, ...] = ()  # fields of `Hints` that are refused, since the files hold these facts
 
-    def __init__(self, path: str | Path, given: Given = NOTHING) -> None:
-        self.path, self.given = str(path), given
+    # Writers need these three. They follow from the configuration: `inference.model_config.with_config` sets them.
+    # `joining.with_generator` also sets the first, for a generator from another directory.
+    generator_sizes: Architecture | None = None
+    resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths
+    # By task of a fine-tuned model: name behind the family's of the class of transformers for its kind, or "".
+    task_classes: dict[str, str]
+
+    def __init__(self, path: str | Path, hints: Hints = NO_HINTS) -> None:
+        self.path = str(path)
+        self.hints = hints
 
     def changed(self, **properties: Any) -> "StoredModel":
-        """The model with other values of some properties."""
+        """A copy of the model with other values of some properties."""
         other = copy.copy(self)
         vars(other).update(properties)
         return other
@@ -115,25 +127,27 @@ class StoredModel:
 
     @cached_property
     def origin(self) -> str:
-        """A description of where it came from."""
+        """Where the model came from, for messages and cards."""
         return f"the model in {self.folder.name}"
 
-    # Its network.
+    # Network.
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
-        """Hparams of the run that made it, or those that a run of this network would have."""
+        """Hparams of the run that trained it; for formats that do not hold them, hparams of a run of this network."""
         return {}
 
     @cached_property
     def network(self) -> dict[str, Any]:
-        """Those of `NETWORK_HPARAMS` and do_strip_accents that its files hold; {} where there is no model."""
+        """The entries of `NETWORK_HPARAMS`, and do_strip_accents, that its files hold; {} where there is no model."""
         return {}
 
     @cached_property
     def generator_hparams(self) -> dict[str, Any]:
-        """Sizes of the generator in a checkpoint of the original, which need not be a recipe's: that of the released
-        small model is as wide as the discriminator. {} of other models."""
+        """Sizes of the generator in a checkpoint of the original; {} for all other formats.
+
+        A recipe's sizes may differ: the generator of the released small model is as wide as its discriminator.
+        """
         return {}
 
     @property
@@ -142,7 +156,7 @@ class StoredModel:
         names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
         return make_architecture(*(self.hparams[name] for name in names))
 
-    # Its input.
+    # Input.
 
     @cached_property
     def vocab_file(self) -> str:
@@ -163,12 +177,11 @@ class StoredModel:
 
     @cached_property
     def tokenizer_file(self) -> str:
-        """The tokenizer.json of a tokenizer that is not WordPiece's; "": tokens and casing are all of it."""
+        """Path of the tokenizer.json if the tokenizer is not WordPiece's; "" if `tokens` and `casing` define it."""
         return "" if is_wordpiece(self.vocab_file) else self.vocab_file
 
     @cached_property
     def casing(self) -> Casing:
-        """Normalisation of text before WordPiece."""
         return Casing(self.hparams["do_lower_case"], self.hparams.get("do_strip_accents"))
 
     def tokenizer(self) -> "WordpieceTokenizer":
@@ -179,21 +192,21 @@ class StoredModel:
             return FileTokenizer(self.tokenizer_file)
         return WordpieceTokenizer(self.tokens, *self.casing)
 
-    # Its weights and heads.
+    # Weights and heads.
 
     @cached_property
     def weights(self) -> "Mapping[str, np.ndarray]":
-        """float32 arrays by our names (formats.weights)."""
+        """float32 arrays by our names (formats.stored_weights)."""
         return {}
 
     @cached_property
     def left_out(self) -> list[str]:
-        """Names of tensors that have no place here."""
+        """Names of the file's tensors that our networks have no variable for."""
         return []
 
     @property
     def step(self) -> int:
-        """Number of steps that its weights were trained; 0 where their file does not say."""
+        """Training step of the checkpoint; 0 where the name of its file has none."""
         return 0
 
     @property
@@ -203,67 +216,70 @@ class StoredModel:
 
     @property
     def language_model(self) -> str | None:
-        """Scope of the head over the vocabulary that reads the main network's states; None where it has none."""
+        """Scope of the main network's head over the vocabulary; None where it has none."""
         return main_language_model(self.weights, self.has_generator)
 
-    # What else is known of it.
+    # Other files beside the weights.
 
     @cached_property
     def task_states(self) -> dict[str, Any] | None:
-        """Meaning of the outputs of a fine-tuned model, by task (finetune.tasks.task.Task.state); else None."""
+        """Task name -> meaning of its head's outputs (finetune.tasks.task.Task.state); None if not fine-tuned."""
         return None
 
     @cached_property
     def scores(self) -> dict[str, Any]:
-        """Scores that its run wrote."""
+        """Scores that its run wrote; {} if none."""
         return {}
 
     @cached_property
     def class_name(self) -> str:
-        """The class of transformers that it came as, which it leaves as again where that class can hold it; "" for
-        models that did not come from there."""
+        """Class of transformers that the model was converted from; "" if it did not come from transformers.
+
+        Writing it for transformers again prefers this class.
+        """
         return ""
 
 
 def weights_module() -> Any:
-    """The module that reads weights. It imports TensorFlow, so it is imported when the first weights are asked for."""
+    """Imports formats.stored_weights, which imports TensorFlow, when the first weights are asked for."""
     import_tensorflow()
-    from electra_tf2.formats import weights
+    from electra_tf2.formats import stored_weights
 
-    return weights
+    return stored_weights
 
 
-def hparams_of_a_run(network: dict[str, Any], name: str) -> dict[str, Any]:
-    """Hparams of a pre-training run with this network, for a model whose files hold no run's.
+def default_run_hparams(network: dict[str, Any], name: str) -> dict[str, Any]:
+    """Hparams of a pre-training run with this network, for a model whose files do not tell of its own run.
 
-    Sequences are as long as its position embeddings allow, at most 128, and as many tokens are masked as the papers
-    mask at its size.
+    max_seq_length is 128, or what the position embeddings allow. mask_prob is that of the papers at this size.
 
     Args:
-      network: hparams of the network, electra_objective and model_size among them.
+      network: hparams of the network, with electra_objective and model_size.
       name: model_name.
     """
-    longest = network["model_hparam_overrides"].get("max_position_embeddings", 512)
+    positions = network["model_hparam_overrides"].get("max_position_embeddings", 512)
     paper = "electra" if network["electra_objective"] else "bert"
     recipe = read_recipe(f"{paper}_{network['model_size']}")
-    usual = {"model_name": name, "mask_prob": recipe["mask_prob"], "max_seq_length": min(longest, 128)}
-    return usual | network
+    defaults = {"model_name": name, "mask_prob": recipe["mask_prob"], "max_seq_length": min(positions, 128)}
+    return defaults | network
 
 
 def size_of_width(hidden: int) -> str:
-    """The size of the papers' models that a network of this width is nearest to."""
+    """The papers' model size for a hidden size: small 256, base 768, large 1024."""
     if hidden >= 1024:
         return "large"
-    return "base" if hidden >= 768 else "small"
+    if hidden >= 768:
+        return "base"
+    return "small"
 
 
 def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raises UserError if a model that is to read a run's token ids has another vocabulary or another casing.
+    """Raises UserError if a stored model and a run, which share token ids, differ in vocabulary or casing.
 
     Args:
-      name: what messages call the model.
-      theirs, ours: `StoredModel.network` of the model, and the same hparams of the run. Where one has no file of its
-        vocabulary, only the number of tokens is compared.
+      name: the model in messages.
+      theirs: `StoredModel.network` of the model. ours: the same hparams of the run. If either lacks its vocabulary
+        file, only the sizes of the vocabularies are compared.
     """
     their_file = theirs.get("vocab_file", "")
     our_file = ours["vocab_file"]
@@ -274,11 +290,11 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
         )
     if is_file(their_file) and is_file(our_file):
         pairs = zip_longest(load_tokens(their_file), load_tokens(our_file))
-        for number, (there, here) in enumerate(pairs):
-            if there != here:
+        for token_id, (their_token, our_token) in enumerate(pairs):
+            if their_token != our_token:
                 raise UserError(
-                    f"{name} has another vocabulary, {their_file}, than this run, {our_file}: token {number} is "
-                    f"{there!r} there and {here!r} here"
+                    f"{name} has another vocabulary, {their_file}, than this run, {our_file}: token {token_id} is "
+                    f"{their_token!r} there and {our_token!r} here"
                 )
     casing = theirs.get("do_lower_case", ours["do_lower_case"])
     if casing != ours["do_lower_case"]:

@@ -1,7 +1,7 @@
-"""Named arrays in a safetensors file: one header of names, types and shapes, then the bytes; nothing is executed.
+"""Reads and writes safetensors files: a header of names, types and shapes, then the bytes. Nothing is executed.
 
-The file of weights of every folder that is written, ours and Hugging Face's. Needs neither TensorFlow nor
-PyTorch; bfloat16 arrays are those of `ml_dtypes`.
+Our self-contained folders and Hugging Face directories keep their weights in one. Needs neither TensorFlow nor PyTorch;
+numpy gets its bfloat16 from `ml_dtypes`.
 """
 
 import os
@@ -40,31 +40,35 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray
         raise UserError(f"cannot write {path}: {error}") from None
 
 
-def read_tensors(path: str | os.PathLike[str], but: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """Reads arrays as float32, whatever floating-point type is stored, but for names with these endings.
+def read_tensors(path: str | os.PathLike[str], skipped_endings: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Reads arrays of any floating-point type as float32.
+
+    Args:
+      skipped_endings: endings of the names of tensors that are not read.
 
     Raises:
       UserError: the file cannot be read; a tensor holds integers, which may be quantised weights, or numbers that are
         not finite.
     """
     refuse_substitute(path)
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
     try:
         with safe_open(path, framework="np") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
-                if name.endswith(but):
+                if name.endswith(skipped_endings):
                     continue
-                kind = file.get_slice(name).get_dtype()
-                if kind not in _FLOATS:
-                    raise UserError(f"{path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
-                found[name] = finite(np.asarray(file.get_tensor(name), np.float32), name, str(path))
+                dtype = file.get_slice(name).get_dtype()
+                if dtype not in _FLOATS:
+                    raise UserError(f"{path}: the tensor {name} is of type {dtype}; weights are {', '.join(_FLOATS)}")
+                value = np.asarray(file.get_tensor(name), np.float32)
+                tensors[name] = finite(value, name, str(path))
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is no readable safetensors file: {error}") from None
-    return found
+    return tensors
 
 
 def finite(value: np.ndarray, name: str, path: str) -> np.ndarray:
-    """The array, unless it is of floating-point numbers and some are not finite. Raises UserError."""
+    """Returns an array as it is. Raises UserError if it holds floating-point numbers that are not finite."""
     if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
         raise UserError(f"{path}: the tensor {name} holds numbers that are not finite (NaN or infinity)")
     return value

@@ -1,8 +1,8 @@
-"""Checkpoints of tf-models-official's BERT encoder (`official.nlp.modeling.networks.BertEncoder`): reading and writing.
+"""Reads and writes checkpoints of tf-models-official's `official.nlp.modeling.networks.BertEncoder`.
 
-Its layers compute what ours do, with query, key and value apart and an axis for the heads. It has a pooler, which we
-have not: it is left out when one is read, and random in what is written. Its default activation is gelu's tanh form;
-ours is the exact one, so whoever builds their encoder for our weights passes that (`exact_gelu`).
+Its layers compute what ours do. Query, key and value are three variables with an axis for the heads. Its pooler, which
+we do not have, is ignored in reading and random in what is written. Its default activation is gelu's tanh form and ours
+the exact one, so a BertEncoder for our weights must be built with `exact_gelu`.
 
 TensorFlow and numpy are imported by the functions that need them.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf2.files.reading import no_pattern
-from electra_tf2.formats import ELSEWHERE
+from electra_tf2.formats import ANY_NETWORK_HINT
 from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, how_to_install
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-# Theirs -> ours.
+# Their names -> ours.
 _TABLES = {
     "word_embeddings/embeddings": "word_embeddings",
     "position_embedding/embeddings": "position_embeddings",
     "type_embeddings/embeddings": "token_type_embeddings",
 }
-_BLOCKS = {"embeddings/layer_norm": "embeddings/LayerNorm", "embedding_projection": "embeddings_project"}
-_LAYER = {  # within transformer/layer_N and electra/encoder/layer_N
+_DENSE_AND_NORMS = {"embeddings/layer_norm": "embeddings/LayerNorm", "embedding_projection": "embeddings_project"}
+_DENSE_AND_NORMS_OF_LAYER = {  # below transformer/layer_N and electra/encoder/layer_N
     "self_attention/attention_output": "attention/output/dense",
     "self_attention_layer_norm": "attention/output/LayerNorm",
     "intermediate": "intermediate/dense",
     "output": "output/dense",
     "output_layer_norm": "output/LayerNorm",
 }
-_LAST = ("kernel", "bias", "gamma", "beta")
+_DENSE_OR_NORM_VARIABLES = ("kernel", "bias", "gamma", "beta")
 _QKV = ("self_attention/query", "self_attention/key", "self_attention/value")
 _FIRST_QUERY = "transformer/layer_0/self_attention/query/kernel"
 _POOLER = "pooler_transform/"
@@ -47,28 +47,28 @@ _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 def variables(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our variables, each with theirs that make up its last axis. Not every encoder has each of them."""
+    """Names that an encoder's variables may have: ours, and theirs that are concatenated along its last axis."""
     for theirs, ours in _TABLES.items():
         yield f"electra/embeddings/{ours}", (theirs,)
-    for theirs, ours in _BLOCKS.items():
-        yield from _block(f"electra/{ours}", (theirs,))
-    for number in range(layers):
-        here = f"electra/encoder/layer_{number}"
-        there = f"transformer/layer_{number}"
-        for theirs, ours in _LAYER.items():
-            yield from _block(f"{here}/{ours}", (f"{there}/{theirs}",))
-        yield from _block(f"{here}/attention/self/qkv", tuple(f"{there}/{theirs}" for theirs in _QKV))
+    for theirs, ours in _DENSE_AND_NORMS.items():
+        yield from _dense_or_norm(f"electra/{ours}", (theirs,))
+    for index in range(layers):
+        our_layer = f"electra/encoder/layer_{index}"
+        their_layer = f"transformer/layer_{index}"
+        for theirs, ours in _DENSE_AND_NORMS_OF_LAYER.items():
+            yield from _dense_or_norm(f"{our_layer}/{ours}", (f"{their_layer}/{theirs}",))
+        query_key_value = tuple(f"{their_layer}/{theirs}" for theirs in _QKV)
+        yield from _dense_or_norm(f"{our_layer}/attention/self/qkv", query_key_value)
 
 
-def _block(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The variables of a dense layer or of a norm."""
-    for last in _LAST:
-        yield f"{ours}/{last}", tuple(f"{name}/{last}" for name in theirs)
+def _dense_or_norm(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for variable in _DENSE_OR_NORM_VARIABLES:
+        yield f"{ours}/{variable}", tuple(f"{name}/{variable}" for name in theirs)
 
 
 def short_name(name: str) -> str:
-    """A variable's name without the scope that the second version of the encoder puts before it."""
-    for start in (*_TABLES, *_BLOCKS, "transformer/layer_", _POOLER):
+    """A variable's name without the scope that version 2 of the encoder puts before it."""
+    for start in (*_TABLES, *_DENSE_AND_NORMS, "transformer/layer_", _POOLER):
         position = name.find(start)
         if position == 0 or (position > 0 and name[position - 1] == "/"):
             return name[position:]
@@ -76,7 +76,7 @@ def short_name(name: str) -> str:
 
 
 def is_encoder(names: Iterable[str]) -> bool:
-    """True for the names of the variables of an encoder of tf-models."""
+    """True if a checkpoint's variables with these names are of tf-models' encoder."""
     return any(name.endswith(_FIRST_QUERY) for name in names)
 
 
@@ -84,7 +84,10 @@ def is_encoder(names: Iterable[str]) -> bool:
 
 
 class Encoder(NamedTuple):
-    """An encoder: arrays by our names, number of heads, and names of the variables that ours have not."""
+    """Content of a checkpoint.
+
+    weights: arrays under our names. heads: number of attention heads. left_out: names of the pooler's variables.
+    """
 
     weights: "dict[str, np.ndarray]"
     heads: int
@@ -92,7 +95,7 @@ class Encoder(NamedTuple):
 
 
 def read_encoder(theirs: "Mapping[str, np.ndarray]") -> Encoder:
-    """Reads an encoder. Raises IndexError, KeyError or ValueError: its variables do not fit together."""
+    """Reads an encoder. Raises IndexError, KeyError or ValueError if its variables do not fit together."""
     import numpy as np
 
     full_names = {short_name(name): name for name in theirs}
@@ -122,10 +125,10 @@ def exact_gelu(x: "tf.Tensor") -> "tf.Tensor":
 
 
 def build_encoder(architecture: Architecture) -> Any:
-    """Builds tf-models' encoder of these sizes, with random weights.
+    """Builds tf-models' encoder with these sizes and random weights.
 
     Raises:
-      UserError: the network has parts that it has not, or their package is not installed.
+      UserError: the network has parts that theirs lacks, or their package is not installed.
     """
     import tensorflow as tf
 
@@ -133,7 +136,7 @@ def build_encoder(architecture: Architecture) -> Any:
     if architecture.hidden_act not in _ACTIVATIONS:
         problems.append(f"activation {architecture.hidden_act}")
     if problems:
-        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}: {ELSEWHERE}")
+        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}: {ANY_NETWORK_HINT}")
     try:
         from official.nlp.modeling import networks
     except ImportError as error:
@@ -161,7 +164,7 @@ def build_encoder(architecture: Architecture) -> Any:
 
 
 def assign(encoder: Any, weights: "Mapping[str, np.ndarray]", architecture: Architecture) -> None:
-    """Gives tf-models' encoder the weights of ours ("electra/..."); without token types theirs are zeros."""
+    """Assigns our weights to tf-models' encoder. Its token types are zeros if ours has none."""
     import numpy as np
 
     values = {"type_embeddings/embeddings": np.zeros([2, architecture.embedding_size], np.float32)}
@@ -177,10 +180,10 @@ def assign(encoder: Any, weights: "Mapping[str, np.ndarray]", architecture: Arch
 
 
 def write_checkpoint(folder: str | Path, weights: "Mapping[str, np.ndarray]", architecture: Architecture) -> str:
-    """Writes `encoder-1`, a tf.train.Checkpoint(encoder=...) as tf-models' `init_checkpoint` takes it.
+    """Writes `encoder-1`, a tf.train.Checkpoint(encoder=...), which tf-models takes as `init_checkpoint`.
 
     Returns:
-      Its prefix.
+      The checkpoint's prefix.
     """
     import tensorflow as tf
 

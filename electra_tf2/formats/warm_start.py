@@ -1,4 +1,4 @@
-"""Starting from a stored model: weights only, new schedule. Resuming a run is training.loop's."""
+"""Starts a model from a stored one: weights only, with a new schedule. training.loop resumes runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class LoadReport(NamedTuple):
 
 
 def _same_name(name: str) -> list[str]:
-    """The name that a variable has in a checkpoint of a model of the same kind: its own."""
+    """Default of `names_in_checkpoint`: a variable has the same name there."""
     return [name]
 
 
@@ -43,20 +43,20 @@ def warm_start(
       names_in_checkpoint: gives the names that a variable may have in the checkpoint, best first.
 
     Raises:
-      UserError: no checkpoint there, a variable of another shape, or nothing in common.
+      UserError: the start has no weights, a variable of another shape, or no variable in common with the model.
     """
     loaded = []
     missing = []
     mismatches = []
     used = set()
-    assignments = []  # made after all shapes are known to fit: a model is never half loaded
+    assignments = []  # made after all shapes were checked, so that an error leaves the model unchanged
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         stored_name, value = _first_stored(start.weights, names_in_checkpoint(name))
         if value is None:
             missing.append(name)
             continue
-        value = _for_longer(value, variable, start.path)
+        value = _lengthened(value, variable, start.path)
         shape = tuple(variable.shape)
         stored_shape = tuple(value.shape)
         if stored_shape != shape:
@@ -83,7 +83,7 @@ def warm_start(
 
 
 def _first_stored(weights: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[str, np.ndarray | None]:
-    """The first of several names that a checkpoint has, with its value; "" and None if it has none of them."""
+    """The first of the names that a checkpoint has, with its value; "" and None if it has none of them."""
     for name in names:
         value = weights.get(name)
         if value is not None:
@@ -91,9 +91,11 @@ def _first_stored(weights: Mapping[str, np.ndarray], names: Sequence[str]) -> tu
     return "", None
 
 
-def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.ndarray:
-    """A table of position embeddings with its rows repeated for the positions that it lacks (Beltagy et al. 2020,
-    "Longformer", section 5); any other value as it is."""
+def _lengthened(value: np.ndarray, variable: tf.Variable, where: str) -> np.ndarray:
+    """Repeats the rows of a table of position embeddings that is shorter than the model's; keeps any other value.
+
+    As in Beltagy et al. 2020, "Longformer", section 5.
+    """
     name = variable.name.split(":")[0]
     if "/position_embeddings" not in name or not 0 < len(value) < variable.shape[0]:
         return value
@@ -105,7 +107,7 @@ def _for_longer(value: np.ndarray, variable: tf.Variable, where: object) -> np.n
 
 
 def generator_names(name: str) -> list[str]:
-    """Names that a variable of the generator may have in a checkpoint: its own, or that in a masked language model."""
+    """Names that a generator's variable may have in a checkpoint: the same, or that of a masked language model."""
     if not name.startswith(_GENERATOR):
         return [name]
     return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)]

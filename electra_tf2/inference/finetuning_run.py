@@ -4,6 +4,7 @@ Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,10 @@ from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
-from electra_tf2.finetune.starts import recipe_of
+from electra_tf2.finetune.starts import configuration, recipe_of, with_named
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import RELEASED, models, read_config
+from electra_tf2.formats.folders import SHIPPED, holds_weights, models, no_weights_hint, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
@@ -27,33 +28,38 @@ from electra_tf2.util.progress import say, warn
 
 
 def prepare(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> FinetuningConfig:
-    """Checks a training before anything slow, and prints what it is.
+    """Checks a training before anything slow, and prints a summary of it.
 
     Args:
-      given: the hparams that the user gave.
-      advice: what to do about a folder that holds another run.
+      given: the hparams that the user gave, before others follow from them.
+      advice: ends the error about a folder that holds another run: what to do.
 
     Returns:
-      The configuration in the precision that this machine is made for.
+      The configuration, with the precision that suits this machine.
 
     Raises:
-      UserError: the model, the vocabulary or the data are not there; a folder holds another run.
+      UserError: the model, the vocabulary or the data are missing, or a folder holds another run.
     """
     check_start(config)
     check_vocabulary(config)
     check_data(config)
     config = in_fitting_precision(config, given)
-    check_folders(config, advice)
-    print_summary(config, given)
+    check_folders(config, given, advice)
+    print_summary(config, with_named(given))
     return config
 
 
 def check_start(config: FinetuningConfig) -> None:
-    """Raises UserError if there is nothing where the pre-trained model should be."""
+    """Raises UserError if the pre-trained model is missing."""
     if Path(f"{config.model_dir}_1").exists():
-        return  # a trial that was begun needs it no more
+        return  # the first trial has begun: it starts from its own checkpoints
     start = config.init_checkpoint
-    if not start or "://" in start or Path(start).exists() or Path(f"{start}.index").exists():
+    if not start or "://" in start or Path(f"{start}.index").exists():
+        return
+    if Path(start).exists():
+        if Path(start).is_dir() and not holds_weights(start):
+            hint = no_weights_hint(start) or "nothing was trained there yet"
+            raise UserError(f"no checkpoint at {start}: {hint}")
         return
     name = Path(start).name
     hint = "" if name in recipe_names() else closest(name, models())
@@ -64,7 +70,7 @@ def check_start(config: FinetuningConfig) -> None:
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
-    """Raises UserError unless the vocabulary is there and has the model's size."""
+    """Raises UserError if the vocabulary is missing or has another size than the model."""
     size = len(load_tokens(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
@@ -74,7 +80,7 @@ def check_vocabulary(config: FinetuningConfig) -> None:
 
 
 def check_data(config: FinetuningConfig) -> None:
-    """Raises UserError if files that a task names are not there, or none of the folders that its files may lie in."""
+    """Raises UserError if the files that a task names are missing, or all folders in which its files may lie."""
     for name in config.task_names:
         settings = settings_of(name, config.tasks)
         if not settings.is_ours:
@@ -88,9 +94,9 @@ def check_data(config: FinetuningConfig) -> None:
 
 
 def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> FinetuningConfig:
-    """The configuration in the precision that this machine is made for, or that its first trial began in.
+    """The configuration with the precision in which its first trial began, or else one that suits this machine.
 
-    Prints a note where that is another than the settings say.
+    Prints a note if that differs from the settings.
     """
     first_trial = Path(f"{config.model_dir}_1")
     began: dict[str, Any] = {}
@@ -102,14 +108,19 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
     return config
 
 
-def check_folders(config: FinetuningConfig, advice: str) -> None:
-    """Raises UserError if a trial's folder holds a run with other hparams, which this one is not to overwrite.
+def check_folders(config: FinetuningConfig, given: Mapping[str, Any], advice: str) -> None:
+    """Raises UserError if a trial's folder holds a run with other hparams, and --overwrite is off.
 
-    Only reads: the trials lock their folders and look again before they train.
+    Reads only. Before a trial trains, it locks its folder and checks again.
     """
+
+    def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+        kept = {name: value for name, value in given.items() if name != left_out}
+        return json.loads(configuration({**kept, **hparams}).to_json())
+
     for trial in range(1, config.num_trials + 1):
         folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
-        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared)
+        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared, resolved_with)
 
 
 _RATES = ("learning_rate", "layerwise_lr_decay", "weight_decay_rate")
@@ -117,28 +128,28 @@ _PRINTED_APART = {"optimizer", *_RATES, "num_train_epochs", "train_batch_size", 
 
 
 def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
-    """Prints the model, the settings and where they come from, and what is wrong with the model."""
+    """Prints the model, the settings with their origin, and warnings about the model."""
     sizes = config.architecture
     start = Path(config.init_checkpoint or "random weights")
     name = str(start)
-    if start.parent == RELEASED:
+    if start.parent == SHIPPED:
         name = start.name
     settings = ["defaults"]
     recipe = recipe_of(given)
     if recipe:
         settings = [f"those of recipe {recipe} for fine-tuning"]
-    passed_over = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
-    settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - passed_over)]
-    numbers = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
+    not_listed = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
+    settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - not_listed)]
+    schedule = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
     if config.optimizer != "adamw":
-        numbers.insert(0, f"optimizer {config.optimizer}")
+        schedule.insert(0, f"optimizer {config.optimizer}")
     unit = "epoch" if config.num_train_epochs == 1 else "epochs"
-    numbers.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
-    numbers.append(f"max_seq_length {config.max_seq_length}")
+    schedule.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
+    schedule.append(f"max_seq_length {config.max_seq_length}")
     lines = [
         f"model          {name}: {sizes.num_hidden_layers} layers of {sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {', '.join(settings)}",
-        f"               {', '.join(numbers)}",
+        f"               {', '.join(schedule)}",
     ]
     say("\n".join(lines), indent=15, broken=True)
     for problem in problems_of_start(config.init_checkpoint):
@@ -146,13 +157,13 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
 
 
 def problems_of_start(folder: str | None) -> list[str]:
-    """Warnings of the newest evaluation of pre-training of the model in a folder, if there was one."""
+    """Warnings from the newest evaluation of a model's pre-training; [] if there was none."""
     newest_step = -1.0
     problems: list[str] = []
     if not folder:
         return problems
     for path in [*Path(folder).glob("eval/step-*.json"), *Path(folder).glob("results/unsup_results.json")]:
-        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):  # a damaged one is passed over
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):  # skips damaged files
             metrics = read_json(path, "evaluation")
             step = float(metrics.get("step", path.stem.rpartition("-")[2]))
             warnings = diagnosis.warnings(metrics)

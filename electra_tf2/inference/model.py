@@ -1,7 +1,7 @@
-"""Inference from Python: a model from anywhere, ready to be used.
+"""Inference from Python: `load` opens a model of any format, `Model` runs it.
 
-`import electra_tf2` takes its names from here; docs/python.md shows them. A model reads up to 512 tokens; B is
-the batch, L the length, H the width of its layers.
+`import electra_tf2` exports the names of `__all__`; docs/python.md shows them. A model reads up to 512 tokens. B batch,
+L length, H hidden.
 """
 
 import itertools
@@ -13,22 +13,30 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.corpus.encoding import Row, Text, at_tokens, listed, of_rows, rows_of, windows_of
+from electra_tf2.corpus.encoding import (
+    Row,
+    Text,
+    encode_rows,
+    text_list,
+    values_at_tokens,
+    values_in_batches,
+    windows_of,
+)
 from electra_tf2.corpus.tokenization import Located, undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.trained_folder import SCORES, TASKS
-from electra_tf2.formats.folders import located, models
+from electra_tf2.formats.folders import locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.sentence_modules import longest_in
-from electra_tf2.formats.stored_model import Given, StoredModel
-from electra_tf2.inference.configured import config_of, described, make_network, pooling_of
+from electra_tf2.formats.stored_model import Hints, StoredModel
+from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
-from electra_tf2.inference.results import Answer, Replaced, States, Suggestion
+from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
 from electra_tf2.inference.scoring import Scorer
-from electra_tf2.inference.unknown import warn_of_unknown
-from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.inference.unknown_tokens import warn_of_unknown
+from electra_tf2.training.shared_hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted
 
@@ -38,13 +46,15 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
-_LONGEST = 512  # tokens that a model reads, at most
-_process: int | None = None  # in which TensorFlow was first used here
+_MOST_TOKENS = 512  # of an input
+_process: int | None = None  # id of the process in which the first model was made
 
 
 def _check_process() -> None:
-    """Raises UserError in a process that was forked from one in which models were loaded: TensorFlow's threads stay
-    behind, so the first call would wait for ever."""
+    """Raises UserError in a process that was forked from one with models.
+
+    TensorFlow's threads are not copied to a forked process, so that the first call would wait for ever.
+    """
     if _process not in (None, os.getpid()):
         raise UserError(
             "this process was forked from one that had loaded a model, whose threads do not come along: load models "
@@ -72,12 +82,12 @@ def load(
         shipped model (`models`).
       generator: path of the generator, for a discriminator that comes without one.
       vocab_file, num_attention_heads: for a checkpoint whose files lack them; default: vocab.txt beside it, width / 64.
-      pairs: True if a classifier of Hugging Face reads two texts, which its files do not say.
-      precision: "float32", "bfloat16" or "float16", of activations and matrix products.
+      pairs: True if a classifier of Hugging Face reads two texts. Its files do not tell.
+      precision: type of activations and matrix products, "float32", "bfloat16" or "float16".
 
     Raises:
-      UserError: there is no model that can be read (the message has what was looked for), the model's own files hold
-        what an argument gives, or the precision is unknown.
+      UserError: there is no model that can be read (the message names what was looked for), an argument is given that
+        the model's own files hold, or the precision is unknown.
     """
     _check_process()
     if precision not in PRECISIONS:
@@ -85,13 +95,13 @@ def load(
     _check_path("path", path)
     if generator is not None:
         _check_path("generator", generator)
-    source = read_model(located(os.fspath(path)), Given(vocab_file, num_attention_heads, pairs=pairs))
+    source = read_model(locate_model(os.fspath(path)), Hints(vocab_file, num_attention_heads, pairs=pairs))
     generator_path = None
     if generator is not None:
-        generator_path = located(os.fspath(generator))
-        has_vocabulary = "vocab_file" in find_model(generator_path).answered_by_files
-        given = Given() if has_vocabulary else Given(vocab_file)
-        source = with_generator(source, described(read_model(generator_path, given)))
+        generator_path = locate_model(os.fspath(generator))
+        has_vocabulary = "vocab_file" in find_model(generator_path).hints_in_files
+        generator_hints = Hints() if has_vocabulary else Hints(vocab_file)
+        source = with_generator(source, with_config(read_model(generator_path, generator_hints)))
     model = Model(source, precision)
     options = {
         "generator": generator_path and os.path.abspath(generator_path),
@@ -116,8 +126,8 @@ def _load_again(path: str, options: dict[str, Any]) -> "Model":
 class Model:
     """A loaded model; `load` makes it.
 
-    source: weights under our names and vocabulary. config: the configuration of the run that made it, or one that
-    describes the network. tokenizer: text to wordpieces.
+    source: the stored model, with weights under our names and the vocabulary. config: the configuration of the run that
+    trained it, or one that describes its network. tokenizer: text to wordpieces.
     """
 
     def __init__(self, source: StoredModel, precision: str = "float32") -> None:
@@ -129,11 +139,11 @@ class Model:
         self.config = config_of(source)
         self.tokenizer = source.tokenizer()
         self.network = make_network(source, precision)
-        self.max_length = min(_LONGEST, source.architecture.max_position_embeddings)
+        self.max_length = min(_MOST_TOKENS, source.architecture.max_position_embeddings)
         longest = longest_in(source.folder)
         if longest is not None:
             self.max_length = min(self.max_length, longest)
-        self._load_options: tuple[str, dict[str, Any]] | None = None  # path and options of `load`
+        self._load_options: tuple[str, dict[str, Any]] | None = None  # arguments of `load`
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
         self._fill = graph_of_any_shape(self.network.token_logits)
@@ -142,7 +152,7 @@ class Model:
         self._predictor: Predictor | None = None
 
     def __reduce__(self) -> Any:
-        """A copy, or a pickle in another process, is loaded anew: a model is its path and options."""
+        """A copy or a pickle holds the arguments of `load`, and loads the model anew."""
         if self._load_options is None:
             raise UserError(f"{self!r} was not made by load, so it cannot be copied or pickled")
         return _load_again, self._load_options
@@ -154,7 +164,7 @@ class Model:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} of other models."""
+        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} for other models."""
         path = self.source.folder / SCORES
         is_trial = (self.source.folder / TASKS).is_file()
         if not is_trial or not path.is_file():
@@ -168,24 +178,24 @@ class Model:
     def states(self, texts: Sequence[Text]) -> list[States]: ...
 
     def states(self, texts: str | Sequence[Text]) -> States | list[States]:
-        """The vectors of a text, or of several texts or pairs of texts; longer ones are cut at 512 tokens.
+        """The vectors of a text, or of several texts or pairs of texts. Longer ones are cut at 512 tokens.
 
         Warns:
           LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
         """
         _check_process()
-        rows = rows_of(self.tokenizer, texts, self.max_length)
+        rows = encode_rows(self.tokenizer, texts, self.max_length)
         self._warn_of_unknown(rows, texts)
-        vectors_of_rows = at_tokens(self._states, rows, self.tokenizer.special, _BATCH)
+        all_vectors = values_at_tokens(self._states, rows, self.tokenizer.special, _BATCH)
         states = []
-        for row, vectors in zip(rows, vectors_of_rows, strict=True):
+        for row, vectors in zip(rows, all_vectors, strict=True):
             tokens = self.tokenizer.convert_ids_to_tokens(row.input_ids)
             states.append(States(tokens, vectors, vectors[0]))
         return states[0] if isinstance(texts, str) else states
 
     @property
     def pooling(self) -> str:
-        """Default of `embed`: the pooling that the model was trained with, or "mean" if it was trained with none."""
+        """The default of `embed`: the pooling that the model was trained with, or else "mean"."""
         return pooling_of(self.source)
 
     @property
@@ -213,11 +223,11 @@ class Model:
         if pooling not in self._vectors:
             self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
         _check_process()
-        rows = rows_of(self.tokenizer, texts, self.max_length)
+        rows = encode_rows(self.tokenizer, texts, self.max_length)
         self._warn_of_unknown(rows, texts)
         embedded = np.zeros([len(rows), self.width], np.float32)
-        for places, vectors, _ in of_rows(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
-            embedded[places] = vectors
+        for indices, vectors, _ in values_in_batches(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
+            embedded[indices] = vectors
         return embedded[0] if isinstance(texts, str) else embedded
 
     @overload
@@ -227,13 +237,13 @@ class Model:
     def replaced(self, texts: list[str] | tuple[str, ...]) -> list[list[Replaced]]: ...
 
     def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
-        """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
+        """The probability of each wordpiece to be a replacement (ELECTRA, section 2). Special tokens are left out.
 
-        Each says which characters of the text it stands for. A text longer than the model is read in windows that
-        overlap by half; each wordpiece is judged where it has the most text around it.
+        A text longer than the model reads is read in windows that overlap by half. Each wordpiece is judged in the
+        window where it has the most context.
 
         Args:
-          texts: a text, or several, which give a list each.
+          texts: a text; or several, for a list of lists.
 
         Raises:
           UserError: the model does not detect replaced tokens.
@@ -244,25 +254,25 @@ class Model:
         _check_process()
         if self.network.detector is None:
             raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
-        all_texts = listed(texts)
+        all_texts = text_list(texts)
         for text in all_texts:
             if not isinstance(text, str):
                 raise UserError(f"replaced: texts are needed, got {shown(text)}")
         special = self.tokenizer.special
         tokenized = self.tokenizer.located([undivided(text) for text in all_texts])
         warn_of_unknown(self.tokenizer, [text.ids for text in tokenized], [[text] for text in all_texts])
-        # All windows of all texts are computed together, and dealt out again.
-        windows_of_texts = [windows_of(text.ids, special, self.max_length) for text in tokenized]
-        rows = [window.row for window in itertools.chain.from_iterable(windows_of_texts)]
-        probabilities_of_windows = iter(at_tokens(self._replaced, rows, special, _BATCH))
+        # The windows of all texts are computed together. Their results come in the same order.
+        windows_by_text = [windows_of(text.ids, special, self.max_length) for text in tokenized]
+        rows = [window.row for window in itertools.chain.from_iterable(windows_by_text)]
+        window_probabilities = iter(values_at_tokens(self._replaced, rows, special, _BATCH))
         results = []
-        for text, windows in zip(tokenized, windows_of_texts, strict=True):
+        for text, windows in zip(tokenized, windows_by_text, strict=True):
             probabilities: list[float] = []
             for window in windows:
-                of_pieces = next(probabilities_of_windows)[1:]  # without [CLS]
+                without_cls = next(window_probabilities)[1:]
                 first = window.kept.start - window.start
                 end = window.kept.stop - window.start
-                probabilities += of_pieces[first:end].tolist()
+                probabilities += without_cls[first:end].tolist()
             results.append(self._replaced_pieces(text, probabilities))
         return results[0] if isinstance(texts, str) else results
 
@@ -285,10 +295,10 @@ class Model:
         """The `top` most probable wordpieces for each [MASK] in a text, in order.
 
         Args:
-          texts: a text, or several, which give a list each.
+          texts: a text; or several, for a list with an entry for each.
 
         Raises:
-          UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
+          UserError: a text has no [MASK], `top` is out of range, or the model has no masked language model.
 
         Warns:
           UnknownTokens: some tokens are [UNK].
@@ -296,14 +306,14 @@ class Model:
         _check_process()
         if not 1 <= top <= len(self.tokenizer):
             raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
-        all_texts = listed(texts)
+        all_texts = text_list(texts)
         rows = [self._row_with_masks(text) for text in all_texts]
         warn_of_unknown(self.tokenizer, rows, [[text] for text in all_texts])
         suggestions = [self._suggestions(row, top) for row in rows]
         return suggestions[0] if isinstance(texts, str) else suggestions
 
     def _row_with_masks(self, text: object) -> np.ndarray:
-        """int32 [tokens], a text with [MASK]s as the network reads it."""
+        """int32 [tokens], the ids of a text with [MASK]s, special tokens included."""
         if not isinstance(text, str):
             raise UserError(f"fill: a text is needed, got {shown(text)}")
         if MASK not in text:
@@ -315,7 +325,7 @@ class Model:
         row = [special.cls]
         for part in self.tokenizer.pieces(parts):
             row += [*part, special.mask]
-        row[-1] = special.sep  # behind the last part
+        row[-1] = special.sep  # in the place of the [MASK] after the last part
         if len(row) > self.max_length:
             raise UserError(f"fill: the text has {len(row)} tokens, the model reads {self.max_length}")
         return np.array(row, np.int32)
@@ -340,35 +350,37 @@ class Model:
         mask_prob: float | None = None,
         method: str = "likelihood",
     ) -> Any:
-        """Scores texts, float32 [texts], or a single one, a number: by default the sum over wordpieces of
-        log p(token | the others).
+        """Scores texts by the sum over their wordpieces of log p(token | the other tokens).
 
-        Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
-        in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
-        one that learned from the masked positions alone (disc_tokens masked) gives the probability itself. Of a longer
-        text, the first 512 tokens count.
+        Electric: minus its energies, in one pass for each text (Electric, section 2.5). BERT: each token is masked in
+        turn. ELECTRA: the generator's probability and the discriminator's verdict are combined (ELECTRA, appendix G);
+        a discriminator that learned from masked positions alone (disc_tokens masked) gives the probability itself. Of a
+        longer text, the first 512 tokens count.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the
             paper's model of this size.
-          method: "detector": the sum of log D(original), one pass a text, of any discriminator; it ranks texts and is
-            no log-likelihood.
+          method: "likelihood"; or "detector", the sum of log D(original), in one pass for each text, for any
+            discriminator. It ranks texts and is no log-likelihood.
+
+        Returns:
+          float32 [texts]; a number for a single text.
 
         Raises:
-          UserError: the model's numbers are no probabilities, or mask_prob is no share.
+          UserError: the model gives no probabilities, or mask_prob is no share.
 
         Warns:
           LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
         """
         _check_process()
-        rows = rows_of(self.tokenizer, texts, self.max_length)
+        rows = encode_rows(self.tokenizer, texts, self.max_length)
         self._warn_of_unknown(rows, texts)
         scores = self.scorer(method, mask_prob).scores(rows, batch_size)
         return scores[0] if isinstance(texts, str) else scores
 
     def scorer(self, method: str = "likelihood", mask_prob: float | None = None) -> Scorer:
-        """Makes the scorer of `score`, once; its `note` warns of unusual scores. Arguments and errors as in `score`."""
-        key = method, mask_prob
+        """The scorer that `score` uses. Its `note` warns of unusual scores. Arguments and errors as in `score`."""
+        key = (method, mask_prob)
         if key not in self._scorers:
             self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)
         return self._scorers[key]
@@ -380,19 +392,20 @@ class Model:
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]: ...
 
     def predict(self, texts: str | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
-        """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them, in the
-        precision of its run; in float32 if that is bfloat16 and this processor has no units for it.
+        """The answers of a fine-tuned model: labels, tags or spans with scores, as `electra predict` writes them.
+
+        It computes in the precision of its run; in float32 if that is bfloat16 and this processor has no units for it.
 
         Args:
-          texts: a text, or several: each a text, a pair of texts (two sentences; question and context), a list of words
-            (tagging), or an object as a line of the task's .jsonl files.
-          task: name of the task, of a model that learned several; default: the first.
+          texts: a text; or several, each a text, a pair of texts (two sentences; question and context), a list of words
+            (tagging), or a dict like a line of the task's .jsonl files.
+          task: name of the task, for a model that learned several; default: the first.
 
         Raises:
           UserError: the model is not fine-tuned, or a text does not fit its task.
 
         Warns:
-          LongTexts: some were cut; tags and answers are found in windows of the whole text. UnknownTokens: some tokens
+          LongTexts: some were cut. Tags and answers are found in windows of the whole text. UnknownTokens: some tokens
           are [UNK].
         """
         _check_process()
@@ -404,16 +417,18 @@ class Model:
         return answers[0] if isinstance(texts, str) else answers
 
     def keras(self) -> EncoderModel:
-        """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states
-        [B, L, H] out. `trainable`, `training=`, `fit`, `summary` and saving work as with any other."""
+        """The encoder as a `tf_keras.Model`, from {"input_ids", "input_mask", "segment_ids"} to states [B, L, H].
+
+        It starts with this model's weights. `trainable`, `training=`, `fit`, `summary` and saving work as usual.
+        """
         _check_process()
         model = EncoderModel.from_architecture(self.source.architecture, self.precision)
         assign(model.trainable_variables, self.source.weights)
         return model
 
     def _warn_of_unknown(self, rows: Sequence[Row], texts: str | Sequence[Text]) -> None:
-        """Warns, in the name of the caller's caller, of rows of texts and pairs with unknown tokens."""
-        texts_of_rows = []
-        for text in listed(texts):
-            texts_of_rows.append([text] if isinstance(text, str) else text)
-        warn_of_unknown(self.tokenizer, [row.input_ids for row in rows], texts_of_rows, stacklevel=4)
+        """Warns of rows with unknown tokens, at the line that called the caller."""
+        texts_by_row = []
+        for text in text_list(texts):
+            texts_by_row.append([text] if isinstance(text, str) else text)
+        warn_of_unknown(self.tokenizer, [row.input_ids for row in rows], texts_by_row, stacklevel=4)

@@ -1,8 +1,8 @@
-"""Pre-trained networks after training, built from weights: `Network` with its heads, `EncoderModel` for Keras users.
+"""Pre-trained networks built from stored weights: `Network` with its heads, and `EncoderModel` for Keras users.
 
-A network has the heads that there are weights of: detection of replaced tokens, a masked language model (a generator's
-or the encoder's own), the two towers of Electric. Inference and exports run it, conversions are checked with it, and a
-teacher is one (papers/distilbert). B batch, L length, H hidden, V vocabulary.
+The weights decide which heads a network has: a detector of replaced tokens, a masked language model (the generator's or
+the main network's), Electric's two towers. Inference, exports and their checks use it, and papers/distilbert for its
+teacher. B batch, L length, H hidden, V vocabulary.
 """
 
 import dataclasses
@@ -39,16 +39,18 @@ _TOWER_WORDS = "generator_ltr/embeddings/word_embeddings"
 
 
 class Network(Layer):
-    """Encoder and heads with given weights.
+    """The main network, the generator if there is one, and their heads.
+
+    filler: the network that reads [MASK]s, the generator or else the main network. language_model: its head.
 
     Args:
-      architecture: of the main network.
-      generator: architecture of the generator's network, where it has one of its own.
-      weights: arrays by our names, which decide which heads there are.
-      compute_dtype: of activations and matrix products.
+      architecture: sizes of the main network.
+      generator: sizes of the generator, if there is one.
+      weights: arrays under our names.
+      compute_dtype: type of activations and matrix products.
 
     Raises:
-      UserError: the weights do not belong to these sizes.
+      UserError: the weights do not fit these sizes.
     """
 
     poolings = POOLINGS
@@ -74,24 +76,22 @@ class Network(Layer):
         if "cloze_predictions/dense/kernel" in weights:
             tower_tables = None if _TOWER_WORDS in weights else self._generator_tables(generator, weights)
             self.towers = TwoTowerClozeModel(generator, tower_tables, compute_dtype)
-        self.filler = self.generator or self.encoder  # the network that reads [MASK]s
+        self.filler = self.generator or self.encoder
         self.language_model = self._make_language_model(weights)
         self.projection = self._make_projection(weights)
         assign(self.trainable_variables, weights)
 
     def _generator_tables(self, generator: Architecture, weights: Mapping[str, np.ndarray]) -> Embeddings:
-        """The embeddings that a generator reads: those of the main network, all its own, or its own beside the main
-        network's words."""
+        """The generator's embeddings: all shared with the main network, all its own, or its own but for the words."""
         if not any(name.startswith("generator/embeddings/") for name in weights):
             return self.encoder.embeddings
         words = None if _GENERATOR_WORDS in weights else self.encoder.embeddings
         return Embeddings("generator/embeddings", generator, words=words)
 
     def _make_language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
-        """Makes the head that `fill` uses: the generator's where there is one, else the main network's own.
+        """Makes the head that `fill` uses: the generator's if there is one, or else the main network's.
 
-        COCO-LM has both, and its main network has never read a [MASK]; nor has the head of corrected tokens where one
-        network is both.
+        COCO-LM's main network has a head over the vocabulary, too, but has never read a [MASK].
         """
         scope = MASKED_LM if self.generator else main_language_model(weights, has_generator=False)
         if scope is None or f"{scope}/output_bias" not in weights:
@@ -99,7 +99,7 @@ class Network(Layer):
         return vocabulary_head(scope, self.filler, has_transform(weights, scope))
 
     def _make_projection(self, weights: Mapping[str, np.ndarray]) -> Dense | None:
-        """The layer after pooling of a model that was fine-tuned to make vectors of texts, where it has one."""
+        """The layer after pooling, which a model that was fine-tuned to make text vectors may have."""
         for name in weights:
             if name.endswith(_PROJECTION):
                 hidden, width = weights[name].shape
@@ -108,17 +108,18 @@ class Network(Layer):
 
     @property
     def width(self) -> int:
-        """Numbers of a text's vector."""
-        return self.architecture.hidden_size if self.projection is None else self.projection.kernel.shape[1]
+        """Length of a text's vector."""
+        if self.projection is None:
+            return self.architecture.hidden_size
+        return self.projection.kernel.shape[1]
 
     @property
     def reads_no_mask(self) -> bool:
-        """Tells whether the head that fills [MASK]s was trained on texts without any."""
+        """True if the language model was trained on texts without [MASK]s."""
         return self.language_model is not None and self.language_model.scope == CORRECTIVE_LM
 
     def head_of(self, part: str) -> ReplacedTokenHead | LanguageModelHead | TiedHead | None:
-        """Head of a part: of "main" the one that reads the main network; of "generator" its masked language model; of
-        "body", the main network alone, none."""
+        """The head of a part: "main", the main network's; "generator", its language model; "body", none."""
         if part == "generator":
             return self.language_model
         if part == "body":
@@ -131,7 +132,7 @@ class Network(Layer):
     def outputs(
         self, part: str, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """int32 [B, L] three times -> STATES of a part, float32 [B, L, H], and LOGITS of its head where it has one."""
+        """int32 [B, L] three times -> STATES of a part, float32 [B, L, H], and LOGITS of its head if it has one."""
         encoder = self.filler if part == "generator" else self.encoder
         states = tf.cast(encoder(input_ids, input_mask, segment_ids).sequence, tf.float32)
         outputs = {STATES: states}
@@ -147,25 +148,29 @@ class Network(Layer):
     def text_vectors(
         self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, pooling: str
     ) -> tf.Tensor:
-        """float32 [B, H or the projection's width] of length 1, of one of `model.pooling.POOLINGS`."""
+        """float32 [B, width], vectors of length 1.
+
+        Args:
+          pooling: one of `model.pooling.POOLINGS`.
+        """
         sequence = self.encoder(input_ids, input_mask, segment_ids).sequence
         return text_vectors(sequence, input_mask, pooling, self.projection)
 
     def replaced_logits(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-        """float32 [B, L], positive where a token looks replaced; Electric's energies.
+        """float32 [B, L], positive where a token looks replaced. Electric's are its energies.
 
         Raises:
-          UserError: the model has no such head.
+          UserError: the model has no detector.
         """
         if self.detector is None:
             raise UserError("this model has no head that detects replaced tokens")
         return self.detector(self.encoder(input_ids, input_mask, segment_ids).sequence)
 
     def token_logits(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-        """float32 [B, L, V], of the masked language model.
+        """float32 [B, L, V], logits of the masked language model.
 
         Raises:
-          UserError: the model has none.
+          UserError: the model has no masked language model.
         """
         if self.language_model is None:
             raise UserError("this model has no masked language model: neither a generator nor a head of its own")
@@ -182,32 +187,32 @@ def main_network(model: StoredModel, heads: Collection[str], compute_dtype: str 
       UserError: the model lacks a head.
     """
     weights = {}
-    for name in model.weights:  # each is read from the file when it is asked for
+    for name in model.weights:
         if name.split("/")[0] in ("electra", *heads):
-            weights[name] = model.weights[name]
+            weights[name] = model.weights[name]  # reads it from the file
     scopes = {name.split("/")[0] for name in weights}
-    lacking = [head for head in heads if head not in scopes]
-    if lacking:
-        raise UserError(f"{model.path} lacks {', '.join(lacking)}")
+    missing = [head for head in heads if head not in scopes]
+    if missing:
+        raise UserError(f"{model.path} lacks {', '.join(missing)}")
     return Network(model.architecture, model.architecture, weights, compute_dtype)
 
 
 def graph_of_any_shape(function: Callable[..., Any], signature: Sequence[Any] | None = None) -> Any:
-    """Makes a graph that is traced once for inputs of all shapes; without XLA, which would compile each shape.
+    """Makes a graph that is traced once for inputs of all shapes. Kernels are off: XLA would compile each shape anew.
 
     Args:
-      signature: of the inputs; None: they are rows of tokens, int32 [B, L] each, as many as are given.
+      signature: types and shapes of the inputs; None: rows of tokens, int32 [B, L] each.
     """
 
-    def plain(*inputs: Any) -> Any:
+    def without_kernels(*inputs: Any) -> Any:
         with kernels.off():
             return function(*inputs)
 
-    return tf.function(plain, input_signature=signature, autograph=False, reduce_retracing=True)
+    return tf.function(without_kernels, input_signature=signature, autograph=False, reduce_retracing=True)
 
 
 def assign(variables: Sequence[tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
-    """Gives variables the arrays of their names.
+    """Assigns to each variable the array with its name.
 
     Raises:
       UserError: an array is missing or has another shape.
@@ -228,13 +233,13 @@ def assign(variables: Sequence[tf.Variable], weights: Mapping[str, np.ndarray]) 
 
 @tf_keras.utils.register_keras_serializable(package="electra_tf2")
 class EncoderModel(tf_keras.Model):
-    """An encoder over {"input_ids", "input_mask", "segment_ids"}, int32 [B, L] each -> float32 [B, L, H].
+    """An encoder from {"input_ids", "input_mask", "segment_ids"}, int32 [B, L] each, to states, float32 [B, L, H].
 
     input_mask may be left out (no padding), and segment_ids (one segment).
 
     Args:
       architecture: the fields of model.architecture.Architecture.
-      compute_dtype_name: of activations and matrix products.
+      compute_dtype_name: type of activations and matrix products.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, None)
     >>> model = EncoderModel.from_architecture(sizes)
@@ -249,14 +254,14 @@ class EncoderModel(tf_keras.Model):
         self.sizes = Architecture(**architecture)
         self.compute_dtype_name = compute_dtype_name
         self.encoder = Encoder("electra", self.sizes, compute_dtype=compute_dtype_name)
-        self({"input_ids": tf.zeros([1, 1], tf.int32)})  # built: summary() and saving know the shapes
+        self({"input_ids": tf.zeros([1, 1], tf.int32)})  # builds the model, which summary() and saving need
 
     @classmethod
     def from_architecture(cls, architecture: Architecture, compute_dtype_name: str = "float32") -> "EncoderModel":
         return cls(dataclasses.asdict(architecture), compute_dtype_name, name="electra")
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """Computes the last layer; dropout is on if `training`, with seeds from TensorFlow's global generator."""
+        """Computes the last layer. Dropout, if `training`, takes its seeds from TensorFlow's global generator."""
         ids = tf.cast(inputs["input_ids"], tf.int32)
         mask = tf.cast(inputs.get("input_mask", tf.ones_like(ids)), tf.int32)
         segments = tf.cast(inputs.get("segment_ids", tf.zeros_like(ids)), tf.int32)
@@ -265,7 +270,7 @@ class EncoderModel(tf_keras.Model):
         seeds = None
         if training:
             seeds = SeedStream(tf.random.uniform([2], 0, 2**31 - 1, tf.int32))
-        with kernels.off():  # whoever loads what is saved need not have XLA
+        with kernels.off():  # a saved model must load without XLA
             return tf.cast(self.encoder(ids, mask, segments, seeds).sequence, tf.float32)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A fine-tuned model that answers: Python objects (electra_tf2), or a file whose rows come out with the answers.
+"""Runs a fine-tuned model on texts from Python, or on a file whose rows are written again with the answers.
 
-Files are JSON lines, tables (csv, tsv) or plain text with an example a line; "-" is standard input and output. Columns
+A file holds JSON lines, a table (csv, tsv) or plain text with an example on each line; "-" is standard input. Columns
 that the task does not read, such as ids, are kept.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.encoding import LongTexts, listed, warn_of_cut
+from electra_tf2.corpus.encoding import LongTexts, text_list, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
 from electra_tf2.files import tables
 from electra_tf2.files.reading import read_text
@@ -32,10 +32,10 @@ from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
-from electra_tf2.inference.unknown import UnknownTokens, unknown_tokens
+from electra_tf2.inference.unknown_tokens import UnknownTokens, unknown_tokens
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track, warn
@@ -44,8 +44,11 @@ _NO_TEXT = {"error": "an empty text"}
 
 
 class Predictor:
-    """Answers of the tasks that a model was fine-tuned on. Raises UserError: the model is not fine-tuned, or something
-    of it is missing."""
+    """Answers the tasks that a model was fine-tuned on.
+
+    Raises:
+      UserError: the model is not fine-tuned, or its files are incomplete.
+    """
 
     def __init__(
         self, source: StoredModel, tokenizer: WordpieceTokenizer, config: FinetuningConfig | None = None
@@ -60,18 +63,18 @@ class Predictor:
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
         assign(self.model.trainable_variables, source.weights)
-        self._predict: dict[int, Any] = {}  # number of a task -> its graph, for the life of the model
+        self._predict: dict[int, Any] = {}  # index of a task -> its graph
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
-        """The answers, in the order of the texts."""
+        """The answers of a task, by default the first, in the order of the texts."""
         names = [task.name for task in self.tasks]
         if name is not None and name not in names:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
-        number = 0
+        task_index = 0
         if name is not None:
-            number = names.index(name)
-        task = self.tasks[number]
-        all_texts = listed(texts)
+            task_index = names.index(name)
+        task = self.tasks[task_index]
+        all_texts = text_list(texts)
         if not all_texts:
             return []
         rows = [row_of(task, text) for text in all_texts]
@@ -80,69 +83,69 @@ class Predictor:
         unknown = unknown_in(task, split, rows)
         if unknown is not None:
             warnings.warn(unknown, stacklevel=3)
-        return task.answers(split, self.predictions(number, split))
+        return task.answers(split, self.predictions(task_index, split))
 
-    def predictions(self, number: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:
-        """The predictions of the task of this number on all features of a split.
+    def predictions(self, task_index: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:
+        """Predictions of a task for all features of a split.
 
         Args:
-          run: gives those on a batch, as arrays; default: this model's.
+          run: from a batch to predictions, as arrays; default: this model.
         """
         batch_size = self.config.predict_batch_size
-        table = prediction_table(self.tasks[number], split)
+        table = prediction_table(self.tasks[task_index], split)
         batch_count = math.ceil(table.examples / batch_size)
         predictions: list[Prediction] = [{} for _ in split.features]
         for batch in track(table.plain_batches(batch_size), f"batch of {batch_size}", batch_count):
             if run is None:
-                graph = self._graph(number, batch)
+                graph = self._graph(task_index, batch)
                 output = tf.nest.map_structure(np.asarray, graph(batch))
             else:
                 output = run(batch)
-            # Batches hold features of similar length; "row" is each one's place in the split.
-            for place, row in enumerate(batch["row"]):
-                predictions[row] = {key: value[place] for key, value in output.items()}
+            # Batches hold features of similar length. "row" is the index of each in the split.
+            for index_in_batch, row in enumerate(batch["row"]):
+                predictions[row] = {key: value[index_in_batch] for key, value in output.items()}
         return predictions
 
-    def _graph(self, number: int, batch: dict[str, np.ndarray]) -> Any:
-        """The predictions of the task of this number on batches such as this one, of any number of rows and length."""
-        if number not in self._predict:
+    def _graph(self, task_index: int, batch: dict[str, np.ndarray]) -> Any:
+        """A task's graph for batches with the same keys as this one, with any number of rows and any length."""
+        if task_index not in self._predict:
 
             def predict_rows(rows: Any) -> Any:
-                return self.model.predict(rows, number).predictions
+                return self.model.predict(rows, task_index).predictions
 
             specs = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
-            self._predict[number] = graph_of_any_shape(predict_rows, [specs])
-        return self._predict[number]
+            self._predict[task_index] = graph_of_any_shape(predict_rows, [specs])
+        return self._predict[task_index]
 
 
 def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> UnknownTokens | None:
-    """The warning to give of a split with unknown tokens, which was made of rows; None if there are none."""
+    """Makes a warning if a split, which was made from these rows, has unknown tokens, or else None."""
     text_keys: set[str] = set()
     for keys in task.text_keys:
         text_keys.update(keys)
     texts: list[str] = []
     for row in rows:
         values = [value for key, value in row.items() if key in text_keys]
-        if not values:  # the columns of a file may have other names
+        if not values:  # a file's columns may have other names
             values = list(row.values())
         texts += strings_in(values)
     all_ids = np.concatenate([feature.input_ids for feature in split.features])
     return unknown_tokens(task.tokenizer, [all_ids], [texts])
 
 
-# Texts as rows, the JSON objects that `Task.example` reads.
+# Rows: the JSON objects that `Task.example` reads.
 
 
 def parse(task: Task, rows: Sequence[dict[str, Any]], where: str) -> Split:
-    """The examples of rows, of which number i is line i + 1 of the file `where`. Raises UserError, EmptyText."""
+    """Reads rows. Raises UserError or EmptyText with the index + 1 of the row as the line of `where`."""
     examples = []
-    for number, row in enumerate(rows):
-        examples.append(task.example(row, f"{where}, line {number + 1}", number))
+    for index, row in enumerate(rows):
+        examples.append(task.example(row, f"{where}, line {index + 1}", index))
     return task.encode(examples, "new")
 
 
 def row_of(task: Task, text: Any) -> dict[str, Any]:
-    """The row of a text, several texts, a list of words or an object, from Python. Raises UserError."""
+    """Makes a row from Python's text, tuple of texts, list of words or dict. Raises UserError for anything else."""
     if isinstance(text, dict):
         return text
     if not isinstance(text, (str, tuple, list)):
@@ -156,8 +159,10 @@ def row_of(task: Task, text: Any) -> dict[str, Any]:
 
 
 def _refuse_half_a_pair(task: Task, text: str) -> None:
-    """Raises UserError for a text by itself where the task reads pairs alone: a pair may have been given as the list
-    of all texts."""
+    """Raises UserError for a single text if the task reads pairs only.
+
+    The user may have passed one pair where a list of pairs is expected.
+    """
     counts = {len(keys) for keys in task.text_keys}
     if counts == {2}:
         first, second = task.text_keys[0]
@@ -168,7 +173,7 @@ def _refuse_half_a_pair(task: Task, text: str) -> None:
 
 
 def row_of_line(task: Task, line: str) -> dict[str, Any]:
-    """The row of a line of plain text, with tabs between several texts."""
+    """Makes a row from a line of plain text, with tabs between its texts."""
     texts = line.split("\t")
     if task.holds_tabs:
         most_texts = max(len(keys) for keys in task.text_keys)
@@ -177,8 +182,11 @@ def row_of_line(task: Task, line: str) -> dict[str, Any]:
 
 
 def _row_of_texts(task: Task, texts: Sequence[str], unsplit: Any, between: str = "") -> dict[str, Any]:
-    """The row of a task's texts, as many as it reads; `unsplit`, the user's input, and `between`, what stands between
-    its texts, are for the messages."""
+    """Makes a row from a task's texts. Raises UserError if the task reads another number of texts.
+
+    Args:
+      unsplit: the user's input, for messages. between: what separates texts in it, for messages.
+    """
     for keys in task.text_keys:
         if len(keys) == len(texts):
             return dict(zip(keys, texts, strict=True))
@@ -192,7 +200,7 @@ def _row_of_texts(task: Task, texts: Sequence[str], unsplit: Any, between: str =
 
 
 def open_rows(source: str, task: Task) -> Table:
-    """The rows of a file, or of standard input ("-"). Raises UserError that names file and line."""
+    """Opens a file, or standard input ("-"), as a table of rows. Raises UserError with file and line."""
     name = source
     content = None
     if source == "-":
@@ -212,23 +220,23 @@ def open_rows(source: str, task: Task) -> Table:
 
 
 def _standard_input() -> str:
-    """The text of standard input. Raises UserError for bytes that are none."""
+    """Reads standard input. Raises UserError if it is no UTF-8."""
     try:
         text = sys.stdin.read()
-        text.encode()  # bytes that are no UTF-8 may have come as halves of surrogate pairs
+        text.encode()  # Python may have read invalid bytes as lone surrogates, which cannot be encoded
     except UnicodeError:
         raise UserError("predict: standard input is not UTF-8 text") from None
-    return text.removeprefix("\ufeff")  # the mark that some editors put before UTF-8
+    return text.removeprefix("\ufeff")  # a byte order mark, which some editors write
 
 
 def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, set[int]]:
     """Reads all rows of a table.
 
     Returns:
-      The rows; the examples of those that have a text, or None if none has; the lines of those that have none.
+      All rows; the examples of the rows with a text, or None if no row has one; the lines of the rows without a text.
 
     Raises:
-      UserError: a row that cannot be read, with its line.
+      UserError: a row cannot be read; names its line.
     """
     rows: list[TableRow] = []
     examples: list[Any] = []
@@ -246,12 +254,12 @@ def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, s
 
 
 def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
-    """The rows of a table as they are, and with their texts under the names that the task reads."""
+    """Yields each row of a table twice: as it is, and with its texts under the names that the task reads."""
     settings = task.settings
     names_in_table = None
     if settings is not None and settings.texts:
         names_in_table = tables.place(table, settings.texts)
-    if settings is None or names_in_table is None:  # rows that have the task's names already, such as JSON objects
+    if settings is None or names_in_table is None:  # rows have the task's names already, such as JSON objects
         for line, values in table.readable():
             yield TableRow(line, values), values
         return
@@ -262,35 +270,42 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, A
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
-    """Labels a file with the model in a folder: every row with the task's answer, as a table with a delimiter between
-    its cells, or as JSON lines."""
+    """Labels a file with the model in a folder.
+
+    Args:
+      source: path of the file; "-": standard input.
+      delimiter: stands between the cells of the returned table; "": JSON lines are returned.
+
+    Returns:
+      Every row with the task's answer, as text.
+    """
     tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(folder), tokenizer, config)
-    number = config.task_names.index(task_name)
-    task = predictor.tasks[number]
+    task_index = config.task_names.index(task_name)
+    task = predictor.tasks[task_index]
     table = open_rows(source, task)
     rows, split, empty = read_rows(task, table)
     if not rows:
         raise UserError(f"predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
-    if split is not None:  # None where all texts are empty
+    if split is not None:  # not all texts are empty
         cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)
         if cut:
             warn(cut)
         unknown = unknown_in(task, split, [row.values for row in rows])
         if unknown is not None:
             warn(f"{table.name}: {unknown}")
-        answers = task.answers(split, predictor.predictions(number, split))
+        answers = task.answers(split, predictor.predictions(task_index, split))
     if empty:
         more = ""
         if len(empty) > 1:
             more = f" (and of {len(empty) - 1:,} more)"
         warn(f"{table.where(min(empty))}{more}: an empty text, so no answer")
-    # Answers are those of the rows with a text, in their order.
-    next_answer = iter(answers)
+    # There is an answer for each row with a text, in their order.
+    remaining_answers = iter(answers)
     pairs = []
     for row in rows:
-        answer = _NO_TEXT if row.line in empty else next(next_answer)
+        answer = _NO_TEXT if row.line in empty else next(remaining_answers)
         pairs.append((row.values, answer))
     if delimiter:
         return labelled_table(pairs, delimiter)

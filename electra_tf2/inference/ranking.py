@@ -1,7 +1,7 @@
-"""Uses of sentences' scores: telling the better of two, and choosing among the hypotheses of a recogniser.
+"""What sentence scores are used for: accuracy on minimal pairs, and re-ranking of n-best lists. No TensorFlow.
 
-Pairs are minimal pairs such as BLiMP's, one acceptable; hypotheses are n-best lists of a speech recogniser or a
-translator, re-ranked by f + lambda * score (Electric, section 3.2). No TensorFlow.
+Of a minimal pair, such as BLiMP's, one sentence is acceptable. An n-best list of a speech recogniser or a translator is
+re-ranked by f + lambda * score (Electric, section 3.2).
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
 class Hypotheses(NamedTuple):
-    """N-best list of a recogniser for one utterance.
+    """The n-best list for one utterance.
 
-    scores: the recogniser's own, higher is better (log-probabilities). reference: what was said, if known. row: the
-    object that the list was read from.
+    scores: f, the recogniser's log-probabilities. reference: what was said, if known. row: the JSON object that the
+    list was read from.
     """
 
     texts: list[str]
@@ -30,7 +30,7 @@ class Hypotheses(NamedTuple):
 
 
 def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
-    """Reads an n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
+    """Reads an n-best list from an object with `hypotheses`, each a `text` and a `score`, and maybe a `reference`."""
     entries = field(row, "hypotheses", list, where)
     if not entries:
         raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is empty")
@@ -46,11 +46,11 @@ def read_lists(path: str, flag: str, references: bool = False) -> list[Hypothese
     """Reads the n-best lists of a file of JSON lines.
 
     Raises:
-      UserError: the file is empty, a line is no list of hypotheses, or it lacks its reference and `references` is True.
+      UserError: the file is empty, a line is no n-best list, or it lacks the reference though `references` is True.
     """
     lists = []
-    for number, row in read_json_lines(path, flag):
-        where = f"{flag} {path}, line {number}"
+    for line_number, row in read_json_lines(path, flag):
+        where = f"{flag} {path}, line {line_number}"
         hypotheses = read_hypotheses(row, where)
         if references and hypotheses.reference is None:
             raise UserError(f"{where}: choosing lambda needs a 'reference' in every line")
@@ -61,11 +61,11 @@ def read_lists(path: str, flag: str, references: bool = False) -> list[Hypothese
 
 
 def accuracy(phenomena: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
-    """Per cent of pairs whose good sentence scores higher, by phenomenon; a tie counts as wrong.
+    """Percentage of pairs whose good sentence scores higher, by phenomenon. A tie counts as wrong.
 
-    "mean" is the mean over phenomena, "all" that over pairs.
+    "mean" is the mean over phenomena, "all" the one over pairs.
     """
-    percent_right = 100.0 * (good > bad)  # of each pair: 0 or 100
+    percent_right = 100.0 * (good > bad)  # for each pair 0 or 100
     names = np.array(phenomena)
     by_name = {}
     for name in sorted(set(phenomena)):
@@ -75,44 +75,44 @@ def accuracy(phenomena: Sequence[str], good: np.ndarray, bad: np.ndarray) -> dic
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
-    """Substitutions, insertions and deletions between two texts' words (Levenshtein)."""
-    wanted = reference.split()
-    places = np.arange(len(wanted) + 1)
-    # distances[i]: errors between the words of the hypothesis so far and the first i wanted ones.
-    distances = places
-    for number, word in enumerate(hypothesis.split(), start=1):
-        differs = np.array([word != wanted_word for wanted_word in wanted], int)
+    """Number of substitutions, insertions and deletions of words (Levenshtein distance)."""
+    reference_words = reference.split()
+    columns = np.arange(len(reference_words) + 1)
+    # A row of the usual table: distances[i] is that of the hypothesis's words so far and the first i reference words.
+    distances = columns
+    for row, word in enumerate(hypothesis.split(), start=1):
+        differs = np.array([word != reference_word for reference_word in reference_words], int)
         with_insertion = distances[1:] + 1
         with_substitution = distances[:-1] + differs
-        without_deletions = np.concatenate([[number], np.minimum(with_insertion, with_substitution)])
-        # Each wanted word that is left out after place j costs one: new[i] = min over j <= i of value[j] + (i - j),
-        # which is a running minimum of value[j] - j.
-        distances = np.minimum.accumulate(without_deletions - places) + places
+        without_deletions = np.concatenate([[row], np.minimum(with_insertion, with_substitution)])
+        # A deletion costs one: new[i] = min over j <= i of without_deletions[j] + (i - j). That is a running minimum of
+        # without_deletions[j] - j.
+        distances = np.minimum.accumulate(without_deletions - columns) + columns
     return int(distances[-1])
 
 
 def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarray:
-    """Places of the hypotheses by f + weight * score, the best first; equal ones stay in order."""
+    """Indices of the hypotheses by f + weight * score, the best first. Ties keep their order."""
     return np.argsort(-(hypotheses.scores + weight * scores), kind="stable")
 
 
 def reordered(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> dict[str, Any]:
-    """The object of a list with its hypotheses in the new order, each with its `language_model_score`."""
+    """The JSON object of an n-best list in its new order, with a `language_model_score` for each hypothesis."""
     entries = hypotheses.row["hypotheses"]
     best_first = []
-    for place in order(hypotheses, scores, weight):
-        best_first.append(entries[place] | {"language_model_score": float(scores[place])})
+    for index in order(hypotheses, scores, weight):
+        best_first.append(entries[index] | {"language_model_score": float(scores[index])})
     return hypotheses.row | {"hypotheses": best_first}
 
 
 def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: float) -> float:
-    """Word error rate of the first hypotheses after re-ranking: errors in per cent of the references' words."""
+    """Word error rate, in percent, of the best hypotheses after re-ranking."""
     errors = 0
     words = 0
     for hypotheses, list_scores in zip(lists, scores, strict=True):
         reference = hypotheses.reference or ""
-        best_place = order(hypotheses, list_scores, weight)[0]
-        errors += word_errors(hypotheses.texts[best_place], reference)
+        best = order(hypotheses, list_scores, weight)[0]
+        errors += word_errors(hypotheses.texts[best], reference)
         words += len(reference.split())
     if not words:
         raise UserError("the references have no words")
@@ -120,9 +120,10 @@ def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: f
 
 
 def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:
-    """Finds the lambda of the least word error rate, the smallest of equal ones, and the rate of each.
+    """Finds the lambda with the lowest word error rate, the smallest if several tie. All lists must have a reference.
 
-    Every list has a reference.
+    Returns:
+      That lambda, and the error rate for each lambda.
     """
     rates = {weight: rate_at(lists, scores, weight) for weight in LAMBDAS}
     best = min(rates, key=lambda weight: (rates[weight], weight))

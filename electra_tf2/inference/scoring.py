@@ -1,13 +1,13 @@
-"""Scores of texts: sums over a text's tokens, special ones left out, of log p(token | the other tokens).
+"""Scores texts by the sum over their tokens, without special ones, of log p(token | the other tokens).
 
-    Electric       minus its energies, one pass a text (Electric, section 2.5)
-    BERT           the masked language model, one pass a token (Salazar et al. 2020)
-    ELECTRA        its generator and its discriminator together, one pass a token (ELECTRA, appendix G)
-    disc_tokens masked   the same, with the share of replaced tokens among the drawn ones; where none were kept, the
-                   discriminator alone, which learned just this, one pass a text
+    Electric             minus its energies, one pass for each text (Electric, section 2.5)
+    BERT                 the masked language model, one pass for each token (Salazar et al. 2020)
+    ELECTRA              generator and discriminator together, one pass for each token (ELECTRA, appendix G)
+    disc_tokens masked   as ELECTRA, with the share of samples among the masked positions. If all of them got samples,
+                         the discriminator learned p itself and is used alone, one pass for each text
 
-By another method, `detector`, every discriminator can score: log D(token is original) summed, in one pass. These sums
-rank texts, but they are no log-likelihoods: D also depends on how good the generator was.
+The other method, `detector`, sums log D(token is original), in one pass, for any discriminator. These sums rank texts,
+but they are no log-likelihoods: D also depends on how good the generator was.
 """
 
 import math
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.encoding import Row, at_tokens, by_length, padded
+from electra_tf2.corpus.encoding import Row, by_length, padded, values_at_tokens
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.inference.network import Network, graph_of_any_shape
 from electra_tf2.util.errors import UserError
@@ -29,24 +29,27 @@ METHODS = ("likelihood", "detector")
 
 
 def log_original(logits: np.ndarray) -> np.ndarray:
-    """log D, of the probability that a token is original; logits are positive where it looks replaced.
+    """log D, where D is the probability that a token is original.
 
-    Where a discriminator learned from the drawn positions alone (disc_tokens masked) and none of the drawn tokens were
-    kept, D is p(token | others): a sample t is original with the probability that the original token is t.
+    If a discriminator learned from masked positions alone (disc_tokens masked) and all of them got samples, D is
+    p(token | others): a sample t equals the original with the probability that the original is t.
+
+    Args:
+      logits: the discriminator's, positive where a token looks replaced.
     """
     return -np.logaddexp(0, logits.astype(np.float64))
 
 
 def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, sampled: float) -> np.ndarray:
-    """log p(token | others) = log D g / (c (1 - D) + g), c = (1 - a) / a (ELECTRA, appendix G).
+    """log p(token | others) = log D g / (c (1 - D) + g), where c = (1 - a) / a (ELECTRA, appendix G).
 
-    A share a of the positions holds samples, the others the tokens of the text. The best discriminator of such
-    positions is D = p ((1 - a) + a g) / ((1 - a) p + a g); the formula solves this for p.
+    A share a of the positions holds samples, the others hold the text's tokens. For the best possible discriminator
+    D = p ((1 - a) + a g) / ((1 - a) p + a g). The formula solves this for p.
 
     Args:
-      log_generator: log g, of the probability with which the generator samples the token: its softmax at the
-        temperature of the run.
-      logits: as `log_original`.
+      log_generator: log g, where g is the probability with which the generator samples the token, at the temperature of
+        pre-training.
+      logits: the discriminator's.
       sampled: a.
     """
     log_replaced = log_original(-logits)
@@ -56,18 +59,18 @@ def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, sample
 
 
 class Scorer:
-    """Scores rows with the parts that a network has.
+    """Scores rows of tokens with whatever heads a network has.
 
-    kind: "energies", "detector", "language_model" or "electra" (both).
-    note: what a user should know of the scores, or "".
+    kind: "energies", "detector", "language_model" or "electra" (generator and discriminator).
+    note: a caution for the user about these scores, or "".
 
     Args:
-      config: of the run.
+      config: the run's.
       method: one of `METHODS`.
       mask_prob: share of tokens that were masked in pre-training; default: the configuration's.
 
     Raises:
-      UserError: this model's scores would be no probabilities, or it lacks a part; mask_prob is no share.
+      UserError: the scores would be no probabilities, a head is missing, or mask_prob is no share.
     """
 
     def __init__(
@@ -86,13 +89,13 @@ class Scorer:
         if not 0 < self.mask_prob < 1:
             raise UserError(f"mask_prob is a share of tokens, between 0 and 1, not {self.mask_prob:g}")
         self.kind = _kind(network, config, method)
-        # The temperature of pre-training shapes the samples that the detector judges. A language model alone is read
-        # as it was trained, at 1.
+        # The detector learned from samples drawn at the temperature of pre-training. The language model itself was
+        # trained at temperature 1.
         self.temperature = getattr(config, "temperature", 1.0)
         if self.kind == "language_model":
             self.temperature = 1.0
-        # Share of the detector's tokens that are samples. A masked language model reads the drawn tokens that were
-        # kept, and puts them back; two towers never see the token that they predict.
+        # The share of the tokens from which the detector learned that are samples. Where BERT's rule keeps a token
+        # instead of [MASK], the generator sees it and samples it again. Two towers never see the token they predict.
         self.sampled = 1.0
         if network.towers is None:
             self.sampled = 1 - _kept_share(config)
@@ -104,15 +107,15 @@ class Scorer:
         self._fill = graph_of_any_shape(self._log_probs_at)
 
     def scores(self, rows: Sequence[Row], batch_size: int) -> np.ndarray:
-        """float32 [rows], the score of each "[CLS] text [SEP]"; 0 without a token between."""
+        """float32 [rows], the score of each row "[CLS] text [SEP]"; 0 for an empty text."""
         sums = [token_scores.sum() for token_scores in self.token_scores(rows, batch_size)]
         return np.array(sums, np.float32)
 
     def token_scores(self, rows: Sequence[Row], batch_size: int) -> list[np.ndarray]:
-        """float32 [tokens] of each row: the score of each token but [CLS] and the last [SEP]."""
+        """For each row float32 [tokens], the scores of all tokens but [CLS] and the last [SEP]."""
         if self.kind == "language_model":
             return self._language_model(rows, batch_size)
-        all_logits = _inner(at_tokens(self._detect, rows, self.special, batch_size))
+        all_logits = _inner(values_at_tokens(self._detect, rows, self.special, batch_size))
         if self.kind == "energies":
             return [-logits for logits in all_logits]
         if self.kind == "detector":
@@ -125,49 +128,48 @@ class Scorer:
         return scores
 
     def _language_model(self, rows: Sequence[Row], batch_size: int) -> list[np.ndarray]:
-        """float32 [tokens] of each row: log-probability of each token where it alone is masked."""
-        if self.network.towers is not None:  # which know every token's probability after one pass
-            return _inner(at_tokens(self._cloze, rows, self.special, batch_size))
-        # A copy of the row for each of its tokens, with that token masked. Copies of similar length share a batch,
-        # whichever row they are of.
+        """For each row float32 [tokens], the log-probability of each token when it alone is masked."""
+        if self.network.towers is not None:  # one pass gives the probabilities of all tokens
+            return _inner(values_at_tokens(self._cloze, rows, self.special, batch_size))
+        # Each token needs a copy of its row in which it is masked. Copies of similar length share a batch.
         log_probs = []
-        copies = []  # (number of the row, place of the mask in it)
+        copies = []  # (index of the row, position of the mask)
         lengths = []
-        for number, row in enumerate(rows):
+        for row_index, row in enumerate(rows):
             tokens_in_row = len(row.input_ids) - 2  # all but [CLS] and [SEP]
             log_probs.append(np.zeros(tokens_in_row, np.float32))
-            for place in range(1, tokens_in_row + 1):
-                copies.append((number, place))
+            for position in range(1, tokens_in_row + 1):
+                copies.append((row_index, position))
                 lengths.append(tokens_in_row)
         for batch in by_length(lengths, batch_size):
-            numbers, places = np.array([copies[index] for index in batch]).T
-            inputs = padded([rows[number] for number in numbers], self.special)
-            masked = np.arange(len(batch)), places
+            row_indices, positions = np.array([copies[copy] for copy in batch]).T
+            inputs = padded([rows[row_index] for row_index in row_indices], self.special)
+            masked = np.arange(len(batch)), positions
             tokens = inputs.input_ids[masked]
             inputs.input_ids[masked] = self.special.mask
-            values = self._fill(*inputs, places.astype(np.int32), tokens).numpy()
-            for number, place, value in zip(numbers, places, values, strict=True):
-                log_probs[number][place - 1] = value
+            values = self._fill(*inputs, positions.astype(np.int32), tokens).numpy()
+            for row_index, position, value in zip(row_indices, positions, values, strict=True):
+                log_probs[row_index][position - 1] = value
         return log_probs
 
     def _cloze_log_probs(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L], of a two-tower generator."""
         assert self.network.towers is not None
         inputs = {"input_ids": ids, "masked_input_ids": ids, "input_mask": mask, "segment_ids": segments}
-        # The towers want masked positions, too; any will do, since only the distributions everywhere are read.
+        # The towers also compute distributions at masked positions. These are not used, so any position will do.
         batch: Any = SimpleNamespace(**inputs, positions=tf.zeros_like(ids[:, :1]))
         cloze = self.network.towers(batch).cloze
         assert cloze is not None
         return self._log_probs(cloze.logits, ids)
 
     def _log_probs_at(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, places: tf.Tensor, tokens: tf.Tensor
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor, tokens: tf.Tensor
     ) -> tf.Tensor:
-        """int32 [B, L] three times, [B], [B] -> float32 [B]; only the masked positions meet the vocabulary."""
+        """int32 [B, L] three times, positions [B], tokens [B] -> float32 [B]."""
         network = self.network
         assert network.language_model is not None
         states = network.filler(ids, mask, segments).sequence
-        states = tf.gather(states, places[:, tf.newaxis], batch_dims=1)
+        states = tf.gather(states, positions[:, tf.newaxis], batch_dims=1)  # before the product with the vocabulary
         logits = network.language_model(states)[:, 0]
         return self._log_probs(logits, tokens)
 
@@ -182,13 +184,13 @@ def _inner(rows_of_values: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _kept_share(config: PretrainingConfig | FinetuningConfig) -> float:
-    """Share of the drawn tokens that pre-training left as they were."""
+    """Share of the masked positions at which pre-training kept the token instead of writing [MASK]."""
     _, kept, _ = getattr(config, "mask_rates", (0.85, 0.15, 0.0))  # masked, kept, random
     return kept
 
 
 def _note(network: Network, kind: str, method: str) -> str:
-    """A note on the meaning of scores of a kind, or ""."""
+    """Makes `Scorer.note`."""
     if kind == "language_model" and network.generator is not None:
         return "scores are those of the generator alone: the main network of this model never read a [MASK]"
     if kind == "language_model" and network.reads_no_mask:
@@ -199,39 +201,39 @@ def _note(network: Network, kind: str, method: str) -> str:
 
 
 def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method: str) -> str:
-    """The kind of scores (`Scorer.kind`) that a method gives of a network. Raises UserError: it gives none."""
+    """Chooses `Scorer.kind`. Raises UserError if the network cannot be scored by the method."""
     if method not in METHODS:
         raise UserError(f"method is one of {', '.join(METHODS)}, not {method!r}")
-    detects = network.detector is not None
+    has_detector = network.detector is not None
     is_electric = getattr(config, "electric_objective", False)
     if method == "detector":
         if is_electric:
             raise UserError("method detector: Electric's energies are scores already, without --method")
-        if not detects:
+        if not has_detector:
             raise UserError("method detector: this model does not detect replaced tokens")
         return "detector"
-    why_not = getattr(config, "no_probabilities", "")
+    why_not = getattr(config, "why_no_probabilities", "")
     if why_not:
         raise UserError(why_not)
-    if is_electric and detects:
+    if is_electric and has_detector:
         return "energies"
-    judges_drawn = detects and getattr(config, "disc_tokens", "all") == "masked"
-    judges_samples_alone = judges_drawn and (network.towers is not None or not _kept_share(config))
-    if judges_samples_alone:
-        return "detector"  # whose D is the probability itself (`log_original`)
-    if judges_drawn and network.language_model is None:
+    learned_from_masked = has_detector and getattr(config, "disc_tokens", "all") == "masked"
+    only_samples = network.towers is not None or not _kept_share(config)
+    if learned_from_masked and only_samples:
+        return "detector"  # its D is the probability itself (`log_original`)
+    if learned_from_masked and network.language_model is None:
         raise UserError(
             "this model's detector judged drawn tokens of which some were kept (mask_rates): its probabilities need "
             "its generator (--generator, or load(..., generator=...)); alone it scores by method detector"
         )
-    # Two towers have no language model of their own to score with, but their distributions beside a detector.
-    has_generator = network.language_model is not None or (network.towers is not None and detects)
+    # Two towers give probabilities for the detector's formula, but are no language model without it.
+    has_generator = network.language_model is not None or (network.towers is not None and has_detector)
     if not has_generator:
         raise UserError(
             "this model gives no probabilities: neither energies (Electric) nor a masked language model (BERT, or "
             "ELECTRA with its generator: --generator, or load(..., generator=...)); its detector alone scores by "
             "method detector"
         )
-    if detects:
+    if has_detector:
         return "electra"
     return "language_model"

@@ -1,8 +1,7 @@
-"""Sizes of one transformer encoder, free of TensorFlow.
+"""Sizes and switches of one transformer encoder. Imports no TensorFlow.
 
-Configuration code derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
-networks from it and `model.flops` prices it. Its fields are hparams and flags: what is declared here is all that has to
-be said of a field.
+A configuration derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
+networks from it, `model.costs` counts their parameters and FLOPs. Each field is an hparam and a flag at once.
 """
 
 import dataclasses
@@ -10,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.config.hparams import hparam
-from electra_tf2.model.positions import SCHEMES, PositionScheme
+from electra_tf2.model.position_schemes import SCHEMES, PositionScheme
 
-HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
-MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
+HEAD_SIZE = 64  # in all models of the paper (ELECTRA, Table 6)
+# model_size -> (layers, hidden size) (ELECTRA, Table 6).
+MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}
 _REQUIRED = dataclasses.MISSING
-# architecture -> its switches. ModernBERT is Warner et al. 2024; its initial values are those of transformers.
+# The hparam architecture -> the switches that it sets. ModernBERT is Warner et al. 2024; its initial values are those
+# of the package transformers.
 PRESETS: dict[str, dict[str, Any]] = {
     "bert": {},
     "modernbert": {
@@ -41,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """Sizes and regularisation of a BERT-style encoder (ELECTRA, Table 6)."""
+    """Sizes and switches of a BERT-style encoder (ELECTRA, Table 6)."""
 
     vocab_size: int = hparam(_REQUIRED, "tokens in the vocabulary", at_least=1)
     embedding_size: int = hparam(_REQUIRED, "width of the embeddings", at_least=1)
@@ -140,9 +141,9 @@ class Architecture:
         return self.hidden_size // self.num_attention_heads
 
     def shared_with(self, part: str) -> list[int]:
-        """For each layer, the layer that names the weights of its part, "attention" or "ffn".
+        """For each layer the index of the layer whose weights it uses for a part, "attention" or "ffn".
 
-        That is the uppermost layer that uses them: rates of fine-tuning go by a layer's height.
+        That is the uppermost layer that uses these weights, because layer-wise learning rates go by a layer's height.
         """
         layers = self.num_hidden_layers
         if self.share_layers in ("all", part):
@@ -154,7 +155,7 @@ class Architecture:
         return self.relative_position_start == "local"
 
     def window(self, layer: int) -> int | None:
-        """Distance of the farthest token that a layer, from 0, sees; None where it sees all."""
+        """Distance of the farthest token that the layer of this index, from 0, sees; None: it sees all."""
         is_global = layer % self.global_attn_every_n_layers == 0
         if not self.local_attention or is_global:
             return None
@@ -167,8 +168,11 @@ class Architecture:
 
     @property
     def residual_initializer_range(self) -> float:
-        """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
-        (GPT-2, Radford et al. 2019, section 2.3)."""
+        """Standard deviation of initial kernels that end a residual branch.
+
+        With scaled_residual_init they are smaller, since n layers add up 2n branches (GPT-2, Radford et al. 2019,
+        section 2.3).
+        """
         if not self.scaled_residual_init:
             return self.initializer_range
         branches = 2 * self.num_hidden_layers
@@ -198,7 +202,7 @@ class Architecture:
         return problems
 
     def length_problems(self, length: int) -> list[str]:
-        """Lists why sequences of this length are too long, if they are."""
+        """Lists why sequences of this length are too long for the network."""
         if not self.positions.limited or length <= self.max_position_embeddings:
             return []
         return [
@@ -208,17 +212,21 @@ class Architecture:
 
 
 def inner_width(hidden_size: int, gated: bool) -> int:
-    """Usual width inside a feed-forward network: 4 hidden sizes (BERT); gated, with three kernels in place of two, 2/3
-    of it (Shazeer 2020, "GLU Variants Improve Transformer", section 3), rounded up to a multiple of 16."""
+    """Usual width inside a feed-forward network: 4 hidden sizes (BERT); gated, with three kernels instead of two, 2/3
+    of that (Shazeer 2020, "GLU Variants Improve Transformer", section 3), rounded up to a multiple of 16.
+    """
     if not gated:
         return 4 * hidden_size
     return -(-8 * hidden_size // 48) * 16
 
 
 def make_architecture(
-    model_size: str, overrides: Mapping[str, Any], vocab_size: int, embedding_size: int | None
+    model_size: str,
+    overrides: Mapping[str, Any],
+    vocab_size: int,
+    embedding_size: int | None,
 ) -> Architecture:
-    """Derives a network's sizes; heads and feed-forward follow the width unless overridden."""
+    """Makes an architecture of a named size; heads and feed-forward width follow the hidden size unless overridden."""
     layers, hidden = MODEL_SIZES[model_size]
     sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden}
     sizes |= PRESETS.get(overrides.get("architecture", "bert"), {})

@@ -1,7 +1,8 @@
 """Self-attention: on whole arrays, or in tiles where sequences are long (model.kernels.tiles).
 
-Where a token sees a window of neighbours alone, all others are masked (model.local_attention).
-B batch, L length, H hidden, A heads, D head size.
+In local layers a token attends to a window of neighbours: all others are masked (model.local_attention).
+
+Shapes: B batch, L length, H hidden, A heads, D head size.
 """
 
 import functools
@@ -13,33 +14,36 @@ import tensorflow as tf
 from electra_tf2.model import local_attention
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, truncated_normal, zeros
-from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.cpu import MASKED_SCORE
+from electra_tf2.model.kernels import whole_attention
 from electra_tf2.model.kernels.positions import Direction, between, reaches
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
+from electra_tf2.model.kernels.whole_attention import MASKED_SCORE
 from electra_tf2.model.layers import Dense, Layer, SeedStream, dropped_out, seed_and_rate, shape_of
 
-LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
-LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
+# Length from which attention is in tiles: they take more time and less memory (benchmarks/RESULTS.md).
+LONG = 2048
+# The same where the whole step is one program: for GPUs and TPUs, which have less memory.
+LONG_IN_PROGRAM = 512
 
-# Which sequences are attended to in tiles, where their shapes let them.
+# Which sequences are attended to in tiles, if their length can be cut.
 TiledSequences: TypeAlias = Literal["none", "long", "all"]
 
 # Formulas.
 
 
-@with_kernel(cpu.split_heads, xla.split_heads)
+@with_kernel(whole_attention.split_heads, whole_attention.split_heads_in_program)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
     rows, length, _ = shape_of(product)
     head_size = product.shape[-1] // (3 * heads)
     columns = tf.reshape(product + bias, [rows, length, 3, heads, head_size])
-    return tf.unstack(tf.transpose(columns, [2, 0, 3, 1, 4]))
+    by_head = tf.transpose(columns, [2, 0, 3, 1, 4])  # [3, B, A, L, D]
+    return tf.unstack(by_head)
 
 
-@with_kernel(cpu.attention, xla.attention)
+@with_kernel(whole_attention.attention, whole_attention.attention_in_program)
 def attention(
     scores: tf.Tensor,
     values: tf.Tensor,
@@ -52,33 +56,36 @@ def attention(
     """softmax(q k^T / sqrt(D) + position bias) v (Vaswani et al. 2017, equation 1): [B, A, L, D].
 
     Args:
-      scores: [B, A, L, L], q k^T; scale: 1 / sqrt(D).
-      values: [B, A, L, D].
-      allowed: bool, broadcastable to the scores.
+      scores: [B, A, L, L], q k^T.
+      values: [B, A, L, D], v.
+      allowed: bool, broadcastable to the scores: which keys a query may attend to.
       position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
-      seed: int32 [2]; rate: of the dropout of the probabilities.
+      seed: int32 [2], of the dropout.
+      scale: 1 / sqrt(D).
+      rate: dropout of the probabilities.
     """
     biased = scale * scores + position_bias
-    probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))
+    probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))  # [B, A, L, L]
     return matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
 # Layers.
 
 
-Rotation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]  # of queries or keys [B, A, L, D], by their positions
+# Rotates queries or keys [B, A, L, D] by their positions.
+Rotation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 
 
 class AttentionContext(NamedTuple):
-    """A batch of sequences as attention of all layers with the same window sees it.
+    """Mask and positions of a batch, the same in all layers with the same window.
 
     length: L.
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to; in tiles [B, 1, 1, L] whatever the direction.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores; in tiles [1 or A, 2L - 1], by
       distance.
-    positions: the network's position scheme.
-    rotation: of queries and keys, where the scheme rotates them.
-    tiling: how attention is cut into tiles, where it is.
+    positions: layer of the network's position scheme.
+    rotation: rotates queries and keys; None if the scheme does not rotate them.
+    tiling: how attention is cut into tiles; None on whole arrays.
     """
 
     length: int | tf.Tensor
@@ -92,10 +99,11 @@ class AttentionContext(NamedTuple):
 class SelfAttention(Layer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
 
-    on_whole_arrays: `scores` needs all queries and keys at once, so attention is never in tiles.
+    Class attributes:
+      on_whole_arrays: true if `scores` needs all queries and keys at once, so that attention is never in tiles.
 
     Args:
-      qkv_initializer: of the bias of queries, keys and values.
+      qkv_initializer: initial bias of queries, keys and values.
     """
 
     on_whole_arrays = False
@@ -125,18 +133,20 @@ class SelfAttention(Layer):
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H] without the last bias, which the residual sum adds."""
-        q, k, v = split_heads(self.qkv.product(x), self.qkv.bias_or_zeros, heads=self.num_heads)
+        product = self.qkv.product(x)  # [B, L, 3H]
+        q, k, v = split_heads(product, self.qkv.bias_or_zeros, heads=self.num_heads)  # [B, A, L, D] each
         if context.rotation is not None:
             q = context.rotation(q)
             k = context.rotation(k)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         attend = functools.partial(attention, scale=self.head_size**-0.5, rate=rate)
         if context.tiling is None:
-            scores = self.scores(q, k, context)
-            attended = attend(scores, v, context.allowed, context.position_bias, seed)
-            attended = tf.transpose(attended, [0, 2, 1, 3])  # heads beside one another: [B, L, A, D]
+            scores = self.scores(q, k, context)  # [B, A, L, L]
+            attended = attend(scores, v, context.allowed, context.position_bias, seed)  # [B, A, L, D]
+            attended = tf.transpose(attended, [0, 2, 1, 3])
         else:
             attended = tiled_attention(attend, (q, k, v), context.allowed, context.position_bias, seed, context.tiling)
+        # [B, L, A, D] -> [B, L, H]: the heads beside one another.
         attended = tf.reshape(attended, [-1, context.length, self.num_heads * self.head_size])
         return self.output_dense.product(attended)
 
@@ -147,12 +157,13 @@ class SelfAttention(Layer):
 
 
 class Positions(Layer):
-    """Positions as attention knows them, the same in all layers of a network; in this class, nothing of them.
+    """What a position scheme adds to attention, the same in all layers of a network. This base class adds nothing.
 
-    `model.position_layers` names the subclass of each position scheme.
+    `model.position_layers` names the subclass for each position scheme.
 
-    bias_kind: "none", "fixed" or "learned".
-    attention_class: of the layers.
+    Class attributes:
+      bias_kind: whether `bias` is "none", "fixed" or "learned".
+      attention_class: the attention of the encoder's layers.
     """
 
     bias_kind: Bias = "none"
@@ -163,16 +174,16 @@ class Positions(Layer):
         self.architecture = architecture
 
     def bias(self, length: int | tf.Tensor) -> tf.Tensor:
-        """float32 [1 or A, 2L - 1], added to scaled scores; of key position - query position, from 1 - L to L - 1."""
+        """float32 [1 or A, 2L - 1], added to scaled scores, by distance (key - query position) from 1 - L to L - 1."""
         return tf.zeros([1, 2 * length - 1])
 
     def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation | None:
-        """Returns the rotation of queries and keys in local or other layers, if there is one."""
+        """Returns the rotation of queries and keys in local or in other layers; None if the scheme has none."""
         del length, is_local
         return None
 
     def qkv_initializer(self, is_local: bool) -> Initializer:
-        """Returns the initializer of the bias [3 A D] of queries, keys and values in local or other layers."""
+        """Returns the initializer of the bias [3 A D] of queries, keys and values, in local or in other layers."""
         del is_local
         return zeros
 
@@ -191,43 +202,45 @@ def make_context(
 
     Args:
       input_mask: int32 [B, L], 1 at real tokens.
-      window: distance of the farthest token that a token sees; None: all.
+      window: distance of the farthest token that a token sees; None: it sees all.
       tiled: which sequences are attended to in tiles.
     """
     length = shape_of(input_mask)[1]
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
     rotation = positions.rotation(length, is_local=window is not None)
     bias_kind = positions.bias_kind
-    by_distance = positions.bias(length)
+    by_distance = positions.bias(length)  # [1 or A, 2L - 1]
     if window is not None:
         by_distance = local_attention.within(by_distance, window, direction)
         if bias_kind == "none":
-            bias_kind = "fixed"  # the mask of the window, which nothing learns
+            bias_kind = "fixed"  # the mask of the window is a bias that is not learned
 
-    queries = _queries_of_tile(input_mask.shape, tiled)
-    if queries is None:
+    tile_queries = _queries_of_tile(input_mask.shape, tiled)
+    if tile_queries is None:  # on whole arrays
         if direction != "both":
-            allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
+            places = tf.range(length)
+            allowed &= reaches(direction, places[:, tf.newaxis], places)  # [B, 1, L, L]
         if bias_kind == "none":
             position_bias = tf.zeros([1, 1, 1, 1])
         else:
-            position_bias = between(by_distance, length)
+            position_bias = between(by_distance, length)  # [1, 1 or A, L, L]
         return AttentionContext(length, allowed, position_bias, positions, rotation)
 
     if bias_kind != "none":
-        # A tile cuts its distances out of a row for each head. Where all heads have one row in common, this sum makes a
-        # copy for each.
-        by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
-    tiling = Tiling(queries, direction, bias_kind)
+        # A tile cuts its distances out of a row for each head. Where all heads share one row, this sum copies it.
+        by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])  # [A, 2L - 1]
+    tiling = Tiling(tile_queries, direction, bias_kind)
     return AttentionContext(length, allowed, by_distance, positions, rotation, tiling)
 
 
 def _queries_of_tile(shape: tf.TensorShape, tiled: TiledSequences) -> int | None:
-    """Chooses how many queries a tile of sequences [B, L] has; None where attention is on whole arrays."""
+    """Chooses how many queries a tile of sequences [B, L] has; None: attention is on whole arrays."""
     length = shape[1]
     if length is None or tiled == "none":
         return None
-    shortest = LONG_IN_PROGRAM if are_one_program() else LONG
+    shortest = LONG
+    if are_one_program():
+        shortest = LONG_IN_PROGRAM
     if tiled == "long" and length < shortest:
         return None
     return queries_of_tile(shape)

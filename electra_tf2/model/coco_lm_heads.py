@@ -1,6 +1,6 @@
 """Heads beside ELECTRA's: a softmax without a transform, copying, contrast of sequences.
 
-B batch, L length, N masked positions, H hidden, V vocabulary.
+Shapes: B batch, L length, N masked positions, H hidden, V vocabulary.
 """
 
 import tensorflow as tf
@@ -34,23 +34,23 @@ class TiedHead(Layer):
         return self.embeddings.word_embeddings
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns [B, N, H] as it is: what is multiplied with the word table."""
+        """[B, N, H] -> [B, N, H], the factor of the table in the logits: the states themselves."""
         return states
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> float32 logits [B, N, V]."""
-        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
+        return tied_logits(states, self.table, self.output_bias)
 
 
 def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0) -> LanguageModelHead | TiedHead:
-    """The head of a language model on a network's states, with BERT's transform or without."""
+    """Makes the head of a language model on a network's states, with BERT's transform or without."""
     if transform:
         return LanguageModelHead(scope, encoder, seed)
     return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
 
 
 class CopyHead(Layer):
-    """One linear unit per token; positive means that the token is the original.
+    """One linear unit per token; positive means that the token is the original (COCO-LM, p_copy).
 
     >>> CopyHead("copy", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 7, 64])).shape
     TensorShape([2, 7])
@@ -67,7 +67,7 @@ class CopyHead(Layer):
 
 
 class ContrastHead(Layer):
-    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
+    """dense(H) + gelu + layer norm on states of whole sequences, before they are compared with one another.
 
     >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
     TensorShape([2, 64])
@@ -77,6 +77,7 @@ class ContrastHead(Layer):
         super().__init__(scope, seed)
         hidden = architecture.hidden_size
         initializer = truncated_normal(architecture.initializer_range)
+        # gelu and the original's layer norm, whatever the architecture has.
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
 

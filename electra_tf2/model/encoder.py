@@ -1,7 +1,9 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
-`Embeddings`, `TransformerLayer` and `Encoder`, which is made of the two. Main network, generator and both towers of a
-two-tower generator are encoders; they may share embeddings. B batch, L length, V vocabulary, E embedding, H hidden.
+`Encoder` is made of `Embeddings` and `TransformerLayer`s. Main network, generator and both towers of a two-tower
+generator are encoders, which may share embeddings.
+
+Shapes: B batch, L length, V vocabulary, E embedding, H hidden.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, SelfAttention, TiledSequences, make_context
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.initializers import Initializer, glorot_uniform, truncated_normal, zeros
-from electra_tf2.model.kernels import xla
+from electra_tf2.model.kernels.feed_forward import recomputed_feed_forward
 from electra_tf2.model.kernels.positions import Direction
 from electra_tf2.model.kernels.products import matrix_product
 from electra_tf2.model.kernels.switch import are_one_program
@@ -24,10 +26,10 @@ from electra_tf2.model.sharing import make_layers
 
 
 class Embeddings(Layer):
-    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
+    """Word + position + segment embeddings, with layer norm and dropout (BERT, section 3).
 
     Args:
-      words: another block, whose word table is used; None: this one has its own.
+      words: other embeddings whose word table is used; None: a new table.
 
     >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
     >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
@@ -35,14 +37,19 @@ class Embeddings(Layer):
     """
 
     def __init__(
-        self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        words: "Embeddings | None" = None,
     ) -> None:
         super().__init__(scope, seed)
         a = architecture
         size = a.embedding_size
         initializer = truncated_normal(a.initializer_range)
         self.dropout_rate = a.hidden_dropout_prob
-        self._encoder_normalises = a.embedding_norm == "after"  # after the projection; dropout follows the norm
+        # Norm and dropout then follow the projection, which is the encoder's.
+        self._encoder_normalises = a.embedding_norm == "after"
         self._words = words
         if words is None:
             self._own_words = self.weight("word_embeddings", [a.vocab_size, size], initializer)
@@ -69,9 +76,9 @@ class Embeddings(Layer):
         return tf.gather(self.word_embeddings, input_ids)
 
     def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E].
+        """Adds segments and positions, then norm and dropout: float32 [B, L, E] and int32 [B, L] -> float32 [B, L, E].
 
-        With embedding_norm "after" the sum is returned, which the encoder normalises when it is projected.
+        With embedding_norm "after" it returns the sum: the encoder normalises it after the projection.
         """
         x = self.summed(words, segment_ids)
         if self._encoder_normalises:
@@ -81,20 +88,19 @@ class Embeddings(Layer):
         return dropout(x, self.dropout_rate, seeds)
 
     def summed(self, words: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-        """Adds segments and positions.
-
-        Where there is one kind of segment (type_vocab_size 1, as in RoBERTa), both texts of a pair are that.
-        """
+        """Adds segment and position embeddings to word embeddings: float32 [B, L, E], int32 [B, L] -> [B, L, E]."""
         x = words
         if self.token_type_embeddings is not None:
             types = self.token_type_embeddings.shape[0]
             if types == 1:
+                # RoBERTa: both texts of a pair are of the one type.
                 segment_ids = tf.zeros_like(segment_ids)
-            # A product, as in the original, which takes less time than a look-up in so small a table.
-            segments = tf.one_hot(segment_ids, types)
-            x += matrix_product(segments, self.token_type_embeddings)
+            # A product, as in the original: faster than a look-up in so small a table.
+            one_hot = tf.one_hot(segment_ids, types)  # [B, L, types]
+            x += matrix_product(one_hot, self.token_type_embeddings)
         if self.position_embeddings is not None:
-            x += self.position_embeddings[: shape_of(words)[1]]
+            length = shape_of(words)[1]
+            x += self.position_embeddings[:length]  # [L, E]
         return x
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
@@ -103,13 +109,15 @@ class Embeddings(Layer):
 
 
 class TransformerLayer(Layer):
-    """Attention and feed-forward, each a residual branch: x = norm(x + branch(x)) where norm_style is "post" (BERT).
+    """Attention and feed-forward network, each a residual branch.
 
-    "pre" is x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer
-    Normalization in the Transformer Architecture").
+    norm_style "post" is x = norm(x + branch(x)), as in BERT. "pre" is x = x + branch(norm(x)), and the encoder
+    normalises the last layer's output (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture").
 
     Args:
       has_norm: whether attention has a norm; False in the first layer where first_norm is false.
+      attention_class: the attention that the position scheme needs.
+      qkv_initializer: initial bias of queries, keys and values.
     """
 
     def __init__(
@@ -139,7 +147,7 @@ class TransformerLayer(Layer):
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, a)
 
     def _make_intermediate(self) -> Dense:
-        """Makes the first layer of the feed-forward network, with its activation."""
+        """Makes the first dense layer of the feed-forward network, with its activation."""
         a = self.architecture
         initializer = truncated_normal(a.initializer_range)
         sizes = (a.hidden_size, a.intermediate_size)
@@ -150,7 +158,11 @@ class TransformerLayer(Layer):
         return Dense(name, *sizes, initializer, self.seed, a.hidden_act, a.mlp_bias)
 
     def call(
-        self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None, recompute_feed_forward: bool = False
+        self,
+        x: tf.Tensor,
+        context: AttentionContext,
+        seeds: SeedStream | None,
+        recompute_feed_forward: bool = False,
     ) -> tf.Tensor:
         """[B, L, H] -> [B, L, H].
 
@@ -158,34 +170,44 @@ class TransformerLayer(Layer):
           recompute_feed_forward: keep no activation of the feed-forward network; the gradient computes them again. In
             programs of whole steps alone.
         """
-        y = self.attention(self._branch_input(x, self.attention_norm), context, seeds)
-        x = self._added(x, y, self.attention.output_dense, self.attention_norm, seeds)
-        y = self._branch_input(x, self.output_norm)
+        # Both branches return their output without the last bias, which `_added` adds.
+        branch = self.attention(self._branch_input(x, self.attention_norm), context, seeds)
+        x = self._added(x, branch, self.attention.output_dense, self.attention_norm, seeds)
+
+        branch_input = self._branch_input(x, self.output_norm)
         if recompute_feed_forward:
-            y = xla.feed_forward(self.intermediate, self.output_dense, y)
+            branch = recomputed_feed_forward(self.intermediate, self.output_dense, branch_input)
         else:
-            y = self.output_dense.product(self.intermediate(y))
-        return self._added(x, y, self.output_dense, self.output_norm, seeds)
+            inner = self.intermediate(branch_input)  # [B, L, 4H]
+            branch = self.output_dense.product(inner)  # [B, L, H]
+        return self._added(x, branch, self.output_dense, self.output_norm, seeds)
 
     def _branch_input(self, x: tf.Tensor, norm: LayerNorm | None) -> tf.Tensor:
-        """Normalises what a branch reads where layers are pre-norm."""
+        """Input of a branch: x, or norm(x) where layers are pre-norm."""
         if not self._is_pre_norm or norm is None:
             return x
         return norm(x)
 
-    def _added(self, x: tf.Tensor, y: tf.Tensor, last: Dense, norm: Any, seeds: SeedStream | None) -> tf.Tensor:
-        """Adds a branch y, whose last layer left out its bias, and normalises the sum where layers are post-norm."""
+    def _added(
+        self,
+        x: tf.Tensor,
+        branch: tf.Tensor,
+        last_dense: Dense,
+        norm: Any,
+        seeds: SeedStream | None,
+    ) -> tf.Tensor:
+        """x + dropout(branch + bias of its last layer), normalised where layers are post-norm."""
         seed, rate = seed_and_rate(seeds, self.dropout_rate)
-        bias = last.bias_or_zeros
-        if not self._is_pre_norm:
-            gamma = norm.gamma
-            beta = norm.beta_or_zeros
-            return layers.norm_of_sum(x, y, bias, gamma, beta, seed, rate=rate, epsilon=norm.epsilon)
-        return layers.residual_sum(x, y, bias, seed, rate=rate)
+        bias = last_dense.bias_or_zeros
+        if self._is_pre_norm:
+            return layers.residual_sum(x, branch, bias, seed, rate=rate)
+        return layers.norm_of_sum(
+            x, branch, bias, norm.gamma, norm.beta_or_zeros, seed, rate=rate, epsilon=norm.epsilon
+        )
 
 
 class EncoderOutput(NamedTuple):
-    """Results of an encoder, in its compute type.
+    """Results of an encoder, in the compute type.
 
     sequence: [B, L, H], the last layer's output, normalised where layers are pre-norm.
     embeddings: [B, L, H], the first layer's input.
@@ -198,16 +220,16 @@ class EncoderOutput(NamedTuple):
 
 
 class Encoder(Layer):
-    """A BERT-style encoder: int32 [B, L] ids to float [B, L, H] states.
+    """A BERT-style encoder: int32 [B, L] ids to [B, L, H] states.
 
     Args:
-      scope: "electra", "generator", "generator_ltr", ...
-      architecture: sizes; embedding_size is that of `embeddings` where these are given.
-      embeddings: a block to share with another encoder (ELECTRA, section 3.2: weight sharing); None: a new one.
-      direction: which keys a position may see; "both" but for the towers of a two-tower generator.
+      scope: prefix of variable names: "electra", "generator", "generator_ltr", ...
+      architecture: sizes; its embedding_size must be that of shared `embeddings`.
+      embeddings: shared with another encoder (ELECTRA, section 3.2, weight sharing); None: new ones.
+      direction: which keys a position may see: "both" except in the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: what is computed again for the gradient, to save memory. "layers": all of a layer, which keeps its
-        input alone; "selective": what attention makes of pairs of positions, and outputs of activations.
+      recompute: what the gradient computes again, to save memory. "layers": whole layers, of which only the inputs are
+        kept; "selective": scores and probabilities of attention, and outputs of activations.
 
     >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
     >>> ids = tf.ones([2, 7], tf.int32)
@@ -241,7 +263,7 @@ class Encoder(Layer):
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
         make_positions = POSITION_LAYERS[a.relative_positions]
         self.relative_positions = make_positions(f"{scope}/encoder", a, seed)
-        self._windows = tuple(a.window(number) for number in range(a.num_hidden_layers))
+        self._windows = tuple(a.window(layer) for layer in range(a.num_hidden_layers))
         self.transformer_layers: list[TransformerLayer] = make_layers(self._make_layer, a)
         self.final_norm = None
         if a.norm_style == "pre":
@@ -252,58 +274,64 @@ class Encoder(Layer):
         if any(layer.attention.on_whole_arrays for layer in self.transformer_layers):
             return "none"
         if self._recompute == "selective":
-            return "all"  # tiles keep nothing of pairs of positions, which is what this asks for
+            return "all"  # tiles keep neither scores nor probabilities
         return "long"
 
-    def _make_layer(self, number: int) -> TransformerLayer:
-        is_local = self._windows[number] is not None
+    def _make_layer(self, index: int) -> TransformerLayer:
+        is_local = self._windows[index] is not None
         return TransformerLayer(
-            f"{self.scope}/encoder/layer_{number}",
+            f"{self.scope}/encoder/layer_{index}",
             self.architecture,
             self.seed,
-            has_norm=self.architecture.first_norm or number > 0,
+            has_norm=self.architecture.first_norm or index > 0,
             attention_class=self.relative_positions.attention_class,
             qkv_initializer=self.relative_positions.qkv_initializer(is_local),
         )
 
     def call(
-        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+        seeds: SeedStream | None = None,
     ) -> EncoderOutput:
-        """Encodes int32 [B, L] ids.
+        """Encodes token ids.
 
         Args:
+          input_ids: int32 [B, L].
           input_mask: int32 [B, L], 1 at real tokens.
           segment_ids: int32 [B, L].
           seeds: of the dropout; None switches it off.
         """
-        return self.encode(self.embeddings(input_ids, segment_ids, seeds), input_mask, seeds)
+        embedded = self.embeddings(input_ids, segment_ids, seeds)  # [B, L, E]
+        return self.encode(embedded, input_mask, seeds)
 
     def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
-        """Encodes what `Embeddings.combine` returns, float32 [B, L, E]; other arguments are those of `call`."""
+        """Encodes embeddings, float32 [B, L, E] from `Embeddings.combine`; other arguments as of `call`."""
         x = tf.cast(embedded, self.activation_dtype)
         if self.project is not None:
-            x = self.project(x)
+            x = self.project(x)  # [B, L, H]
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings = x
         outputs = []
-        contexts: dict[int | None, AttentionContext] = {}  # layers with the same window share theirs
-        for number, window in enumerate(self._windows):
+        contexts: dict[int | None, AttentionContext] = {}  # one for all layers with the same window
+        for index, window in enumerate(self._windows):
             if window not in contexts:
                 contexts[window] = make_context(
                     input_mask, self.relative_positions, self.direction, window, self._tiled_sequences
                 )
-            x = self.run_layer(number, x, contexts[window], seeds)
+            x = self.run_layer(index, x, contexts[window], seeds)  # [B, L, H]
             outputs.append(x)
         if self.final_norm is not None:
             x = self.final_norm(x)
         return EncoderOutput(x, embeddings, tuple(outputs))
 
-    def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-        """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""
-        layer = self.transformer_layers[number]
+    def run_layer(self, index: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
+        """Runs the layer of this index, from 0: [B, L, H] -> [B, L, H]."""
+        layer = self.transformer_layers[index]
         if self._recompute == "layers":
             return recomputed(layer, x, context, seeds)
-        # Where sequences are long enough for attention in tiles, memory counts for more than time.
+        # Where sequences are long enough for attention in tiles, memory matters more than time.
         recompute_feed_forward = context.tiling is not None and are_one_program()
         return layer(x, context, seeds, recompute_feed_forward=recompute_feed_forward)

@@ -1,25 +1,28 @@
-"""Gated linear units, which feed-forward networks of gated_mlp open with."""
+"""Gated linear units: the first layer of feed-forward networks with gated_mlp."""
 
 import tensorflow as tf
 
 from electra_tf2.model.initializers import Initializer
-from electra_tf2.model.kernels import gated
+from electra_tf2.model.kernels import activations
 from electra_tf2.model.kernels.switch import with_kernel
 from electra_tf2.model.layers import Dense, add_bias
 
 
-@with_kernel(gated.gated_gelu)
+@with_kernel(activations.gated_gelu)
 def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """gelu(a) c of x + bias = [a, c], its two halves (Shazeer 2020, "GLU Variants Improve Transformer", equation 5)."""
+    """gelu(a) c, where a and c are the halves of x + bias: [..., 2n] -> [..., n].
+
+    Shazeer 2020, "GLU Variants Improve Transformer", equation 5.
+    """
     activated, factor = tf.split(x + bias, 2, -1)
     return activated * 0.5 * (1.0 + tf.math.erf(activated * 0.5**0.5)) * factor
 
 
 class GatedDense(Dense):
-    """act(x W + b) (x V + c): a gated linear unit, both products as one (Shazeer 2020, "GLU Variants", equation 5).
+    """act(x W + b) (x V + c): a gated linear unit, whose kernels W and V are one variable (Shazeer 2020, equation 5).
 
     Args:
-      output_size: of each product.
+      output_size: width of each of the two products.
     """
 
     def __init__(

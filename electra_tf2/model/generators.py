@@ -1,4 +1,7 @@
-"""Generators beside the masked language model: two causal towers (Electric), no network (a uniform distribution)."""
+"""Generators beside the masked language model: two causal towers (Electric), and a uniform distribution.
+
+Shapes: B batch, L length, N masked positions, H hidden, V vocabulary.
+"""
 
 import tensorflow as tf
 
@@ -11,10 +14,10 @@ from electra_tf2.model.softmax import VocabularySoftmax
 
 
 class TwoTowerClozeModel(Layer):
-    """Two causal encoders over the unmasked input; position t sees all tokens but t (a cloze model).
+    """Two causal encoders over the unmasked input; position t sees all tokens but t (Electric, section 2.4).
 
-    As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
-    the last position the first's right-to-left one; neither is ever a candidate for masking.
+    The towers' states are rolled, as in the original, so position 0 gets the last position's left-to-right state, and
+    the last position gets the right-to-left state of the first. Neither is ever masked.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
     >>> TwoTowerClozeModel(sizes, None)(masked).cloze.logits.shape  # 2 sequences of 7 tokens
@@ -36,19 +39,18 @@ class TwoTowerClozeModel(Layer):
 
         self.left_to_right = tower("generator_ltr", "left_to_right")
         self.right_to_left = tower("generator_rtl", "right_to_left")
-        both = 2 * architecture.hidden_size
-        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
+        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, 2 * architecture.hidden_size)
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         ids = masked.input_ids
         mask = masked.input_mask
         segments = masked.segment_ids
-        left = self.left_to_right(ids, mask, segments, seeds).sequence
-        right = self.right_to_left(ids, mask, segments, seeds).sequence
-        # A state has seen its own token, which is the answer: each position gets its neighbours' states.
+        left = self.left_to_right(ids, mask, segments, seeds).sequence  # [B, L, H]
+        right = self.right_to_left(ids, mask, segments, seeds).sequence  # [B, L, H]
+        # A state has seen the token at its position, which is the answer. So each position gets its neighbours' states.
         left = tf.roll(left, 1, axis=1)
         right = tf.roll(right, -1, axis=1)
-        states = exact(tf.concat([left, right], -1), seeds)
+        states = exact(tf.concat([left, right], -1), seeds)  # [B, L, 2H]
         softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
         return GeneratorOutput(softmax, cloze=self.head.softmax(states))
 

@@ -1,7 +1,9 @@
-"""Heads of ELECTRA on top of an encoder, over the vocabulary and over tokens; the generator, an encoder with a head.
+"""ELECTRA's heads on top of an encoder: a language model, replaced-token detection. The generator: encoder and head.
 
-model.generators and model.coco_lm_heads have others; pretrain.networks decides which a run uses. B batch, L length, N
-masked positions, H hidden, E embedding, V vocabulary.
+Other generators stand in model.generators, other heads in model.coco_lm_heads. pretrain.networks decides which
+generator a run has, the objectives decide which heads.
+
+Shapes: B batch, L length, N masked positions, H hidden, E embedding, V vocabulary.
 """
 
 import dataclasses
@@ -14,18 +16,18 @@ from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.initializers import glorot_uniform, truncated_normal, zeros
 from electra_tf2.model.kernels.products import matrix_product
 from electra_tf2.model.kernels.switch import are_on
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SeedStream
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
 class PredictionHead(Layer):
-    """dense + activation + layer norm, which stand before the softmax of a language model.
+    """dense + activation + layer norm, the transform before a language model's softmax.
 
-    Where head_style is modernbert, they stand before the last layer of every head.
+    With head_style modernbert every head has this transform before its last layer.
 
     Args:
-      input_size, output_size: H if not given.
+      input_size, output_size: default: H.
 
     >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
     TensorShape([2, 64])
@@ -54,12 +56,12 @@ class PredictionHead(Layer):
 class LanguageModelHead(PredictionHead):
     """dense(E) + activation + layer norm, then a softmax tied to the word table (BERT; ELECTRA, equation 1).
 
-    With head_style modernbert the dense layer is H wide, and the word table is projected as the encoder projects it:
-    logits are h (table W)^T. Without tie_word_embeddings a table of the dense layer's width is the head's own.
+    With head_style modernbert the dense layer is H wide, and the word table is projected as the encoder projects
+    embeddings: logits are h (table W)^T. Without tie_word_embeddings the head has a table of its own.
 
     Args:
-      encoder: whose word table [V, E] is the output matrix.
-      input_size: width of the states it reads, the encoder's if not given.
+      encoder: its word table [V, E] is the output matrix.
+      input_size: width of the states; default: the encoder's.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
     >>> LanguageModelHead("predictions", Encoder("electra", sizes))(tf.zeros([2, 3, 64])).shape
@@ -78,7 +80,7 @@ class LanguageModelHead(PredictionHead):
         self.embeddings = encoder.embeddings
         self.projection = None
         if is_modern and is_tied:
-            self.projection = encoder.project  # W, or None where E is H
+            self.projection = encoder.project  # W; None where E = H
         self.decoder = None
         if not is_tied:
             initializer = truncated_normal(architecture.initializer_range)
@@ -87,13 +89,13 @@ class LanguageModelHead(PredictionHead):
 
     @property
     def table(self) -> tf.Tensor:
-        """float32 [V, E]: a row for each word, of the width of `hidden`."""
+        """float32 [V, E]: a row for each token of the vocabulary, as wide as `hidden`."""
         if self.decoder is not None:
             return self.decoder
         return self.embeddings.word_embeddings
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """[..., H] -> [..., E]: what is multiplied with the table."""
+        """[..., H] -> [..., E], the factor of the table in the logits."""
         hidden = super().call(states)
         if self.projection is None:
             return hidden
@@ -104,7 +106,8 @@ class LanguageModelHead(PredictionHead):
     def softmax(self, states: tf.Tensor) -> Softmax:
         """Distributions over the vocabulary, from states [..., H]."""
         hidden = self.hidden(states)
-        if are_on():  # fused kernels, which take the place of this product and softmax
+        if are_on():
+            # A kernel that computes product and softmax together.
             return FusedSoftmax(hidden, self.table, self.output_bias)
         return VocabularySoftmax(tied_logits(hidden, self.table, self.output_bias))
 
@@ -135,23 +138,24 @@ class ReplacedTokenHead(Layer):
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
-        hidden = self.dense(states)
+        hidden = self.dense(states)  # [B, L, H]
         if self.layer_norm is not None:
             hidden = self.layer_norm(hidden)
         return one_unit(self.logit, hidden)
 
 
 def one_unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:
-    """Applies a layer of one unit, its product in float32 as well: [B, L, H] -> float32 [B, L].
+    """Applies a layer of one unit, in float32 throughout: [B, L, H] -> float32 [B, L].
 
-    Out of a bfloat16 product logits near 16, which energies reach, would come in steps of 0.06.
+    In bfloat16 neighbouring numbers near 16, which Electric's energies reach, are 0.06 apart.
     """
     return tf.squeeze(dense(tf.cast(states, tf.float32)), -1)
 
 
 # Generators: a masked batch to distributions over the vocabulary at the masked positions.
 
-MaskedInput: TypeAlias = Any  # a pretrain.masking.MaskedBatch: ids, masked ids, mask, segments and positions are read
+# A pretrain.masking.MaskedBatch, of which generators read ids, masked ids, mask, segments and positions.
+MaskedInput: TypeAlias = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,9 +163,9 @@ class GeneratorOutput:
     """Distributions of a generator over the vocabulary.
 
     softmax: at the masked positions [B, N].
-    cloze: at every position [B, L], q(x_t | the other tokens); two-tower generators only.
-    states: [B, N, Hg], what the logits are made from; masked language models only.
-    encoded: the encoder's output on the masked input; likewise.
+    cloze: at every position [B, L], q(x_t | all other tokens); two-tower generators only.
+    states: [B, N, Hg], the encoder's states at the masked positions; masked language models only.
+    encoded: the encoder's output on the masked input; masked language models only.
     """
 
     softmax: Softmax
@@ -171,9 +175,10 @@ class GeneratorOutput:
 
 
 def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-    """Casts the head's input to float32 in evaluation (no `seeds`), whose logits then do not depend on `precision`.
+    """Casts the input of a vocabulary head to float32 in evaluation, where `seeds` is None.
 
-    In training logits leave their product in the compute type; docs/architecture.md says what that costs.
+    So an evaluation's logits do not depend on the precision of the run. In training they are computed in the compute
+    type; docs/architecture.md says what the exact ones cost.
     """
     if seeds is None:
         return tf.cast(states, tf.float32)
@@ -195,6 +200,6 @@ class MaskedLanguageModel(Layer):
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         encoded = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
-        states = tf.gather(encoded.sequence, masked.positions, batch_dims=1)
+        states = tf.gather(encoded.sequence, masked.positions, batch_dims=1)  # [B, N, Hg]
         softmax = self.head.softmax(exact(states, seeds))
         return GeneratorOutput(softmax, states=states, encoded=encoded)

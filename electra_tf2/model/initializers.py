@@ -1,11 +1,12 @@
-"""Initial values of variables, as functions of their shape and two numbers of a seed."""
+"""Initial values of variables, as functions of shape and seed."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
-Initializer: TypeAlias = Callable[[list[int], list[int]], tf.Tensor]  # (shape, two numbers of a seed) -> float32 values
+# (shape, seed of two integers) -> float32 values
+Initializer: TypeAlias = Callable[[list[int], list[int]], tf.Tensor]
 
 
 def truncated_normal(stddev: float) -> Initializer:

@@ -1,7 +1,7 @@
-"""The building blocks of every network: dense, layer norm, dropout, activations.
+"""The building blocks of every network: dense layers, layer norm, dropout, activations.
 
-Variables are float32 under the original's names; layers compute in the type of their input, formulas in float32 inside.
-`with_kernel` names the compiled form of a formula, with the same numbers, that runs unless `kernels.off()`.
+Variables are float32 and have the original's names. Layers compute in the type of their input; formulas compute in
+float32 inside. `with_kernel` names the compiled kernel that runs in a formula's place, unless `kernels.off()`.
 """
 
 import zlib
@@ -13,44 +13,48 @@ import tf_keras
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.initializers import Initializer, ones, zeros
-from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.dtypes import cast_weight
+from electra_tf2.model.kernels import activations, norms
+from electra_tf2.model.kernels import dropout as dropout_kernels
+from electra_tf2.model.kernels.dtypes import cast_weight, to_float32
+from electra_tf2.model.kernels.feed_forward import product_in_program
+from electra_tf2.model.kernels.norms import LAYER_NORM_EPSILON
 from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.kernels.switch import are_one_program, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
 
-@with_kernel(cpu.add_bias, xla.add_bias)
+@with_kernel(activations.add_bias, activations.add_bias_in_program)
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x + bias."""
     return x + bias
 
 
-@with_kernel(cpu.gelu, xla.gelu)
+@with_kernel(activations.gelu, activations.gelu_in_program)
 def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """y Phi(y) of y = x + bias, the exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
+    """y Phi(y) with y = x + bias: gelu in its exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
     y = x + bias
     return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
 
 
-@with_kernel(cpu.dropout)
+@with_kernel(dropout_kernels.dropout)
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """x / (1 - rate), or 0 with probability `rate`, by a hash of the seed and the place in the array."""
+    """x / (1 - rate), or 0 with probability `rate`, decided by a hash of the seed and the place in the array."""
     if rate == 0.0:
         return x
-    return tf.where(cpu.are_kept(tf.shape(x), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
+    kept = dropout_kernels.are_kept(tf.shape(x), seed, rate)
+    return tf.where(kept, x / (1.0 - rate), tf.zeros_like(x))
 
 
-@with_kernel(cpu.layer_norm, xla.layer_norm)
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON) -> tf.Tensor:
+@with_kernel(norms.layer_norm, norms.layer_norm_in_program)
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
-    mean = tf.reduce_mean(x, -1, keepdims=True)
+    mean = tf.reduce_mean(x, -1, keepdims=True)  # [..., 1]
     variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)
     return (x - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
 
 
-@with_kernel(cpu.norm_of_sum, xla.norm_of_sum)
+@with_kernel(norms.norm_of_sum, norms.norm_of_sum_in_program)
 def norm_of_sum(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -59,23 +63,26 @@ def norm_of_sum(
     beta: tf.Tensor,
     seed: tf.Tensor,
     rate: float,
-    epsilon: float = cpu.LAYER_NORM_EPSILON,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """layer_norm(x + dropout(branch + bias)), the end of a residual branch where layers are post-norm (Vaswani et al.
-    2017, section 3.1)."""
-    return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta, epsilon=epsilon)
+    """layer_norm(x + dropout(branch + bias)): end of a residual branch in post-norm layers.
+
+    Vaswani et al. 2017, section 3.1.
+    """
+    total = x + dropped_out(branch + bias, seed, rate=rate)
+    return layer_norm(total, gamma, beta, epsilon=epsilon)
 
 
-@with_kernel(cpu.residual_sum, xla.residual_sum)
+@with_kernel(norms.residual_sum, norms.residual_sum_in_program)
 def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """x + dropout(branch + bias), the end of a residual branch where layers are pre-norm."""
+    """x + dropout(branch + bias): end of a residual branch in pre-norm layers."""
     return x + dropped_out(branch + bias, seed, rate=rate)
 
 
 def activation(name: str) -> Callable[..., tf.Tensor]:
-    """Returns the function that `hidden_act` names, of x [..., n] and an optional bias [n] that is added to x first."""
+    """Returns the activation that `hidden_act` names: (x [..., n], bias [n] or None) -> activation(x + bias)."""
     if name == "gelu":
-        return _gelu_of_sum
+        return _gelu_with_bias
     functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": _identity}
     function = functions[name]
 
@@ -91,10 +98,9 @@ def _identity(x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def _gelu_of_sum(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """gelu(x + bias), where the bias is optional."""
+def _gelu_with_bias(x: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     if bias is None:
-        bias = tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype)
+        bias = tf.zeros(x.shape[-1:], to_float32(x).dtype)
     return gelu(x, bias)
 
 
@@ -105,8 +111,8 @@ class Layer(tf_keras.layers.Layer):
     """A Keras layer whose variables live under a fixed scope such as "electra/encoder/layer_0/output".
 
     Args:
-      scope: prefix of the variable names, the original program's variable scope.
-      seed: makes the initial values a function of (seed, variable name).
+      scope: prefix of the variable names: the original program's variable scope.
+      seed: initial values are a function of (seed, variable name).
     """
 
     def __init__(self, scope: str, seed: int = 0) -> None:
@@ -118,11 +124,14 @@ class Layer(tf_keras.layers.Layer):
         """Makes a trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`.
 
         Args:
-          decay: whether weight decay applies to it: to kernels and tables, not to biases and layer norms.
+          decay: whether weight decay applies to the variable: true for kernels and tables, false for biases and layer
+            norms.
         """
-        full_name = f"{self.scope}/{name}" if self.scope else name
-        hash_of_name = zlib.crc32(full_name.encode())
-        seed = [self.seed & 0x7FFFFFFF, hash_of_name & 0x7FFFFFFF]  # int32 numbers from 0 on
+        full_name = name
+        if self.scope:
+            full_name = f"{self.scope}/{name}"
+        name_hash = zlib.crc32(full_name.encode())
+        seed = [self.seed & 0x7FFFFFFF, name_hash & 0x7FFFFFFF]  # int32, not negative
 
         def initial_value(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
             return tf.cast(initializer(shape, seed), dtype)
@@ -138,11 +147,12 @@ class Layer(tf_keras.layers.Layer):
 
 
 class Dense(Layer):
-    """y = activation(x W + b) over the last axis, one matrix product for all leading axes.
+    """activation(x W + b) over the last axis, one matrix product for all leading axes.
 
     Args:
-      initializer: of the kernel.
+      initializer: initial values of the kernel W.
       act: name of the activation.
+      bias_initializer: initial values of the bias b.
     """
 
     def __init__(
@@ -166,7 +176,7 @@ class Dense(Layer):
 
     @property
     def bias_or_zeros(self) -> tf.Tensor:
-        """The bias, or zeros in its place, for a formula that adds it."""
+        """The bias, or zeros where the layer has none, for formulas that add it."""
         if self.bias is None:
             return tf.zeros([self.output_size])
         return self.bias
@@ -176,17 +186,19 @@ class Dense(Layer):
         return self.activated(self.product(x), self.bias)
 
     def activated(self, product: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
-        """Computes activation(x W + b) of x W."""
+        """Computes activation(product + bias)."""
         return self._activation(product, bias)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        times = xla.product if are_one_program() else matmul
-        return matrix_product(x, cast_weight(self.kernel, x.dtype), times)
+        kernel = cast_weight(self.kernel, x.dtype)
+        if are_one_program():
+            return matrix_product(x, kernel, product_in_program)
+        return matrix_product(x, kernel, matmul)
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:
-    """Shape as integers where it is known when tracing, scalar tensors elsewhere."""
+    """The shape: integers where sizes are known when a graph is traced, else scalar tensors."""
     dynamic = tf.shape(x)
     sizes = []
     for axis, size in enumerate(x.shape):
@@ -195,33 +207,32 @@ def shape_of(x: tf.Tensor) -> list[Any]:
 
 
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Makes a seed, int32 [2], of a seed and a number.
+    """Derives a new seed, int32 [2], from a seed and a number.
 
-    The algorithm is named since the default one, within XLA, makes another seed than elsewhere where the seed given has
-    negative numbers.
+    alg is given because the default algorithm has other results within XLA than elsewhere if the seed is negative.
     """
     return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
 
 
 class SeedStream:
-    """Distinct stateless seeds, one per call site of a traced step: the hash of `seed` with the site's number.
+    """A new stateless seed for each dropout of a forward pass.
 
     Args:
-      seed: int32 [2], a function of (seed, step, replica, micro-batch).
+      seed: int32 [2], a function of (seed of the run, step, replica, micro-batch).
     """
 
     def __init__(self, seed: tf.Tensor) -> None:
-        # Folding a number in hashes the seed to one number and appends the number as it is. The second entry of the
-        # result, 0, is then free for the number of the call site.
+        # `fold_in` hashes a seed to its first entry; the second is the number, 0. There `next` puts its count.
         self._seed = fold_in(seed, 0)
         self.count = 0
 
     def next(self) -> tf.Tensor:
+        """Returns the next seed, int32 [2]."""
         self.count += 1
         return self._seed + tf.constant([0, self.count], self._seed.dtype)
 
     def skip_past(self, other: "SeedStream") -> None:
-        """Leaves out the seeds that a copy of this stream gave."""
+        """Skips the seeds that a copy of this stream returned."""
         self.count = max(self.count, other.count)
 
 
@@ -230,13 +241,13 @@ class LayerNorm(Layer):
 
     Args:
       size: of the last axis.
-      architecture: says whether there is a bias (norm_bias), and the epsilon (norm_eps); None: as in the original.
+      architecture: decides whether there is a bias (norm_bias), and the epsilon (norm_eps); None: as in the original.
     """
 
     def __init__(self, scope: str, size: int, architecture: Architecture | None = None) -> None:
         super().__init__(scope)
         has_bias = True
-        self.epsilon = cpu.LAYER_NORM_EPSILON
+        self.epsilon = LAYER_NORM_EPSILON
         if architecture is not None:
             has_bias = architecture.norm_bias
             self.epsilon = architecture.norm_eps
@@ -247,7 +258,7 @@ class LayerNorm(Layer):
 
     @property
     def beta_or_zeros(self) -> tf.Tensor:
-        """beta, or zeros in its place, for a formula that adds it."""
+        """beta, or zeros where the layer has none, for formulas that add it."""
         if self.beta is None:
             return tf.zeros(self.gamma.shape)
         return self.beta
@@ -257,14 +268,14 @@ class LayerNorm(Layer):
 
 
 def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:
-    """The next seed and the rate, for a formula that drops out itself; any seed and rate 0 where `seeds` is None."""
+    """Seed and rate for a formula with dropout inside; where `seeds` is None the rate is 0 and any seed will do."""
     if seeds is None:
         return tf.zeros([2], tf.int32), 0.0
     return seeds.next(), rate
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
-    """Inverted dropout; `seeds` None or rate 0 returns `x` itself."""
+    """Inverted dropout; returns `x` itself if `seeds` is None or the rate 0."""
     if seeds is None or rate == 0.0:
         return x
     return dropped_out(x, seeds.next(), rate=rate)

@@ -1,4 +1,4 @@
-"""One vector of a text from the states of its tokens."""
+"""One vector for a text, from the states of its tokens. B batch, L length, H hidden."""
 
 import tensorflow as tf
 
@@ -8,10 +8,10 @@ POOLINGS = ("cls", "mean")
 
 
 def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
-    """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)  # LiteRT cannot slice by tf.newaxis here
-    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
-    count = tf.maximum(tf.reduce_sum(weights, 1), 1.0)
+    """[B, H]: the mean of those states [B, L, H] whose mark, int32 [B, L], is 1; zeros in rows without a mark."""
+    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)  # [B, L, 1]; LiteRT cannot slice by tf.newaxis here
+    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)  # [B, H]
+    count = tf.maximum(tf.reduce_sum(weights, 1), 1.0)  # [B, 1]
     return tf.cast(total / count, sequence.dtype)
 
 
@@ -25,20 +25,23 @@ def text_state(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.T
 def orthogonal(shape: list[int], seed: list[int]) -> tf.Tensor:
     """A random matrix with orthonormal rows or columns, whichever are fewer.
 
-    As a map it keeps cosines, or does on average where vectors come out of it with fewer entries.
+    Vectors multiplied by it keep their cosines; on average only, if they get shorter.
     """
     rows, columns = shape
-    tall = [max(shape), min(shape)]  # of which QR makes orthonormal columns
-    q, _ = tf.linalg.qr(tf.random.stateless_normal(tall, seed))
+    tall = [max(shape), min(shape)]
+    q, _ = tf.linalg.qr(tf.random.stateless_normal(tall, seed))  # q's columns are orthonormal
     if rows >= columns:
         return q
     return tf.transpose(q)
 
 
 def text_vectors(
-    sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str, projection: Dense | None = None
+    sequence: tf.Tensor,
+    input_mask: tf.Tensor,
+    pooling: str,
+    projection: Dense | None = None,
 ) -> tf.Tensor:
-    """float32 [B, H or width]: `text_state`, projected, at length 1, so that the product of two is their cosine."""
+    """float32 unit vectors [B, H or width]: `text_state`, projected. The product of two is their cosine."""
     vectors = tf.cast(text_state(sequence, input_mask, pooling), tf.float32)
     if projection is not None:
         vectors = projection(vectors)

@@ -1,4 +1,4 @@
-"""The layer that computes each position scheme of `model.positions`, which is free of TensorFlow."""
+"""The layer that computes each scheme of `model.position_schemes`, a module that imports no TensorFlow."""
 
 from electra_tf2.model.attention import Positions
 from electra_tf2.model.relative_positions import LearnedBias, Rotations

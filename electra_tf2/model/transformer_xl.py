@@ -1,6 +1,6 @@
-"""Attention with keys of distances beside those of tokens (Transformer-XL, Dai et al. 2019, section 3.3).
+"""Attention with keys of distances beside keys of tokens (Transformer-XL, Dai et al. 2019, section 3.3).
 
-B batch, L length, H hidden, A heads, D head size.
+Shapes: B batch, L length, H hidden, A heads, D head size.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from electra_tf2.model.attention import AttentionContext, Positions, SelfAttenti
 from electra_tf2.model.initializers import truncated_normal
 from electra_tf2.model.kernels.products import matmul
 from electra_tf2.model.layers import shape_of
-from electra_tf2.model.positions import sinusoid_frequencies
+from electra_tf2.model.position_schemes import sinusoid_frequencies
 
 
 class RelativeAttention(SelfAttention):
-    """Scores (q_i + u) k_j + (q_i + v) W R_(i-j), with W of the layer, and u, v and R of `Distances`."""
+    """Scores (q_i + u) k_j + (q_i + v) W R_(i-j). W is a kernel of the layer; u, v and R are those of `Distances`."""
 
     on_whole_arrays = True
 
@@ -31,27 +31,30 @@ class RelativeAttention(SelfAttention):
         """Computes (q_i + u) k_j + (q_i + v) W R_(i-j), not yet scaled: [B, A, L, L]."""
         distances = context.positions
         assert isinstance(distances, Distances)
-        u = tf.cast(distances.content_bias, q.dtype)[:, tf.newaxis]
-        v = tf.cast(distances.distance_bias, q.dtype)[:, tf.newaxis]
-        sinusoids = tf.cast(distances.sinusoids(context.length), q.dtype)
+        u = tf.cast(distances.content_bias, q.dtype)[:, tf.newaxis]  # [A, 1, D]
+        v = tf.cast(distances.distance_bias, q.dtype)[:, tf.newaxis]  # [A, 1, D]
+        sinusoids = tf.cast(distances.sinusoids(context.length), q.dtype)  # R: [2L - 1, H]
         distance_keys = matmul(sinusoids, tf.cast(self.relative_key, q.dtype))  # W R: [2L - 1, H]
-        by_content = matmul(q + u, k, transpose_b=True)
-        by_distance = self._by_distance(q + v, distance_keys)
+        by_content = matmul(q + u, k, transpose_b=True)  # [B, A, L, L]
+        by_distance = self._by_distance(q + v, distance_keys)  # [B, A, L, 2L - 1]
         return by_content + shifted(by_distance)
 
     def _by_distance(self, queries: tf.Tensor, distance_keys: tf.Tensor) -> tf.Tensor:
         """Multiplies queries [B, A, L, D] by the keys [2L - 1, A D] of all distances: [B, A, L, 2L - 1]."""
         rows, heads, length, width = shape_of(queries)
-        keys = tf.transpose(tf.reshape(distance_keys, [-1, heads, width]), [1, 2, 0])  # [A, D, 2L - 1]
-        # The keys are the same in all rows of the batch: one product for each head, with the batch among its rows,
-        # takes less time than a product for each row and head.
-        flat = tf.reshape(tf.transpose(queries, [1, 0, 2, 3]), [heads, -1, width])
-        products = tf.reshape(matmul(flat, keys), [heads, rows, length, 2 * length - 1])
+        keys = tf.reshape(distance_keys, [-1, heads, width])  # [2L - 1, A, D]
+        keys = tf.transpose(keys, [1, 2, 0])  # [A, D, 2L - 1]
+        # All rows of the batch have the same keys, so one product for each head, with the batch among its rows, is
+        # faster than a product for each row and head.
+        by_head = tf.transpose(queries, [1, 0, 2, 3])  # [A, B, L, D]
+        flat = tf.reshape(by_head, [heads, -1, width])  # [A, B L, D]
+        products = matmul(flat, keys)  # [A, B L, 2L - 1]
+        products = tf.reshape(products, [heads, rows, length, 2 * length - 1])
         return tf.transpose(products, [1, 0, 2, 3])
 
 
 class Distances(Positions):
-    """Sinusoids R of distances, and two biases for each head that all layers share: u of content, v of distances."""
+    """Sinusoids R of distances, and two biases for each head, u and v, which all layers share."""
 
     attention_class = RelativeAttention
 
@@ -80,8 +83,8 @@ def shifted(scores: tf.Tensor) -> tf.Tensor:
         f g h i k    -> g h i
         l m n o p    -> l m n
 
-    The part of each row begins one place earlier than that of the row above it. No look-up is needed: all rows one
-    after the other, each with a zero at its end, are cut into rows that are one place shorter.
+    The part of each row begins one place earlier than that of the row above it. No look-up is needed: all rows, one
+    after another and each with a zero at its end, are cut into rows that are one place shorter.
     """
     rows, heads, length, _ = shape_of(scores)
     distances = 2 * length - 1

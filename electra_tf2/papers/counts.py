@@ -1,10 +1,13 @@
-"""Counts 64-bit keys (hashes, pairs of tokens) over records in bounded memory, and writes and reads files of arrays.
+"""Counts 64-bit keys (hashes, pairs of tokens) over records in bounded memory; writes and reads tables made of counts.
 
-Papers share it. `electra build-table` runs a paper's counting and writes its table; pre-training reads that. The keys
-are divided into parts. Each process counts the files that it reads; whenever it holds a certain number of keys it
-appends them, sorted and counted, to a file for each part. Afterwards the parts are merged one at a time, so memory is
-bounded by what a process may hold and by the largest part. A table holds the checksum of its vocabulary, which is
-compared when it is read: with another vocabulary every entry would be wrong without a sign.
+Several papers have such a table: `electra build-table` counts and writes it, pre-training reads it.
+
+Keys are divided into parts. Each process counts the records of some files; when it holds HELD_KEYS keys, it appends
+them, sorted and counted, to a file for each part. Afterwards the parts are merged one at a time. So memory is bounded
+by what a process holds and by the largest part.
+
+A table holds the checksum of its vocabulary, which is compared when the table is read: with another vocabulary every
+entry would be silently wrong.
 """
 
 import contextlib
@@ -32,18 +35,19 @@ from electra_tf2.util.progress import Progress
 PARTS = 64
 # Keys that a process holds before it writes them: 256 MB, and 768 MB more while they are sorted.
 HELD_KEYS = 1 << 24
-# Keys of the records that are counted at once, before equal ones are counted together.
+# Most keys of the records that are counted at once, equal ones not yet counted together.
 BATCH_KEYS = 1 << 22
 _BATCH_RECORDS = 1024
 _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
 _VOCABULARY = "vocab_sha256"
 _KIND = "kind"
 
-PartsOf = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
+# Least count -> iterator over parts: keys that occur at least so often, in order, and their counts.
+FrequentParts = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class Option(NamedTuple):
-    """A flag of `electra build-table KIND`: an integer between two limits, or one of some words."""
+    """A flag of `electra build-table KIND`: an integer between two limits, or one of several words."""
 
     default: int | str
     help: str
@@ -53,11 +57,11 @@ class Option(NamedTuple):
 
 
 class TableKind(NamedTuple):
-    """A kind of table, an entry of a paper's TABLES.
+    """A kind of table, an entry of TABLES in a paper's module `tables`.
 
     description: for --help.
-    build: counts and writes it, called with the inputs, the file to write and the options by name; returns a
-      description of its content for the user.
+    build: counts and writes the table. Called with the inputs, the file to write and the options by name; returns a
+      description of the table's content for the user.
     options: flags by name.
     """
 
@@ -67,11 +71,11 @@ class TableKind(NamedTuple):
 
 
 class TableInputs(NamedTuple):
-    """The records to count.
+    """Records to be counted.
 
-    tokens: those of their vocabulary.
-    num_processes: 0 means one for each core.
-    work_dir: folder for counts until they are merged; None: the system's.
+    tokens: of the vocabulary, by id.
+    num_processes: 0: one for each core.
+    work_dir: folder for counts that are not merged yet; None: the system's folder for temporary files.
     """
 
     files: list[str]
@@ -83,7 +87,11 @@ class TableInputs(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Counts of some records: int64 keys and counts, both [K], and totals of any shape, which add up over records."""
+    """Counts of some records.
+
+    keys, counts: int64 [K], distinct keys and how often each occurs.
+    totals: of any shape; they add up over records.
+    """
 
     keys: np.ndarray
     counts: np.ndarray
@@ -112,25 +120,27 @@ def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     counts = counts[order]
-    # Where a key differs from the one before. The first differs from what is put before it.
-    first_of_each = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
-    return keys[first_of_each], np.add.reduceat(counts, first_of_each)
+    # Where a key differs from the one before it; something different is put before the first.
+    firsts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return keys[firsts], np.add.reduceat(counts, firsts)
 
 
 @contextlib.contextmanager
 def counted(
-    inputs: TableInputs, count_in: Callable[[np.ndarray], Counted], group: int, keys_of_record: int
-) -> Iterator[tuple[np.ndarray, PartsOf]]:
+    inputs: TableInputs,
+    count_in: Callable[[np.ndarray], Counted],
+    group: int,
+    keys_of_record: int,
+) -> Iterator[tuple[np.ndarray, FrequentParts]]:
     """Counts all records.
 
     Args:
       count_in: int32 [records, L] ids of tokens -> counts; a function that can be pickled.
-      group: keys with the same key // group come into the same part.
-      keys_of_record: number of keys of a record, at most, before equal ones are counted together.
+      group: keys with the same key // group are in the same part.
+      keys_of_record: most keys of a record, equal ones not yet counted together.
 
     Yields:
-      The sum of the totals; and a function from a least count to an iterator over the parts, which can be called within
-      the context: of each part the distinct keys that occur at least so often, in order, and their counts.
+      The sum of the totals; and a function that iterates over the parts (`FrequentParts`), within the context.
 
     Raises:
       UserError: a record is damaged or not of the format; the disk is full.
@@ -144,11 +154,11 @@ def counted(
     with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as name:
         folder = Path(name)
         count_file = partial(_count_file, inputs.record_format, count_in, group, batch_records, folder)
-        numbered_files = list(enumerate(inputs.files))
+        indexed_files = list(enumerate(inputs.files))
         with Progress("counting record", records) as progress:
             advice = "run again with a smaller --num-processes"
-            totals_of_files = run_on_processes(count_file, numbered_files, processes, progress, advice)
-        totals = [totals for totals in totals_of_files if totals is not None]
+            totals_by_file = run_on_processes(count_file, indexed_files, processes, progress, advice)
+        totals = [totals for totals in totals_by_file if totals is not None]
         yield np.sum(totals, axis=0), partial(_merged_parts, folder)
 
 
@@ -158,12 +168,12 @@ def _count_file(
     group: int,
     batch_records: int,
     folder: Path,
-    numbered_file: tuple[int, str],
+    indexed_file: tuple[int, str],
     *,
     advance: Advance,
 ) -> np.ndarray | None:
-    """Counts a file's keys into a file for each part of them. Returns the totals, None without records."""
-    number, file = numbered_file
+    """Counts the keys of a file of records, into a file for each part. Returns the totals; None without records."""
+    index, file = indexed_file
     held: list[Counted] = []
     held_keys = 0
     totals: np.ndarray | None = None
@@ -173,17 +183,17 @@ def _count_file(
         held_keys += len(counts.keys)
         totals = counts.totals if totals is None else totals + counts.totals
         if held_keys >= HELD_KEYS:
-            _append_to_parts(held, group, folder, number)
+            _append_to_parts(held, group, folder, index)
             held = []
             held_keys = 0
         advance(len(batch["input_ids"]))
     if held:
-        _append_to_parts(held, group, folder, number)
+        _append_to_parts(held, group, folder, index)
     return totals
 
 
-def _append_to_parts(held: list[Counted], group: int, folder: Path, number: int) -> None:
-    """Appends counts to the files of their parts, PART.NUMBER, as pairs of key and count."""
+def _append_to_parts(held: list[Counted], group: int, folder: Path, index: int) -> None:
+    """Appends counts, pairs of key and count, to the files PART.INDEX of their parts."""
     all_keys = np.concatenate([counts.keys for counts in held])
     all_counts = np.concatenate([counts.counts for counts in held])
     keys, counts = summed(all_keys, all_counts)
@@ -193,12 +203,12 @@ def _append_to_parts(held: list[Counted], group: int, folder: Path, number: int)
         pairs = np.empty(int(is_of_part.sum()), _KEY_AND_COUNT)
         pairs["key"] = keys[is_of_part]
         pairs["count"] = counts[is_of_part]
-        with writing(folder), open(folder / f"{part}.{number}", "ab") as stream:
+        with writing(folder), open(folder / f"{part}.{index}", "ab") as stream:
             pairs.tofile(stream)
 
 
 def _merged_parts(folder: Path, at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The distinct keys that all files together have `at_least` times, and their counts, part by part."""
+    """Yields, part by part, the distinct keys that occur `at_least` times in all files together, and their counts."""
     for part in range(PARTS):
         pieces = [np.empty(0, _KEY_AND_COUNT)]
         for file in sorted(folder.glob(f"{part}.*")):

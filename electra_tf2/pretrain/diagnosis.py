@@ -1,22 +1,22 @@
 """Health of a model by its metrics: has it left the plateau, have its states collapsed?
 
-Masked language models first learn how frequent tokens are and nothing else. Until they leave that plateau their loss
-at hidden tokens is the unigram entropy of the records, a detector has nothing to detect, and fine-tuning from them does
-worse than from random weights (docs/small_budgets.md). No TensorFlow here: fine-tuning and pre-training both ask.
+Masked language models first learn how frequent tokens are and nothing else. On this plateau their loss at hidden tokens
+is the unigram entropy of the records, a detector has nothing to detect, and fine-tuning does worse than from random
+weights (docs/small_budgets.md). Imports no TensorFlow.
 """
 
 from collections.abc import Mapping
 
 from electra_tf2.model.architecture import Architecture
 
-PLATEAU_MARGIN = 0.5  # nats below the unigram entropy from which on a model knows more than frequencies
-FAR_ABOVE = 0.5  # nats above it, from which on a model has not even learned the frequencies
-COLLAPSE = 0.9  # mean cosine of [CLS] or of token states that leaves hardly any direction to tell them apart
+PLATEAU_MARGIN = 0.5  # a loss so many nats below the unigram entropy needs more than token frequencies
+FAR_ABOVE = 0.5  # a loss so many nats above it shows that not even the frequencies are learned
+COLLAPSE = 0.9  # states with a mean cosine above this hardly differ
 ADVICE = "train for longer, or see docs/small_budgets.md for settings that leave it within minutes"
 
 
 def advice_for(architecture: Architecture, steps: int) -> str:
-    """Says what helps a run that ended on the plateau or above it, after so many steps."""
+    """Advice for a run that ended on the plateau or above it, after so many steps."""
     longer = f"train for longer ({steps:,} steps so far"
     if architecture.relative_position_start == "local":
         return f"{longer}; electra_tiny takes 600 of 64 sequences)"
@@ -31,20 +31,20 @@ def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0)
 
     Args:
       masked_lm_loss, unigram_entropy: in nats.
-      kept: share of the drawn tokens that the model can see, which cost it nothing; 0 for a loss at hidden tokens.
+      kept: share of the drawn tokens that the model can see, whose loss is 0; 0 for a loss at hidden tokens only.
     """
     return masked_lm_loss > (1.0 - kept) * (unigram_entropy - PLATEAU_MARGIN)
 
 
 def warnings(metrics: Mapping[str, float], advice: str = ADVICE) -> list[str]:
-    """A line for each thing that is wrong with an evaluated model; empty if nothing is, or if it was not measured."""
+    """Warnings about an evaluated model, a line each; none if nothing is wrong, or nothing was measured."""
     problems = []
     if metrics.get("plateau"):
         loss = metrics["hidden_masked_lm_loss"]
         entropy = metrics["unigram_entropy"]
         problems.append(_plateau_line(loss, entropy, f"{entropy:.2f}", "at hidden tokens the", advice))
     judged = {"token_cosine": "states of tokens"}
-    if "scl_loss" in metrics:  # no other objective asks [CLS] to differ between sentences (docs/small_budgets.md)
+    if "scl_loss" in metrics:  # other objectives do not make [CLS] differ between sentences (docs/small_budgets.md)
         judged["cls_cosine"] = "[CLS] states of different sentences"
     for name, what in judged.items():
         if metrics.get(name, 0.0) > COLLAPSE:
@@ -53,9 +53,12 @@ def warnings(metrics: Mapping[str, float], advice: str = ADVICE) -> list[str]:
 
 
 def warning_of_training(
-    masked_lm_loss: float | None, unigram_entropy: float | None, kept: float, advice: str = ADVICE
+    masked_lm_loss: float | None,
+    unigram_entropy: float | None,
+    kept: float,
+    advice: str = ADVICE,
 ) -> str | None:
-    """The same of a run that ends without an evaluation, from its last training loss; None if nothing is wrong."""
+    """Warning about a run that ends without an evaluation, by its last training loss; None if nothing is wrong."""
     if masked_lm_loss is None or unigram_entropy is None or not on_plateau(masked_lm_loss, unigram_entropy, kept):
         return None
     hidden = 1.0 - kept
@@ -67,10 +70,13 @@ def warning_of_training(
 
 
 def _plateau_line(loss: float, frequencies: float, shown: str, which: str, advice: str) -> str:
-    """Says whether a model has learned token frequencies, or not even those.
+    """Warning about a model that knows token frequencies only, or not even those.
 
     Args:
-      frequencies: loss of a model that knows token frequencies and nothing else. shown: the same in words.
+      frequencies: loss of a model that knows token frequencies and nothing else.
+      shown: the same in words.
     """
-    state = "has not learned token frequencies yet" if loss > frequencies + FAR_ABOVE else "on the plateau"
+    state = "on the plateau"
+    if loss > frequencies + FAR_ABOVE:
+        state = "has not learned token frequencies yet"
     return f"{state}: {which} masked-LM loss is {loss:.2f}, where a model of token frequencies has {shown}; {advice}"

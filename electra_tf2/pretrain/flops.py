@@ -1,7 +1,7 @@
-"""Cost of a pre-training run: parameters and floating-point operations of its parts; free of TensorFlow.
+"""Costs of a pre-training run: parameters and floating-point operations of its parts. Imports no TensorFlow.
 
-Generator, main network and heads are priced here; a paper prices its own (`PretrainingConfig.further_parts`).
-run_pretraining prints the figures at start, flops_computation.py tables of them.
+The costs of generator, main network and heads are counted here, those of a paper's parts in its
+`PretrainingConfig.further_parts`. run_pretraining prints them at start, flops_computation.py in tables.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import dataclasses
 from electra_tf2.config.phases import phases_of
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import (
+from electra_tf2.model.costs import (
     Part,
     contrast_head,
     embedding_parameters,
@@ -22,7 +22,7 @@ from electra_tf2.model.flops import (
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
-    """The parts of a step, in the order in which it runs them; shared parameters are counted once, where first used."""
+    """Parts of a step in the order in which they run. Shared parameters are counted once, with the first part."""
     parts = [Part("embeddings", embedding_parameters(config.architecture), 0)]
     if config.generator_kind is GeneratorKind.NONE:
         parts.append(_main_network(config))
@@ -42,7 +42,7 @@ def _main_network(config: PretrainingConfig) -> Part:
 
 
 def _generator_passes(config: PretrainingConfig) -> list[Part]:
-    """The generator; none where replacements are drawn without a network."""
+    """Passes of the generator; none if replacements are uniform draws."""
     kind = config.generator_kind
     if kind is GeneratorKind.UNIFORM:
         return []
@@ -90,10 +90,10 @@ def _own_tables(config: PretrainingConfig) -> int:
 
 
 def _main_network_passes(config: PretrainingConfig) -> list[Part]:
-    """The main network on the corrupted text, and on crops for sequence contrast."""
+    """Passes of the main network: on the corrupted text, and on crops for sequence contrast."""
     main_network = _main_network(config)
     if config.generator_kind is GeneratorKind.SHARED:
-        main_network = main_network._replace(parameters=0)  # counted as the generator
+        main_network = main_network._replace(parameters=0)  # counted with the generator
     passes = [main_network]
     if config.sequence_contrast_objective:
         on_crops = encoder(f"main network on {config.crop_length} tokens", config.architecture, config.crop_length)
@@ -102,7 +102,7 @@ def _main_network_passes(config: PretrainingConfig) -> list[Part]:
 
 
 def _heads(config: PretrainingConfig) -> list[Part]:
-    """Heads of the objectives (pretrain.objectives), but for the generator's language model."""
+    """Heads of the objectives (pretrain.objectives), apart from the generator's language model."""
     sizes = config.architecture
     hidden = sizes.hidden_size
     length = config.max_seq_length
@@ -122,7 +122,7 @@ def _heads(config: PretrainingConfig) -> list[Part]:
         parts.append(_language_model(config, masked))
     if config.all_tokens_mlm_objective:
         head = _language_model(config, length)
-        # Its logits are computed a second time for the gradient.
+        # The gradient computes the logits a second time.
         again = head._replace(name="language-model head, recomputed", parameters=0, backward=False)
         parts += [token_unit("copy head", sizes, length), head, again]
     if config.sequence_contrast_objective and config.scl_head == "mlp_ln":
@@ -131,7 +131,7 @@ def _heads(config: PretrainingConfig) -> list[Part]:
 
 
 def _language_model(config: PretrainingConfig, positions: int) -> Part:
-    """The main network's head over the vocabulary, at so many positions of a sequence."""
+    """The main network's language model, at so many positions of a sequence."""
     sizes = config.architecture
     if config.clm_head == "tied":
         return Part("language-model head", sizes.vocab_size, 2 * positions * sizes.hidden_size * sizes.vocab_size)
@@ -143,17 +143,17 @@ def _masked_lm_head(sizes: Architecture, positions: int) -> Part:
 
 
 def parameter_count(config: PretrainingConfig) -> int:
-    """Trained parameters of generator, main network and heads."""
+    """Counts the trained parameters of generator, main network and heads."""
     return sum(part.parameters for part in model_parts(config))
 
 
 def training_flops_per_example(config: PretrainingConfig) -> int:
-    """FLOPs of forward and backward pass on one sequence."""
+    """FLOPs of the forward and backward pass on one sequence."""
     return sum(part.training_flops for part in model_parts(config))
 
 
 def update_flops(config: PretrainingConfig) -> int:
-    """FLOPs of an update's matrix products: Muon's iteration; AdamW has none."""
+    """FLOPs of the matrix products of an update: those of Muon's iteration; AdamW has none."""
     if config.optimizer != "muon":
         return 0
     networks = [config.architecture]
@@ -165,7 +165,7 @@ def update_flops(config: PretrainingConfig) -> int:
 
 
 def step_flops(config: PretrainingConfig) -> int:
-    """FLOPs of a training step: of its batch and of the update."""
+    """FLOPs of a training step: passes on a batch, and the update."""
     return config.train_batch_size * training_flops_per_example(config) + update_flops(config)
 
 

@@ -1,4 +1,4 @@
-"""Initial weights of a new run: a checkpoint for all of it, one for its generator, copies between the networks."""
+"""Initial weights of a new run: from init_checkpoint, from init_generator_checkpoint, copied between its networks."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from electra_tf2.util.progress import say
 
 _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
-# From a variable of the model to its possible names in a checkpoint, best first, as `warm_start` asks.
+# Name of a variable of the model -> its possible names in a checkpoint, best first (formats.warm_start).
 NamesInCheckpoint: TypeAlias = Callable[[str], list[str]]
 
 
@@ -26,12 +26,12 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     """Loads init_checkpoint, then init_generator_checkpoint, then copies between the networks; prints what was loaded.
 
     Returns:
-      False if there is neither: all weights stay random.
+      False if the run has neither checkpoint: all weights stay random.
 
     Raises:
-      UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
+      UserError: there is no checkpoint, or one of other sizes, or one that lacks what is needed.
     """
-    missing: list[str] = []  # variables of the generator that the checkpoint it starts from does not have
+    missing: list[str] = []  # variables of the generator that its checkpoint lacks
     if config.init_checkpoint:
         missing = _load_checkpoint(model, config, config.init_checkpoint)
     if config.init_generator_checkpoint:
@@ -45,53 +45,56 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
         copied = copy_language_model(model)
-        say(f"the main network starts as a copy of the generator{', its language model too' if copied else ''}")
+        too = ", its language model too" if copied else ""
+        say(f"the main network starts as a copy of the generator{too}")
     return bool(config.init_checkpoint or config.init_generator_checkpoint)
 
 
 def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: str) -> list[str]:
-    """Loads init_checkpoint. Returns the generator's variables that it lacks."""
+    """Loads init_checkpoint. Returns those of the generator's variables that it lacks."""
     start = open_model(path)
     names = main_network_names(model, start)
     if config.stack_layers:
-        # Layers of two are used 0, 1, 0, 1, ... (Gong et al. 2019, "Efficient Training of BERT by Progressively
-        # Stacking", section 4).
-        names = from_other_depth(model, start, names, lambda number, here, there: number % there)
+        # Two layers are used in the order 0, 1, 0, 1, ... (Gong et al. 2019, "Efficient Training of BERT by
+        # Progressively Stacking", section 4).
+        names = from_other_depth(model, start, names, lambda layer, depth, stored_depth: layer % stored_depth)
     if config.init_generator_checkpoint:
-        # This one's generator is not needed, so it may be of another size.
-        names = _but_other_shapes(names, start, model.generator)
+        # The generator comes from there, so that of init_checkpoint may have another size.
+        names = _without_other_shapes(names, start, model.generator)
     report = warm_start(model, start, names)
 
     generator = {_name(variable) for variable in model.generator.trainable_variables}
     missing = [name for name in report.missing if name in generator]
     if config.init_generator_checkpoint:
-        # The generator is filled from there, or the run is refused: no word of what is missing here.
+        # Not reported: init_generator_checkpoint has the generator's variables, or the run is refused.
         report = report._replace(missing=[name for name in report.missing if name not in generator])
     say(str(report))
     return missing
 
 
 def _load_generator(model: PretrainingModel, path: str) -> list[str]:
-    """Loads init_generator_checkpoint. Returns the variables that it lacks, of a head alone."""
+    """Loads init_generator_checkpoint. Returns the variables that it lacks, which can only be those of the head."""
     start = open_model(path)
-    report = warm_start(model.generator, start, names_of_generator(start))
+    report = warm_start(model.generator, start, generator_checkpoint_names(start))
     say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
-    missing_of_encoder = [name for name in report.missing if "_predictions/" not in name]
-    if missing_of_encoder:
-        raise UserError(f"init_generator_checkpoint lacks {', '.join(missing_of_encoder[:5])}")
+    missing_in_encoder = [name for name in report.missing if "_predictions/" not in name]
+    if missing_in_encoder:
+        raise UserError(f"init_generator_checkpoint lacks {', '.join(missing_in_encoder[:5])}")
     if report.missing:
         say(f"  an encoder alone: random values for {', '.join(report.missing)}")
     return report.missing
 
 
 def copy_language_model(model: PretrainingModel) -> list[str]:
-    """Gives language models of the main network, whose states are a copy of the generator's, the generator's head.
+    """Copies the generator's head to language models of the main network, where kind and size of the heads are equal.
+
+    For a main network whose encoder is a copy of the generator's.
 
     Returns:
-      Names of the variables that were assigned: those that a head of the same kind and size has in the generator.
+      Names of the variables that were assigned.
     """
     generator = {variable.name: variable for variable in model.generator.trainable_variables}
-    heads = _heads_of_main_network(model)
+    heads = _main_language_models(model)
     copied = []
     for variable in model.trainable_variables:
         scope, _, rest = variable.name.partition("/")
@@ -102,8 +105,8 @@ def copy_language_model(model: PretrainingModel) -> list[str]:
     return copied
 
 
-def _heads_of_main_network(model: PretrainingModel) -> set[str]:
-    """Scopes of its language models."""
+def _main_language_models(model: PretrainingModel) -> set[str]:
+    """Scopes of the main network's language models."""
     generator = {id(variable) for variable in model.generator.trainable_variables}
     scopes = set()
     for module in model.submodules:
@@ -117,35 +120,35 @@ def _heads_of_main_network(model: PretrainingModel) -> set[str]:
 
 
 def main_network_names(model: PretrainingModel, start: StoredModel) -> NamesInCheckpoint:
-    """Names that a variable of the model may have in a checkpoint for all of it.
+    """Names that a variable of the model may have in init_checkpoint.
 
-    A language model of the main network may go on as another's, whatever the head is called. A generator of its own has
-    other states, so its head goes on as that of a generator only.
+    A language model of the main network starts from any language model, whatever the head is called. The head of a
+    generator with a network of its own starts from that of a generator only, since its states are others.
     """
-    heads = _heads_of_main_network(model)
+    heads = _main_language_models(model)
     language_model = start.language_model
-    has_other_states = model.config.generator_kind.has_own_network and not start.has_generator
+    generator_head_is_new = model.config.generator_kind.has_own_network and not start.has_generator
 
     def names(name: str) -> list[str]:
         scope, _, rest = name.partition("/")
         if scope in heads and language_model is not None:
             return [name, f"{language_model}/{rest}"]
-        if scope == MASKED_LM and has_other_states:
+        if scope == MASKED_LM and generator_head_is_new:
             return []
         return [name]
 
     return names
 
 
-def names_of_generator(start: StoredModel) -> NamesInCheckpoint:
-    """Names that a variable of the generator may have in a checkpoint for it alone.
+def generator_checkpoint_names(start: StoredModel) -> NamesInCheckpoint:
+    """Names that a variable of the generator may have in init_generator_checkpoint.
 
-    Of a generator and a main network only embeddings are shared: a layer that the one lacks is none of the other's.
+    Where the checkpoint is of a generator and a main network, only embeddings may be the main network's.
     """
 
     def names(name: str) -> list[str]:
-        is_shared = name.startswith("generator/embeddings/")
-        if start.has_generator and not is_shared:
+        may_be_shared = name.startswith("generator/embeddings/")
+        if start.has_generator and not may_be_shared:
             return [name]
         return generator_names(name)
 
@@ -158,26 +161,27 @@ def from_other_depth(
     names: NamesInCheckpoint,
     layer: Callable[[int, int, int], int],
 ) -> NamesInCheckpoint:
-    """`names`, but for layers of an encoder that the checkpoint has in another depth.
+    """`names` with other indices of layers, for encoders that are stored with another depth.
 
     Args:
-      layer: number of the checkpoint's layer for a layer's number here, of the depth here, of the depth there.
+      layer: (index of a layer of the model, depth of the model, stored depth) -> index of a stored layer.
     """
-    here = _depths([variable.name for variable in model.trainable_variables])
-    there = _depths(list(start.weights))
+    depths = _depths([variable.name for variable in model.trainable_variables])
+    stored_depths = _depths(list(start.weights))
 
-    def names_of(name: str) -> list[str]:
+    def names_of_other_layer(name: str) -> list[str]:
         match = _LAYER.fullmatch(name)
-        if match is None or match[1] not in there:
+        if match is None or match[1] not in stored_depths:
             return names(name)
-        scope, number, rest = match.groups()
-        return names(f"{scope}{layer(int(number), here[scope], there[scope])}{rest}")
+        prefix, index, rest = match.groups()
+        stored_index = layer(int(index), depths[prefix], stored_depths[prefix])
+        return names(f"{prefix}{stored_index}{rest}")
 
-    return names_of
+    return names_of_other_layer
 
 
 def _depths(names: list[str]) -> dict[str, int]:
-    """Prefix such as "electra/encoder/layer_" -> number of layers that the variables' names count."""
+    """Prefix such as "electra/encoder/layer_" -> depth: one more than the highest index in the variables' names."""
     depths: dict[str, int] = {}
     for name in names:
         match = _LAYER.fullmatch(name)
@@ -187,11 +191,11 @@ def _depths(names: list[str]) -> dict[str, int]:
     return depths
 
 
-def _but_other_shapes(names: NamesInCheckpoint, start: StoredModel, part: tf.Module) -> NamesInCheckpoint:
-    """`names`, but for variables of a part of the model that the checkpoint has in another shape."""
+def _without_other_shapes(names: NamesInCheckpoint, start: StoredModel, part: tf.Module) -> NamesInCheckpoint:
+    """`names` without those of variables of a part of the model that are stored in another shape."""
     shapes = {_name(variable): tuple(variable.shape) for variable in part.trainable_variables}
 
-    def names_of(name: str) -> list[str]:
+    def names_of_same_shape(name: str) -> list[str]:
         if name not in shapes:
             return names(name)
         fitting = []
@@ -201,9 +205,9 @@ def _but_other_shapes(names: NamesInCheckpoint, start: StoredModel, part: tf.Mod
                 fitting.append(stored_name)
         return fitting
 
-    return names_of
+    return names_of_same_shape
 
 
 def _name(variable: tf.Variable) -> str:
-    """Its name without TensorFlow's ":0"."""
+    """The variable's name without TensorFlow's ":0"."""
     return variable.name.split(":")[0]

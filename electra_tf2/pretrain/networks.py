@@ -18,8 +18,8 @@ Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerat
 class Networks(NamedTuple):
     """The networks of a run.
 
-    encoder: the network that pre-training is for: the main network, or BERT's only one.
-    generator: with what it shares with `encoder`.
+    encoder: the network that is pre-trained: ELECTRA's main network, or BERT's only one.
+    generator: a model of its own, or a head on `encoder`.
     """
 
     encoder: Encoder
@@ -27,33 +27,35 @@ class Networks(NamedTuple):
 
 
 def make_networks(config: PretrainingConfig) -> Networks:
-    """The networks of the core's runs."""
+    """Makes the networks of a run of the core."""
     encoder = make_encoder(config)
     return Networks(encoder, make_generator(config, encoder))
 
 
-def _arguments_of_networks(config: PretrainingConfig) -> dict[str, Any]:
-    """Arguments that all networks of a run share."""
+def _network_arguments(config: PretrainingConfig) -> dict[str, Any]:
+    """Arguments that are the same for all networks of a run."""
     return {"compute_dtype": config.precision, "seed": config.seed, "recompute": config.recompute}
 
 
 def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
-    """The network that pre-training is for: the main network, or BERT's only one."""
-    return encoder_class("electra", config.architecture, **_arguments_of_networks(config))
+    """Makes the network that is pre-trained: ELECTRA's main network, or BERT's only one."""
+    return encoder_class("electra", config.architecture, **_network_arguments(config))
 
 
 def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
-    """The generator of a run, with what it shares with the main network (ELECTRA, section 3.2).
+    """Makes the generator of a run, which may share embeddings or all weights with the main network.
+
+    ELECTRA, section 3.2, compares these.
 
     Args:
-      main: the main network, or BERT's only one.
+      main: ELECTRA's main network, or BERT's only one.
     """
     kind = config.generator_kind
     if kind is GeneratorKind.MASKED_LM:
         return MaskedLanguageModel(make_generator_encoder(config, main, Encoder), seed=config.seed)
     if kind is GeneratorKind.TWO_TOWERS:
         embeddings = _generator_embeddings(config, main.embeddings)
-        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_arguments_of_networks(config))
+        return TwoTowerClozeModel(config.generator_architecture, embeddings, **_network_arguments(config))
     if kind is GeneratorKind.UNIFORM:
         return UniformGenerator(config.vocab_size)
     # BERT, and a generator that shares all weights: a head on the main network.
@@ -61,9 +63,9 @@ def make_generator(config: PretrainingConfig, main: Encoder) -> Generator:
 
 
 def make_generator_encoder(config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., E]) -> E:
-    """The network of a masked language model of its own."""
+    """Makes the encoder of a generator that is a masked language model of its own."""
     embeddings = _generator_embeddings(config, main.embeddings)
-    return encoder_class("generator", config.generator_architecture, embeddings, **_arguments_of_networks(config))
+    return encoder_class("generator", config.generator_architecture, embeddings, **_network_arguments(config))
 
 
 def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embeddings | None:
@@ -71,5 +73,6 @@ def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embedd
     if config.untied_generator_embeddings:
         return None
     if config.generator_sample_mode == "zero_dropout":
+        # The generator's embeddings are dropped out at another rate, so only the word table is shared.
         return Embeddings("generator/embeddings", config.generator_architecture, config.seed, words=main)
     return main

@@ -1,7 +1,7 @@
 """Plans of pre-training for a corpus and some hours: which runs, of which sizes, for how many steps.
 
-The tables at the top are runs that were measured (docs/small_budgets.md); `make_plan` divides a budget of FLOPs by
-them. `electra plan` prints a plan as a script.
+The tables at the top rest on runs that were measured (docs/small_budgets.md); by them `make_plan` divides a budget of
+FLOPs among runs. `electra plan` prints a plan as a script.
 """
 
 import dataclasses
@@ -16,9 +16,10 @@ from electra_tf2.pretrain.flops import step_flops
 class Stage(NamedTuple):
     """A pre-training run of a plan, before the budget is known.
 
+    recipe: of the run.
     share: of the plan's FLOPs.
-    decay: share of its steps in which the learning rate falls; 0: as the recipe has it.
-    start: flags that name what it starts from, and the number of the earlier stage whose model that is, from 0.
+    decay: share of its steps in which the learning rate falls; 0: as in the recipe.
+    start: (hparam that names a model to start from, index of the earlier stage that trains this model), ...
     """
 
     recipe: str
@@ -28,7 +29,7 @@ class Stage(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The stages of all budgets from `least_flops` on, and the reason."""
+    """Stages for budgets of at least `least_flops`, and the reason for them."""
 
     least_flops: float
     stages: tuple[Stage, ...]
@@ -36,7 +37,7 @@ class Rule(NamedTuple):
 
 
 class VocabularySize(NamedTuple):
-    """Number of WordPieces for corpora of at least so many bytes, and the bytes of English that a piece stands for."""
+    """Size of the vocabulary for corpora of at least `least_bytes`; bytes of English that a token stands for."""
 
     least_bytes: float
     size: int
@@ -44,7 +45,7 @@ class VocabularySize(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Results of a measured budget (docs/small_budgets.md)."""
+    """Scores that a measured budget reached (docs/small_budgets.md)."""
 
     flops: float
     scores: str
@@ -78,8 +79,8 @@ RULES = (
     ),
 )
 VOCABULARIES = (VocabularySize(0.0, 4096, 4.0), VocabularySize(5e6, 8192, 4.6))
-MANY_CHINESE = 0.1  # share of the characters of a corpus from which on the vocabulary makes room for them:
-CHINESE_ALPHABET = 6000  # --limit-alphabet, for which 8,192 tokens have room
+MANY_CHINESE = 0.1  # share of Chinese characters in a corpus above which the vocabulary makes room for them
+CHINESE_ALPHABET = 6000  # the --limit-alphabet for such a corpus, for which 8,192 tokens have room
 LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
 MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
 EXPECTED = (
@@ -88,11 +89,15 @@ EXPECTED = (
     Expectation(2.4e16, "disc_auc 0.854; STS-B 83.2, SST-2 86.0, chunking 95.0"),
 )
 BAG_OF_WORDS = "a bag of words: STS-B 73.0, SST-2 81.7, chunking 88.5"
-_NEAR = 0.85  # share of a measured budget that counts as having reached it
+_NEAR = 0.85  # a budget of this share of a measured one counts as having reached it
 
 
 class PlannedRun(NamedTuple):
-    """A stage with its numbers of steps and FLOPs, and the sequences of a step."""
+    """A stage with its steps and FLOPs.
+
+    batch: sequences of a step.
+    warmup, decay: steps in which the learning rate rises, and falls.
+    """
 
     stage: Stage
     steps: int
@@ -104,11 +109,11 @@ class PlannedRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Runs to make, one after the other.
+    """Runs to make, one after another.
 
-    limit_alphabet: characters that the vocabulary has room for; 0: as many as build-vocab takes by itself.
-    tokens: estimate of the corpus's.
-    asked: FLOPs of the hours at hand; `flops`, those of the runs, may be fewer.
+    limit_alphabet: characters that the vocabulary has room for; 0: as many as build-vocab takes by default.
+    tokens: estimated size of the corpus in tokens.
+    asked: FLOPs of the hours at hand; `flops` is the FLOPs of the runs, which may be fewer.
     epochs: how often the text is read.
     """
 
@@ -126,7 +131,7 @@ class Plan:
 
     @property
     def expected(self) -> str:
-        """Scores of the largest measured budget that this one reaches, and that budget."""
+        """Describes the scores of the largest measured budget that this plan reaches."""
         for expectation in reversed(EXPECTED):
             if self.flops >= _NEAR * expectation.flops:
                 return f"{expectation.scores}, as {expectation.flops:.2g} FLOP had"
@@ -138,8 +143,8 @@ def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:
 
     Args:
       text_bytes: size of the corpus, uncompressed.
-      flops: what the hours at hand amount to.
-      chinese: share of the characters that are Chinese, each of three bytes and a token of its own.
+      flops: budget: the FLOPs of the hours at hand.
+      chinese: share of Chinese characters, each of which is three bytes and a token by itself.
     """
     is_chinese = chinese > MANY_CHINESE
     vocabulary = VOCABULARIES[0]
@@ -150,8 +155,8 @@ def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:
     tokens = characters * (chinese + (1 - chinese) / vocabulary.bytes_per_token)
 
     asked = flops
-    # Where the text is too small, fewer FLOPs are spent. They may fall under another rule, whose steps cost less and
-    # read more text for them: hence several rounds.
+    # On a small text fewer FLOPs are spent, so that it is not read too often. They may fall under another rule, whose
+    # steps cost less, so that the same FLOPs read more text: hence several rounds.
     for _ in range(9):
         rule = _rule_for(flops)
         runs = tuple(_planned(stage, stage.share * flops, vocabulary.size) for stage in rule.stages)
@@ -172,8 +177,8 @@ def _rule_for(flops: float) -> Rule:
 
 
 def _planned(stage: Stage, flops: float, vocab_size: int) -> PlannedRun:
-    """The stage with as many steps as so many FLOPs pay."""
-    config = config_of(stage, vocab_size)
+    """The stage with as many steps as these FLOPs pay for."""
+    config = stage_config(stage, vocab_size)
     flops_per_step = step_flops(config)
     steps = max(8, int(flops / flops_per_step))
     warmup = min(config.num_warmup_steps, steps // 4)
@@ -183,15 +188,15 @@ def _planned(stage: Stage, flops: float, vocab_size: int) -> PlannedRun:
     return PlannedRun(stage, steps, config.train_batch_size, warmup, decay, steps * flops_per_step)
 
 
-def config_of(stage: Stage, vocab_size: int) -> PretrainingConfig:
+def stage_config(stage: Stage, vocab_size: int) -> PretrainingConfig:
     return PretrainingConfig.from_dict(read_recipe(stage.recipe) | {"vocab_size": vocab_size})
 
 
 def export_formats(plan: Plan) -> str:
     """Names the formats that the plan's last model can be written in."""
-    network = config_of(plan.runs[-1].stage, plan.vocab_size).architecture
+    network = stage_config(plan.runs[-1].stage, plan.vocab_size).architecture
     model_type = "modernbert" if is_like_modernbert(network) else "bert"
-    if not export_problems(network, model_type, but=("norm_eps",)):
+    if not export_problems(network, model_type, exempt=("norm_eps",)):
         return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
     exportable = " and ".join(stage.recipe for stage in RULES[1].stages)
     return (

@@ -1,8 +1,8 @@
 """Batches of pre-training records in an order that is a function of (seed, position) alone.
 
-Stage `TFRecords -> Batch`. An epoch visits the shards in a random order; every few shards in a row are loaded together
-and their records shuffled as one window, whatever the window's size. So the position in the data is one number, and a
-run resumes anywhere by reading at most one window. Nothing is dropped at the end of an epoch.
+An epoch visits the files (shards) in a random order. A few successive shards are a window: they are loaded together and
+their records shuffled. The position in the data is one number, how many records were read, and a run resumes anywhere
+by reading at most one window. No record is dropped at the end of an epoch.
 """
 
 import os
@@ -20,16 +20,17 @@ from electra_tf2.pretrain.masking import Batch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
-# A window is at most so large, unless a single shard holds more records.
+# A window is at most this large, unless a single shard holds more records.
 WINDOW_RECORDS = 1 << 17
 WINDOW_SHARDS = 16
 
 
 class Records(NamedTuple):
-    """Files of records and how many each holds.
+    """Files of records.
 
-    unigram_entropy: in nats, of the tokens that can be masked; None if the files' metadata lack it.
-    listed: entries of metadata.json by file, with which its content is compared when it is read.
+    counts: how many records each file holds.
+    unigram_entropy: of the tokens that can be masked, in nats; None if metadata.json lacks it.
+    listed: file -> its entry in metadata.json, with which the content is compared when the file is read.
     """
 
     files: list[str]
@@ -43,13 +44,13 @@ class Records(NamedTuple):
         return sum(self.counts)
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """All records in their order, int32 [records, length] per field. Raises UserError."""
+        """Reads all records in their order, int32 [records, length] for each field. Raises UserError."""
         for file, count in zip(self.files, self.counts, strict=True):
             if count:
                 yield from read_batches(file, self.format)
 
     def checked(self, files: list[str]) -> Iterator[str]:
-        """Yields files, each after a check that its content is what the builder wrote. Raises UserError."""
+        """Yields files, each after a check that its content is what was built. Raises UserError."""
         for file in files:
             if file in self.listed:
                 self.listed[file].check_content(file)
@@ -66,11 +67,11 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     """Finds the records of a pattern and checks them against the configuration.
 
     Args:
-      flag: name of the hparam that holds the pattern, for messages.
+      flag: hparam that holds the pattern, for messages.
 
     Raises:
-      UserError: no file matches, a file is truncated or differs from its folder's metadata.json, or the records have
-        another vocabulary or length.
+      UserError: no file matches; a file is truncated or differs from metadata.json; the records have another vocabulary
+        or length.
     """
     files = record_files(pattern)
     if not has_records(pattern):
@@ -89,7 +90,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
             metadata.check_shard(name)
             listed[os.path.join(folder, name)] = metadata.shards[name]
         if len(folders) == 1:
-            # Entropies of several folders would have to be weighed, which nobody has asked for.
+            # Of several folders the entropies would have to be weighted; nobody has asked for that.
             entropy = metadata.unigram_entropy
     counts = []
     for file in files:
@@ -98,7 +99,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
-    # Reads a first record, so that files of another kind are refused now.
+    # Read a first record, so that files of another kind are refused now.
     next(records.batches())
     return records
 
@@ -113,7 +114,7 @@ def _refuse_pattern(pattern: str, flag: str) -> NoReturn:
 
 
 def find_problem(error: Exception, *records: Records | None) -> str | None:
-    """Finds the damaged record behind an error of TensorFlow's by reading all records; None if there is none."""
+    """Reads all records to find the damaged one behind an error of TensorFlow. Describes it; None if there is none."""
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         return None
     files = []
@@ -130,7 +131,7 @@ def find_problem(error: Exception, *records: Records | None) -> str | None:
 
 
 def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
-    """Cuts an epoch's shards, in the order in which they are visited, into windows."""
+    """Cuts the shards of an epoch, in the order in which they are visited, into windows of shard indices."""
     order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(records.files))
     windows: list[list[int]] = [[]]
     size = 0
@@ -145,40 +146,44 @@ def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
 
 
 def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list[str], tuple[int, int], int]]:
-    """Yields (files, seed of the shuffle, records to skip) of every window from a position on, for ever."""
+    """Yields every window from a position on, for ever, as (files, seed of the shuffle, records to skip)."""
     epoch, skip = divmod(position, records.total)
     while True:
-        # An int64, whatever the seed.
-        epoch_seed = (seed * 1_000_003 + epoch) % 2**63
-        for number, window in enumerate(_windows(records, seed, epoch)):
+        epoch_seed = (seed * 1_000_003 + epoch) % 2**63  # fits into an int64
+        for window_index, window in enumerate(_windows(records, seed, epoch)):
             size = sum(records.counts[shard] for shard in window)
             if skip >= size:
                 # The whole window lies before the position.
                 skip -= size
                 continue
             files = list(records.checked([records.files[shard] for shard in window]))
-            yield files, (epoch_seed, number), skip
+            yield files, (epoch_seed, window_index), skip
             skip = 0
         epoch += 1
 
 
 def training_batches(
-    records: Records, batch_size: int, seed: int, position: int, rows: slice | None = None
+    records: Records,
+    batch_size: int,
+    seed: int,
+    position: int,
+    rows: slice | None = None,
 ) -> tf.data.Dataset:
-    """An endless dataset of shuffled batches.
+    """Makes an endless dataset of shuffled batches.
 
     Args:
       batch_size: rows of the global batch.
-      position: records consumed before; `step * batch_size` when resuming.
-      rows: of the global batch, those that this host feeds; all if not given.
+      position: how many records were read before: `step * batch_size`.
+      rows: rows of the global batch that this host reads; None: all.
 
     Returns:
-      int32 [rows, L] per field, static shapes.
+      Batches of int32 [rows, L] for each field, of static shapes.
     """
 
     def load(files: tf.Tensor, seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
-        loaded = tf.data.TFRecordDataset(files, num_parallel_reads=None).batch(1 << 40).get_single_element()
-        return tf.random.experimental.stateless_shuffle(loaded, seed)[skip:]
+        everything = tf.data.TFRecordDataset(files, num_parallel_reads=None).batch(1 << 40)
+        serialized = everything.get_single_element()  # string [records of the window]
+        return tf.random.experimental.stateless_shuffle(serialized, seed)[skip:]
 
     dataset = tf.data.Dataset.from_generator(
         lambda: _schedule(records, seed, position),
@@ -193,7 +198,7 @@ def training_batches(
 
 
 def evaluation_batches(records: Records, batch_size: int, rows: slice | None = None) -> tf.data.Dataset:
-    """Every record once, in order; the last batch is filled up with rows whose input_mask is 0."""
+    """Makes a dataset of every record once, in order. The last batch is filled up with rows whose input_mask is 0."""
     files = tf.data.Dataset.from_generator(
         lambda: records.checked(records.files), output_signature=tf.TensorSpec([], tf.string)
     )

@@ -1,7 +1,10 @@
 """A pre-training model: a generator, a main network and a list of objectives, composed from a configuration.
 
-A step is `prepare` (masking, all random draws, the weights that divide the losses), then `forward`, ELECTRA's figure,
-and `outputs`, the objectives over it, for each micro-batch. A paper's model overrides the method that it changes.
+A training step calls three methods: `prepare` masks the batch and makes all random draws; for each micro-batch,
+`forward` is ELECTRA's figure and `outputs` adds up the objectives. A paper's model overrides the methods that it
+changes.
+
+Shapes: B rows, L length, N masked positions, K buckets of a histogram.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,31 +19,22 @@ from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.evaluation_metrics import state_cosines
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.masking_units import make_unit
-from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.networks import Networks, make_networks
-from electra_tf2.pretrain.objectives import coco_lm, make
+from electra_tf2.pretrain.objectives import make
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Objective
 from electra_tf2.util.errors import UserError
 
 
-class StepValues(NamedTuple):
-    """Values that schedules depend on.
-
-    step: int64 scalar, 0-based; None in evaluation, where every schedule is at its end.
-    """
-
-    step: tf.Tensor | None = None
-
-
 class Outputs(NamedTuple):
-    """Result of one forward pass over some rows of the global batch.
+    """Losses and metrics of some rows of the global batch.
 
-    loss: float32 scalar, these rows' share of the total loss. Shares of all micro-batches and replicas add up to it.
-    losses: loss name -> float32 scalar, likewise, not yet multiplied by its weight.
+    loss: float32 scalar, these rows' share of the total loss; the shares of micro-batches and replicas add up.
+    losses: loss name -> float32 scalar, the share of that term, not yet multiplied by its weight.
     metrics: name -> (numerator, denominator), float32 scalars that add up.
-    histograms: name -> float32 [2, K] that add up (pretrain.metrics.auc).
+    histograms: name -> float32 [2, K] that add up (evaluation_metrics.auc).
     """
 
     loss: tf.Tensor
@@ -63,8 +57,6 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special_ids(load_vocab(config.vocab_file))
-        # Those of evaluation, where every schedule is at its end.
-        self.final_values = StepValues()
         networks = self.make_networks()
         self.encoder = networks.encoder
         self.generator = networks.generator
@@ -72,19 +64,20 @@ class PretrainingModel(Layer):
         names = [objective.loss_name for objective in self.objectives]
         if len(set(names)) < len(names):
             raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
+        # Keras finds no variables in objectives, which are plain objects. Tracked here, their layers are saved under
+        # the paths objectives/0/head, objectives/1/head, ...
         layers = tf.__internal__.tracking.wrap([objective.layer for objective in self.objectives])
-        # Objectives are no layers; this gives their variables paths in checkpoints: objectives/0/head and so on.
         self._track_trackable(layers, "objectives")
         self._objective_layers = layers
 
     # Networks and objectives, which papers replace or add to.
 
     def make_networks(self) -> Networks:
-        """The main network and the generator."""
+        """Makes the main network and the generator."""
         return make_networks(self.config)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        """The run's loss terms, in the order of their variables in checkpoints."""
+        """Makes the run's loss terms, in the order of their variables in checkpoints."""
         return make.make_objectives(self.config, networks)
 
     @property
@@ -108,43 +101,25 @@ class PretrainingModel(Layer):
 
         Args:
           batch: int32 [B, L] input_ids, input_mask, segment_ids.
-          seed: int32 [2], of the step, the same on every replica.
-          row_offset: of the first row in the global batch.
-          global_batch_size: rows of the global batch; B if not given.
+          seed: int32 [2], a function of the step, the same on every replica.
+          row_offset: index of the first row in the global batch.
+          global_batch_size: rows of the global batch; default: B.
 
         Returns:
-          The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
-          the sum of the rows' weights. Summed over replicas, it divides the loss.
+          The masked batch with all random draws, a function of (seed, row of the global batch); and the normalizers.
         """
         rows = batch["input_ids"].shape[0]
-        masked = self.mask(batch, masking.row_draws(seed, rows, row_offset, global_batch_size or rows))
+        draw = masking.row_draws(seed, rows, row_offset, global_batch_size or rows)
+        masked = self.mask(batch, draw)
         return masked, self.normalizers(masked)
 
     def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
-        """Masks rows, with random draws for them; `mask_unit` says what is masked as a whole."""
+        """Chooses positions and masks them: single tokens, words or spans, by the hparam mask_unit."""
         return masking.mask(self.config, batch, draw, self.special, make_unit(self.config))
 
     def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Loss name -> float32 scalar, the sum of these rows' weights."""
+        """Loss name -> float32 scalar, the sum of these rows' weights; summed over replicas, it divides the loss."""
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
-
-    def call(
-        self,
-        masked: MaskedBatch,
-        seed: tf.Tensor | None = None,
-        training: bool = False,
-        values: StepValues | None = None,
-    ) -> Outputs:
-        """One forward pass over a whole batch.
-
-        Args:
-          seed: int32 [2] of the dropout; unused if not `training`.
-          training: switches dropout on and metrics over the vocabulary off.
-          values: of this step; the final ones if not given.
-        """
-        values = values or self.final_values
-        forward = self.forward(masked, seed if training else None)
-        return self.outputs(forward, training, values=values)
 
     def forward(
         self,
@@ -152,62 +127,73 @@ class PretrainingModel(Layer):
         seed: tf.Tensor | None = None,
         sampled_ids: tf.Tensor | None = None,
     ) -> Forward:
-        """Generator, corruption, main network, and what else an objective reads.
+        """Runs generator, corruption and main network (ELECTRA, figure 2), and reads what else objectives ask for.
 
         Args:
-          seed: of the dropout; None switches it off.
+          seed: int32 [2], of the dropout; None switches dropout off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
         """
-        seeds = None if seed is None else SeedStream(seed)
+        seeds = None
+        if seed is not None:
+            seeds = SeedStream(seed)
         generated = self.generator(masked, seeds)
-        if self.config.generator_kind is GeneratorKind.NONE:  # BERT
+        if self.config.generator_kind is GeneratorKind.NONE:
+            # BERT: the masked language model is the only network.
             return Forward(masked, generated, views=self.read_views(masked, seeds))
         if sampled_ids is None:
-            softmax = masking.sampled_softmax(self.config, masked, self.sampled(masked, generated, seeds))
-            sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)
+            to_sample = self.sampled_pass(masked, generated, seeds)
+            softmax = masking.sampled_softmax(self.config, masked, to_sample)
+            sampled_ids = softmax.sample(masked.sampling_noise, self.config.temperature)  # [B, N]
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
-        encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
+        encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)  # states [B, L, H]
         return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
 
-    def sampled(self, masked: MaskedBatch, generated: GeneratorOutput, seeds: SeedStream | None) -> GeneratorOutput:
-        """The pass that replacements are drawn from: `generated`, or by generator_sample_mode one without dropout."""
+    def sampled_pass(
+        self,
+        masked: MaskedBatch,
+        generated: GeneratorOutput,
+        seeds: SeedStream | None,
+    ) -> GeneratorOutput:
+        """The generator's pass that is sampled: `generated`, or with generator_sample_mode eval one without dropout."""
         if self.config.generator_sample_mode == "eval" and seeds is not None:
             return self.generator(masked, None)
         return generated
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
-        """Loss name -> the main network's outputs on further sequences that the loss reads: COCO-LM's crops."""
-        if not self.config.sequence_contrast_objective:
-            return {}
-        crop = coco_lm.crop(self.config, masked)
-        return {coco_lm.SequenceContrast.loss_name: [self.encoder(*crop, seeds)]}
+        """Reads the further sequences that objectives ask for: loss name -> the main network's output on each."""
+        outputs = {}
+        for objective in self.objectives:
+            views = objective.views(masked)
+            outputs[objective.loss_name] = [self.encoder(*view, seeds) for view in views]
+        return outputs
 
     def outputs(
         self,
         forward: Forward,
         training: bool = False,
         normalizers: dict[str, tf.Tensor] | None = None,
-        values: StepValues | None = None,
+        step: tf.Tensor | None = None,
     ) -> Outputs:
-        """Losses and metrics of a forward pass.
+        """Computes losses and metrics of a forward pass.
 
         Args:
-          forward: of `prepare`'s rows, or of a slice of them.
+          forward: pass over the rows of `prepare`, or over a slice of them.
           training: leaves out metrics that cost a pass over the vocabulary.
-          normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
-          values: of this step, for the weights of the losses; the final ones if not given.
+          normalizers: from `prepare`, summed over the global batch; default: those of these rows.
+          step: int64 scalar, 0-based, for weights that change while a run trains; None: their last values.
         """
-        normalizers = normalizers or self.normalizers(forward.masked)
-        weights = self.loss_weights(values or self.final_values)
+        if normalizers is None:
+            normalizers = self.normalizers(forward.masked)
+        weights = self.loss_weights(step)
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
         histograms: dict[str, tf.Tensor] = {}
         for objective in self.objectives:
+            name = objective.loss_name
             result = objective(forward, training)
-            term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
-            losses[objective.loss_name] = term
-            loss += weights[objective.loss_name] * term
+            losses[name] = result.numerator / (normalizers[name] + 1e-6)
+            loss += weights[name] * losses[name]
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         encoded = forward.encoded or forward.generator.encoded
@@ -215,10 +201,20 @@ class PretrainingModel(Layer):
             metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)
 
-    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        """Loss name -> factor of the term in the total loss; a paper's may change from step to step."""
-        del values
+    def loss_weights(self, step: tf.Tensor | None) -> dict[str, float | tf.Tensor]:
+        """Loss name -> weight in the total loss. A paper's may depend on the step; None asks for the last values."""
+        del step
         return {objective.loss_name: objective.loss_weight for objective in self.objectives}
+
+    def call(self, masked: MaskedBatch, seed: tf.Tensor | None = None, training: bool = False) -> Outputs:
+        """Runs `forward` and `outputs` over a whole batch, with the loss weights of the end of a run.
+
+        Args:
+          seed: int32 [2], of the dropout; unused unless `training`.
+          training: switches dropout on, and metrics over the vocabulary off.
+        """
+        forward = self.forward(masked, seed if training else None)
+        return self.outputs(forward, training)
 
 
 def make_model(config: PretrainingConfig) -> PretrainingModel:

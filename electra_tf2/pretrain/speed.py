@@ -1,4 +1,4 @@
-"""Times training steps of a configuration on this machine, on records of random tokens: `electra plan --measure`."""
+"""Measures training steps of a configuration on this machine, on records of random tokens: `electra plan --measure`."""
 
 import dataclasses
 from pathlib import Path
@@ -13,7 +13,7 @@ from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.pretrain.flops import step_flops
 from electra_tf2.pretrain.pretrain_data import find_records
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.training.distribution import make_strategy, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 
@@ -22,7 +22,7 @@ _STEPS = 10
 
 
 def flops_per_second(config: PretrainingConfig) -> float:
-    """Trains ten steps from random weights, leaves nothing behind, and returns the FLOPs that a second took."""
+    """Trains ten steps in a temporary folder. Returns the FLOPs of a second."""
     with TemporaryDirectory() as folder:
         config = dataclasses.replace(config, vocab_file=f"{folder}/vocab.txt")
         write_vocabulary(config)
@@ -45,8 +45,8 @@ def flops_per_second(config: PretrainingConfig) -> float:
 
 
 def write_vocabulary(config: PretrainingConfig) -> None:
-    """Writes the special tokens and names of no meaning after them."""
-    names = [f"token{number}" for number in range(config.vocab_size - len(SPECIAL_TOKENS))]
+    """Writes a vocabulary of the special tokens and of made-up names."""
+    names = [f"token{index}" for index in range(config.vocab_size - len(SPECIAL_TOKENS))]
     Path(config.vocab_file).write_text("\n".join([*SPECIAL_TOKENS, *names]) + "\n", encoding="utf-8")
 
 

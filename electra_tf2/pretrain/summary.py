@@ -1,4 +1,4 @@
-"""The summary of a pre-training run that is about to begin: what is trained, on what, for how long."""
+"""Summary of a pre-training run that is about to begin: model, devices, batches, data."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from electra_tf2.util.machine import this_processor
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
 
 
 def summary(
@@ -21,10 +21,12 @@ def summary(
     task: "PretrainingTask",
     names_processor: bool,
 ) -> list[str]:
-    """Lists what is shown, a line each, with its name in front.
+    """Lines of the summary, each with a name in front.
 
     Args:
-      run_config: of all phases; `phase` is the one that is about to begin.
+      run_config: configuration of the run.
+      phase: the phase that is about to begin.
+      names_processor: whether to show the processor.
     """
     config = run_config.in_phase(phase)
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -39,19 +41,19 @@ def summary(
     if task.train_records is not None:
         records = task.train_records.total
         steps = phase.end - phase.start
-        epochs = epochs_of(config, phase, records)
+        epochs = epochs_in_phase(config, phase, records)
         lines.append(f"batch          {described_batch(config, strategy.num_replicas_in_sync)}")
         lines.append(f"data           {records:,} records, seen {epochs:.3g} times in {steps:,} steps")
     return lines
 
 
-def epochs_of(config: PretrainingConfig, phase: Phase, records: int) -> float:
-    """The number of times that a phase sees each of its records."""
+def epochs_in_phase(config: PretrainingConfig, phase: Phase, records: int) -> float:
+    """How often a phase reads each of its records."""
     return (phase.end - phase.start) * config.train_batch_size / records
 
 
 def described_devices(strategy: "tf.distribute.Strategy") -> str:
-    """Number and kind of the devices, as "1 x CPU"."""
+    """How many devices of which kind: "1 x CPU"."""
     # "/job:localhost/replica:0/task:0/device:GPU:0"
     kind = strategy.extended.worker_devices[0].split(":")[-2]
     replicas = strategy.num_replicas_in_sync
@@ -61,7 +63,7 @@ def described_devices(strategy: "tf.distribute.Strategy") -> str:
 
 
 def described_batch(config: PretrainingConfig, replicas: int) -> str:
-    """The batch of a step, and how devices and micro-batches divide it."""
+    """Size of a step's batch, and how devices and micro-batches divide it."""
     described = f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"
     if replicas > 1:
         described += f", {config.train_batch_size // replicas} per device"
@@ -71,13 +73,13 @@ def described_batch(config: PretrainingConfig, replicas: int) -> str:
 
 
 def expected_loss(task: "PretrainingTask", first_step: int) -> str:
-    """The loss that random weights should have at the first step: a weighted sum over the objectives."""
+    """Line with the loss that random weights should have at the first step: a weighted sum over the objectives."""
     import tensorflow as tf
 
-    from electra_tf2.pretrain.pretraining_model import StepValues
-
-    values = StepValues(tf.constant(first_step, tf.int64))
-    weights = {name: float(weight) for name, weight in task.model.loss_weights(values).items()}
-    expected = sum(weights[objective.loss_name] * objective.initial_loss for objective in task.model.objectives)
+    step = tf.constant(first_step, tf.int64)
+    weights = {name: float(weight) for name, weight in task.model.loss_weights(step).items()}
+    expected = 0.0
+    for objective in task.model.objectives:
+        expected += weights[objective.loss_name] * objective.initial_loss
     terms = [f"{weight:g} x {name}" for name, weight in weights.items() if weight]
     return f"expected loss  {expected:.3g} +- {expected / 10:.2g} at first ({' + '.join(terms)})"

@@ -118,7 +118,7 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
 def add_negatives(rows: list[dict[str, str]], model: str, share: float, seed: int) -> None:
     """Gives each row a text with other words in it, under "negative"."""
     from electra_tf2.inference.model import load
-    from electra_tf2.inference.negatives import replaced_texts
+    from electra_tf2.inference.word_replacement import replaced_texts
 
     loaded = load(model)
     texts = replaced_texts(loaded.network, loaded.tokenizer, [row["text"] for row in rows], share, seed)

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
+from electra_tf2.exports.output_formats import OUTPUT_FORMATS
 from electra_tf2.files.writing import remove_left_over
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError, how_to_install
@@ -44,39 +45,23 @@ from electra_tf2.util.progress import counted
 if TYPE_CHECKING:
     from electra_tf2.formats.stored_model import StoredModel
 
-_OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
-_OTHER_RUNTIMES = ("onnx", "tflite")
-_WITHOUT_SHARED_LAYERS = ("tf1", "tf_models", *_OF_TRANSFORMERS)
-_WORDPIECE = ("tf1", "tf_models")
-# Formats, and the function that writes each: a module of exports/ and its name there.
-WRITERS = {
-    "electra": ("conversions", "to_electra"),
-    "huggingface": ("conversions", "to_huggingface"),
-    "tf1": ("conversions", "to_original"),
-    "tf_models": ("conversions", "to_tf_models"),
-    "saved_model": ("saved_model", "convert"),
-    "sentence_transformers": ("sentence_transformers", "convert"),
-    "onnx": ("onnx", "convert"),
-    "tflite": ("litert", "convert"),
-}
-_OF_ONNX = ("onnx", "onnxruntime", "tf2onnx")  # packages that --format onnx needs
-PARTS = dict.fromkeys(("huggingface", *_OTHER_RUNTIMES), ("main", "generator", "body")) | {"electra": ("main",)}
-
 
 def main() -> int:
     values = flags.FLAGS
     source = values.model or values["from"].value
     check_flags(source)
     target = Path(values.to)
+    output_format = OUTPUT_FORMATS[values.format]
 
-    use_processor_only()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
+    # Products of float32 on many GPUs (TF32) are not precise enough for the self-check.
+    use_processor_only()
 
-    from electra_tf2.formats.folders import located
+    from electra_tf2.formats.folders import locate_model
     from electra_tf2.formats.readers import read_model
-    from electra_tf2.formats.stored_model import Given
+    from electra_tf2.formats.stored_model import Hints
 
-    given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    model = read_model(located(source), given)
+    given = Hints(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
+    model = read_model(locate_model(source), given)
     parameters = sum(value.size for value in model.weights.values())
     sizes = model.architecture
     print(
@@ -85,20 +70,16 @@ def main() -> int:
     )
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
-    if values.format in _WORDPIECE and model.tokenizer_file:
+    if model.tokenizer_file and not output_format.holds_any_tokenizer:
         raise UserError(
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
             "--format huggingface, onnx, saved_model and electra keep it as it is"
         )
-    if values.format in _WITHOUT_SHARED_LAYERS and sizes.share_layers != "none":
-        from electra_tf2.formats.joining import with_own_layers
-        from electra_tf2.inference.configured import described
-
+    if sizes.share_layers != "none" and not output_format.holds_shared_layers:
         print(f"share_layers {sizes.share_layers}: the weights that layers share are written for each")
-        model = with_own_layers(described(model))
-    missing = [name for name in _OF_ONNX if values.format == "onnx" and importlib.util.find_spec(name) is None]
+    missing = [name for name in output_format.packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"{' and '.join(missing)} missing: {how_to_install('onnx')}")
+        raise UserError(f"{' and '.join(missing)} missing: {how_to_install(values.format)}")
     is_new = not target.exists()
     remove_unfinished(target)
     try:
@@ -114,41 +95,45 @@ def check_flags(source: str | None) -> None:
     """Raises UserError for flags that are missing or do not go together.
 
     Args:
-      source: the model to read.
+      source: value of --model.
     """
     values = flags.FLAGS
+    output_format = OUTPUT_FORMATS[values.format]
     if not source or not values.to:
         raise UserError("--model and --to are needed: the model to read and the folder to write")
     target = Path(values.to)
     is_empty = not target.exists() or (target.is_dir() and not any(target.iterdir()))
     if not is_empty and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
-    parts = PARTS.get(values.format, ())
-    if values.part is not None and values.part not in parts:
-        offered = f"offers --part {', '.join(parts)}" if parts else "holds the whole model"
+    if values.part is not None and values.part not in output_format.parts:
+        offered = "holds the whole model"
+        if output_format.parts:
+            offered = f"offers --part {', '.join(output_format.parts)}"
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
-    if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
+    if values.dtype != "float32" and not output_format.holds_half_precision:
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
 
 
 def write(model: "StoredModel", target: Path) -> None:
-    """Writes a model in the format of --format, and prints what was written and how far it is from our network."""
-    from electra_tf2.exports.exportable import Options, report
+    """Writes a model in the format of --format, and prints what was written and the result of the self-check."""
+    from electra_tf2.exports.exportable import Options
+    from electra_tf2.exports.self_check import report
 
     values = flags.FLAGS
-    default_part = "" if values.format == "electra" else "main"  # a folder of ours holds the generator, too
-    options = Options(values.part or default_part, values.dtype, values.step, values.adam_slots)
-    module, function = WRITERS[values.format]
-    convert = getattr(importlib.import_module(f"electra_tf2.exports.{module}"), function)
+    output_format = OUTPUT_FORMATS[values.format]
+    part = values.part or output_format.default_part
+    options = Options(part, values.dtype, values.step, values.adam_slots)
+    module = importlib.import_module(f"electra_tf2.exports.{output_format.module}")
+    convert = getattr(module, output_format.function)
     written = convert(target, model, options)
-    print(f"wrote {written.what}")
-    print(report(written.difference, values.dtype, f"our network and {written.compared}"))
+    print(f"wrote {written.summary}")
+    print(report(written.difference, values.dtype, f"our network and {written.compared_with}"))
 
 
 def remove_unfinished(target: Path) -> None:
-    """Removes what conversions that were killed left unfinished in a folder, under temporary names."""
+    """Removes temporary files that killed conversions left in a folder."""
     remove_left_over(target)
     for path in target.glob("*.tmp"):
         if re.fullmatch(r"model\.ckpt-\d+\.tmp", path.name) and path.is_dir():
@@ -159,7 +144,7 @@ flags.DEFINE_string("model", None, "model to read: a folder, a directory, a chec
 flags.DEFINE_string("from", None, "the same as --model")
 util_flags.hide("from")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum("format", "electra", [*WRITERS], "format to write")
+flags.DEFINE_enum("format", "electra", [*OUTPUT_FORMATS], "format to write")
 flags.DEFINE_enum(
     "part",
     None,

@@ -18,8 +18,7 @@ from electra_tf2.config import recipes
 from electra_tf2.config.hparams import all_hparams
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import main_network_parameters
-from electra_tf2.pretrain import starts
+from electra_tf2.model.costs import main_network_parameters
 from electra_tf2.pretrain.flops import (
     model_parts,
     parameter_count,
@@ -27,6 +26,7 @@ from electra_tf2.pretrain.flops import (
     training_flops_per_example,
     update_flops,
 )
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 
 
@@ -164,7 +164,7 @@ def main() -> int:
         raise UserError(f"--tflops must be above 0, got {tflops:g}")
     names = ["hparams", "recipe"] + [field.name for _, field in all_hparams(PretrainingConfig)]
     if any(flags.FLAGS[name].present for name in names):
-        _show_config(util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of), tflops)
+        _show_config(util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams), tflops)
     else:
         _show_original_table()
         _show_recipes(tflops)

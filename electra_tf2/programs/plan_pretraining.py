@@ -30,11 +30,11 @@ from electra_tf2.pretrain.plans import (
     MOST_EPOCHS,
     VOCABULARIES,
     Plan,
-    config_of,
     export_formats,
     make_plan,
+    stage_config,
 )
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.machine import this_processor
 from electra_tf2.util.progress import duration, warn
@@ -109,7 +109,7 @@ def measured_rate(plan: Plan) -> float:
     # Standard output is the script.
     with contextlib.redirect_stdout(sys.stderr):
         print(f"timing steps of {last.recipe} on this machine ...", flush=True)
-        return flops_per_second(config_of(last, plan.vocab_size))
+        return flops_per_second(stage_config(last, plan.vocab_size))
 
 
 def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
@@ -124,7 +124,7 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
     for name, reason in _choices(plan, text, amount, rate):
         print(textwrap.fill(reason, _LINE_WIDTH, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
-    if _program() == "electra" and shutil.which("electra") is None:
+    if program_called() == "electra" and shutil.which("electra") is None:
         # It was called by its path: its environment is not active.
         print(f"PATH={quote(os.path.dirname(sys.executable))}:$PATH")
 
@@ -176,7 +176,7 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
 
 def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data_dir: str) -> Iterator[list[str]]:
     """Yields the commands: the program, then flags with their values."""
-    program = _program()
+    program = program_called()
     vocab = quote(f"{data_dir}/vocab.txt")
     text_flags = [*corpus_flags, f"--vocab-file {vocab}", *accent_flags]
 
@@ -201,11 +201,6 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
         if number == 0:
             yield [*words, "--dry-run"]
         yield [*words, "--do-eval"]
-
-
-def _program() -> str:
-    """The program as it was called."""
-    return "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
 
 
 def _hours(seconds: float) -> str:

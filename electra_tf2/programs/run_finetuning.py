@@ -47,8 +47,8 @@ def check_files(chosen: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    chosen = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
-    chosen = with_named(chosen)
+    typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    chosen = with_named(typed)
     if flags.FLAGS.predict:
         return label(chosen, flags.FLAGS.predict)
     if not (chosen.get("do_train", True) or chosen.get("do_eval", True)):
@@ -56,7 +56,7 @@ def main() -> int:
     if chosen.get("do_train", True):
         check_files(chosen)
         config = configuration(chosen)
-        config = prepare(config, chosen, advice_on_folder(config))
+        config = prepare(config, typed, advice_on_folder(config))
     else:
         config = trained_config(find_trained(chosen, 1), chosen, elsewhere=False)
         check_vocabulary(config)

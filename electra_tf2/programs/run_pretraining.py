@@ -8,9 +8,11 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -21,8 +23,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
-from electra_tf2.pretrain import diagnosis, starts
-from electra_tf2.pretrain.summary import epochs_of, expected_loss, summary
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.pretrain.implied_hparams import implied_hparams
+from electra_tf2.pretrain.summary import epochs_in_phase, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from electra_tf2.pretrain.pretrain_data import Records
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.loop import Trainer
 
 # Hparams that a resumed run may change beside those that say so themselves: none of them has a variable.
@@ -61,7 +64,7 @@ class PhaseData(NamedTuple):
 
 def main() -> int:
     dry_run = flags.FLAGS.dry_run
-    config = util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
+    config = util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
     training = config.do_train and not dry_run
 
     # Everything that can be wrong without TensorFlow, which takes seconds to import.
@@ -74,14 +77,20 @@ def main() -> int:
 
     # The lock is for training alone: a run may be evaluated while it trains.
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE)
+        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE, resolved_with=resolved_with)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
 
+def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
+    """The configuration of this command if some hparams were given, too, and another one were not."""
+    config = util_flags.config_with(hparams, left_out, PretrainingConfig, implied_hparams)
+    return json.loads(config.to_json())
+
+
 def is_chief(config: PretrainingConfig) -> bool:
     """True for the process that writes: the first of a job on several hosts, or the only one."""
-    return this_host(config.strategy).number == 0
+    return this_host(config.strategy).rank == 0
 
 
 def check_request(config: PretrainingConfig, dry_run: bool) -> None:
@@ -266,8 +275,11 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
             return code
         if not config.do_eval:
             warn_without_evaluation(trainer, config, phase.end, task.unigram_entropy)
-    elif not step and not config.init_checkpoint:
-        say("There is no checkpoint: evaluating the initial weights.")
+    elif not step and not config.init_checkpoint and config.num_train_steps:
+        raise UserError(
+            f"nothing was trained in {config.model_dir} yet: it holds no checkpoint that could be evaluated. Train "
+            "first (--do-train), or name weights by --init-checkpoint; --num-train-steps 0 evaluates random weights"
+        )
 
     is_last = phase.end == run.config.num_train_steps
     if config.do_eval and (is_last or not config.do_train):
@@ -277,7 +289,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
 
 def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, PretrainingTask]":
     """Makes the networks of a phase and the loop that trains them; no weights are loaded yet."""
-    from electra_tf2.pretrain.task import make_task
+    from electra_tf2.pretrain.pretraining_task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import LoopSchedule, Trainer
 
@@ -304,7 +316,7 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     say("\n".join(lines), indent=_MARGIN, broken=True)
     if task.train_records is None:
         return
-    if epochs_of(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
+    if epochs_in_phase(run.config.in_phase(phase), phase, task.train_records.total) > _MOST_EPOCHS:
         warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 

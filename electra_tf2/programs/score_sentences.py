@@ -29,7 +29,7 @@ from electra_tf2.files.content import is_no_data
 from electra_tf2.files.reading import field, read_json_lines, read_text
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.inference import ranking
-from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.training.shared_hparams import PRECISIONS
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, warn
 
@@ -128,7 +128,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
 
     import electra_tf2
     from electra_tf2.corpus.encoding import LongTexts
-    from electra_tf2.inference.unknown import unknown_tokens
+    from electra_tf2.inference.unknown_tokens import unknown_tokens
 
     values = flags.FLAGS
     model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
@@ -153,7 +153,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     # One line for all batches.
     cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
     if cut:
-        warn(LongTexts.all_of(cut, len(shortest_first), model.max_length))
+        warn(LongTexts.merged(cut, len(shortest_first), model.max_length))
     ids = model.tokenizer.pieces(shortest_first)
     unknown = unknown_tokens(model.tokenizer, ids, [[text] for text in shortest_first])
     if unknown is not None:

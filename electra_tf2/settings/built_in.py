@@ -260,7 +260,8 @@ _SUPERGLUE = {
 # defaults, but for "naturalqs", which it takes for a task of sentences (docs/differences.md).
 
 
-def _answers(**options: bool | str) -> TaskSettings:
+def _answers(v2: bool = False, **options: bool | str) -> TaskSettings:
+    options["v2"] = v2
     return TaskSettings("qa", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
 
 

@@ -37,5 +37,16 @@ SCORE = ("score", "label", "similarity")
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 
+# A word and its tag in a row of its own, and what sentence it is of; in lower case.
+WORD = ("word", "words", "token", "tokens")
+TAG = ("tag", "label", "ner", "ner_tag")
+SENTENCE_OF_WORD = ("sentence #", "sentence_id", "sentence_idx", "sent_id", "sentence")
+
+# Spans of characters that are marked in a text.
+MARKED_SPANS = ("entities", "spans", "label", "labels")
+
+# Answers to a question about a context: objects or lists of texts and places; or the text of one answer.
+ANSWERS = ("answers", "answer", "answer_text")
+
 # What an object with several questions is called by.
 IDENTITY = ("idx", "id", "example_id")

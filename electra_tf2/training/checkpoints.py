@@ -1,8 +1,8 @@
-"""Saving and restoring a run: weights, optimizer, step and loss scale, and the weights that did best.
+"""Saving and restoring a run: weights, optimizer, step and loss scale, and the best weights of all evaluations.
 
-A checkpoint is written while training goes on, from a copy of the state: into a folder of its own first, then, with
-checksums, under its name (formats.checkpoint_files). A damaged checkpoint is passed over with a warning for the newest
-good one; if none is good, the run refuses to start anew.
+A checkpoint is written while training goes on, from a copy of the state: first into a staging folder, then, with
+checksums, under its name (formats.checkpoint_files). A run resumes from the newest good checkpoint and warns of newer
+damaged ones; if none is good, it refuses to start anew.
 """
 
 import contextlib
@@ -24,7 +24,9 @@ from electra_tf2.util.progress import warn
 
 
 class Snapshot:
-    """A copy of variables in the host's memory, which keep in its `checkpoint` the names they have in their own.
+    """A copy of all variables of some modules in the host's memory.
+
+    Its `checkpoint` saves them under the same names as a checkpoint of the modules themselves.
 
     Args:
       tracked: modules by name, as for tf.train.Checkpoint.
@@ -32,14 +34,14 @@ class Snapshot:
 
     def __init__(self, tracked: Mapping[str, tf.Module]) -> None:
         self._variables: list[tuple[tf.Variable, tf.Variable]] = []  # (variable, copy)
-        # By the id of the original, because an object may be reached by several paths.
+        # Id of an original object -> its twin. An object may be reached by several paths and has one twin.
         self._twins: dict[int, Any] = {}
-        # Held, because an id is only unique while its object lives.
+        # Kept, because ids are unique only while their objects live.
         self._originals = tf.train.Checkpoint(**tracked)
         self.checkpoint: tf.train.Checkpoint = self._twin(self._originals)
 
     def _twin(self, original: Any) -> Any:
-        """Returns a copy of a variable, or of an object with copies of all variables that it tracks."""
+        """Copies a variable, or an object with all variables that it tracks."""
         if id(original) in self._twins:
             return self._twins[id(original)]
         if isinstance(original, tf.Variable):
@@ -48,7 +50,7 @@ class Snapshot:
             self._twins[id(original)] = copy
             return copy
         twin = tf.train.Checkpoint()
-        # Before its children, which may refer back to it.
+        # Recorded before its children are copied, because they may refer back to it.
         self._twins[id(original)] = twin
         for name, child in tf.train.TrackableView.children(original).items():
             setattr(twin, name, self._twin(child))
@@ -62,19 +64,19 @@ class Snapshot:
 
 def _on_host(variable: tf.Variable) -> tf.Tensor:
     with tf.device("CPU:0"):
-        # A plain read would share the variable's memory, and the next step would have to copy it.
+        # A plain read shares the variable's memory, so the next step would have to copy it before writing.
         return tf.raw_ops.DeepCopy(x=variable)
 
 
 class Writer:
-    """A thread that does one piece of work at a time. Its errors are raised by `check`, `wait` and the next `start`."""
+    """Runs one function at a time in a thread. `check`, `wait` and the next `start` raise its error."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "checkpoint writer")
         self._work: Future[None] | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begins a piece of work when the one before has ended."""
+        """Begins some work when the work before it has ended."""
         self.wait()
         self._work = self._thread.submit(work)
 
@@ -84,7 +86,7 @@ class Writer:
             futures.wait([self._work])
 
     def check(self) -> None:
-        """Raises the error of work that has ended, once."""
+        """Raises, once, the error of work that has ended."""
         if self._work is not None and self._work.done():
             work = self._work
             self._work = None
@@ -103,11 +105,11 @@ class Checkpoints:
     """Checkpoints in the folder of a run.
 
     Args:
-      tracked: modules to save, by name; of the best checkpoint only "model" is kept.
-      keep: number of checkpoints that are kept.
+      tracked: modules to save, by name; the best checkpoint holds only "model".
+      keep: how many checkpoints are kept.
 
     Attributes:
-      writer: the thread that writes them.
+      writer: thread that writes checkpoints.
     """
 
     def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int) -> None:
@@ -120,10 +122,10 @@ class Checkpoints:
         self.writer = Writer()
 
     def save(self, step: int) -> None:
-        """Saves the state as the checkpoint of a step. Waits for the save before.
+        """Saves the state as the checkpoint of a step, after the save before it has ended.
 
-        Returns after copying the state to host memory. The write goes on in a thread, whose errors `writer.check()`
-        raises.
+        Returns when the state is copied to host memory. The write goes on in a thread; `writer.check()` raises its
+        errors.
         """
         self.writer.wait()
         if self._snapshot is None:
@@ -140,7 +142,10 @@ class Checkpoints:
         self.writer.start(write)
 
     def tidy(self, step: int) -> None:
-        """Completes a save that was killed at its end: deletes older checkpoints, names this one in `checkpoint`."""
+        """Does what comes after the write of a checkpoint: deletes older ones, names this one in `checkpoint`.
+
+        For a save that was killed before that.
+        """
         with self._writing(self.folder, step):
             self._tidy(step)
 
@@ -148,9 +153,9 @@ class Checkpoints:
         files.write_state(self.folder, files.keep(self.folder, step, self._keep))
 
     def save_best(self, step: int, value: float) -> None:
-        """Saves the model's weights as the best so far if `value` is higher than that of the best before."""
+        """Saves the model's weights as the best so far, if `value` is higher than that of the best before."""
         before = self._read_best()
-        # A later step's best is of a run that was interrupted since and has gone back to an earlier checkpoint.
+        # Had the best a later step, the run would since have gone back to an earlier checkpoint: replaced in any case.
         if before is not None and before["step"] < step and before["value"] >= value:
             return
         with self._writing(self._best_folder, step):
@@ -178,7 +183,7 @@ class Checkpoints:
         """Restores the newest good checkpoint. Returns its step; None if there is no checkpoint.
 
         Raises:
-          UserError: there are checkpoints, but none is good; or the newest good one is another model's.
+          UserError: there are checkpoints, but none is good; the newest good one is of another model.
         """
         step, problems = newest_good(self.folder)
         if step is None and problems:
@@ -200,12 +205,14 @@ class Checkpoints:
 
     @property
     def best_step(self) -> int:
-        """Step of the weights that did best so far; 0 without any."""
+        """Step of the best checkpoint; 0 if there is none."""
         best = self._read_best()
-        return 0 if best is None else int(best["step"])
+        if best is None:
+            return 0
+        return int(best["step"])
 
     def restore_best(self) -> int:
-        """Restores the weights that did best. Returns their step."""
+        """Restores the best weights. Returns their step."""
         best = self._read_best()
         if best is None:
             raise UserError(f"{self.folder} holds no best checkpoint: train with keep_best")
@@ -231,7 +238,7 @@ class Checkpoints:
                 names = [name for name, _ in tf.train.list_variables(readable)]
                 modules = dict(tracked)
                 if not any(name.startswith("loss_scale/") for name in names):
-                    # Saved in another precision: a run that goes on in float16 begins with a new loss scale.
+                    # Saved in another precision than float16: the run goes on with a new loss scale.
                     modules.pop("loss_scale", None)
                 checkpoint = tf.train.Checkpoint(**modules)
                 checkpoint.read(readable).assert_existing_objects_matched().expect_partial()
@@ -250,12 +257,14 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, folder: Path, step: int) -> Iterator[None]:
-        """Turns errors into one line and deletes what is half-written."""
+        """Turns errors into UserErrors and deletes half-written files."""
         try:
             yield
         except (OSError, tf.errors.OpError, UserError) as error:
             files.clear_staging(folder)
-            why = "the disk is full" if "No space left" in str(error) else reason(error)
+            why = reason(error)
+            if "No space left" in str(error):
+                why = "the disk is full"
             raise UserError(
                 f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. "
                 f"{GO_ON} when that is mended."
@@ -269,7 +278,7 @@ def _write(checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
 
 
 def newest_good(folder: Path) -> tuple[int | None, list[str]]:
-    """Finds the step of the checkpoint that `Checkpoints.restore` restores, if any, and the problems of newer ones."""
+    """Finds the newest good checkpoint. Returns its step, None if there is none, and the problems of newer ones."""
     problems: list[str] = []
     for step in files.steps(folder):
         problem = files.problem(folder, step)

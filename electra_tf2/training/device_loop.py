@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.training.task import Tensors, TrainingTask
+from electra_tf2.training.training_task import Tensors, TrainingTask
 
-CALL_SECONDS = 2.0  # of one call; a signal waits for its end
+CALL_SECONDS = 2.0  # that one call takes; a signal waits for its end
 
 
 class Totals(NamedTuple):
     """Results of the steps since the last report, as tensors.
 
-    sums: the steps' results, summed over replicas and steps.
-    first: the losses and watched values of the first of these steps.
-    first_bad: name of a loss or watched value -> the first step (0-based) at which it was not finite, or int64.max.
+    sums: results of the steps, summed over replicas and steps.
+    first: losses and watched values of the first of these steps.
+    first_bad: name of a loss or watched value -> 0-based index of the first step at which it was not finite;
+      int64.max: it was always finite.
     """
 
     sums: dict[str, Tensors]
@@ -27,10 +28,10 @@ class Totals(NamedTuple):
 class DeviceLoop:
     """Runs steps of a task on the batches of an iterator.
 
-    Totals are an argument and a result of a call, so it makes no difference over how many calls steps are spread.
+    A call gets the totals so far and returns the new ones. So it makes no difference how many calls some steps take.
 
     Attributes:
-      nothing: totals of no step, to start from.
+      nothing: the totals of no steps.
     """
 
     def __init__(self, task: TrainingTask, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
@@ -38,12 +39,12 @@ class DeviceLoop:
 
         @functools.partial(tf.function, autograph=False)
         def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
-            number = tf.identity(counter)
-            result = run_and_sum(strategy, task.train_step, next(iterator), number)
+            step = tf.identity(counter)  # before the update counts on
+            result = run_and_sum(strategy, task.train_step, next(iterator), step)
             watched = result["losses"] | result["watched"]
             bad = {}
             for name, value in watched.items():
-                bad[name] = tf.where(tf.math.is_finite(value), tf.int64.max, number)
+                bad[name] = tf.where(tf.math.is_finite(value), tf.int64.max, step)
             return result, watched, bad
 
         def next_step(done: tf.Tensor, so_far: Totals) -> tuple[tf.Tensor, Totals]:
@@ -60,15 +61,15 @@ class DeviceLoop:
 
         @functools.partial(tf.function, autograph=False)
         def loop(done: tf.Tensor, so_far: Totals, end: tf.Tensor) -> Totals:
-            def more(done: tf.Tensor, so_far: Totals) -> tf.Tensor:
+            def is_left(done: tf.Tensor, so_far: Totals) -> tf.Tensor:
                 del so_far
                 return done < end
 
-            _, totals = tf.while_loop(more, next_step, (done, so_far), parallel_iterations=1)
+            _, totals = tf.while_loop(is_left, next_step, (done, so_far), parallel_iterations=1)
             return totals
 
         self._loop = loop
-        # The step is traced once, here; what the totals start from needs its results' types.
+        # Traces the step, once: `nothing` needs the types of its results.
         result, watched, bad = one_step.get_concrete_function().structured_outputs
 
         def zeros_like(value: tf.TensorSpec) -> tf.Tensor:
@@ -81,14 +82,17 @@ class DeviceLoop:
         )
 
     def run(self, steps: int, done: int, so_far: Totals) -> Totals:
-        """Runs `steps` more steps, after `done` steps with the totals `so_far`."""
+        """Runs `steps` more steps, after `done` steps whose totals are `so_far`."""
         return self._loop(tf.constant(done), so_far, tf.constant(done + steps))
 
 
 def run_and_sum(
-    strategy: tf.distribute.Strategy, function: Callable[..., dict[str, Tensors]], batch: Tensors, step: tf.Tensor
+    strategy: tf.distribute.Strategy,
+    function: Callable[..., dict[str, Tensors]],
+    batch: Tensors,
+    step: tf.Tensor,
 ) -> dict[str, Tensors]:
-    """Calls a function of every replica's rows and sums its results over replicas."""
+    """Calls a function with the rows of each replica and sums its results over replicas."""
 
     def summed(value: Tensors) -> tf.Tensor:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
@@ -97,7 +101,7 @@ def run_and_sum(
 
 
 class Pace:
-    """Number of steps that one call of the device may hold: as many as take about `CALL_SECONDS`."""
+    """How many steps one call may run: as many as take about `CALL_SECONDS`."""
 
     def __init__(self) -> None:
         self.steps = 1
@@ -109,10 +113,10 @@ class Pace:
         return not self._calls
 
     def took(self, seconds_per_step: float) -> None:
-        """Sets the number of steps of the next call by the time that those of the last one took."""
+        """Sets how many steps the next call runs, by the time that a step of the last call took."""
         self._calls += 1
         if self._calls == 1:
-            # The first call traces and compiles, so its time tells nothing.
+            # The first call also traces and compiles, so its time says nothing.
             return
         wanted = int(CALL_SECONDS / max(seconds_per_step, 1e-9))
         # At most ten times as many as before, because one measurement may be far off.

@@ -1,4 +1,4 @@
-"""Devices: which tf.distribute strategy a configuration means, and how a host's input relates to the global batch."""
+"""Devices: the tf.distribute strategy of a configuration, and the rows of the global batch that each host reads."""
 
 import functools
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 import tensorflow as tf
 
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util import machine
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError, how_to_install
 from electra_tf2.util.progress import warn
 
-# Where the drivers of TPUs leave their marks.
+# Folders and names of the devices that the drivers of TPUs make.
 _TPU_FOLDERS = ((Path("/dev"), "accel*"), (Path("/dev/vfio"), "[0-9]*"))
 
 
 def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
-    """Makes the strategy of `strategy`, `num_gpus` and TPU flags. Raises UserError: fewer devices than asked for."""
+    """Makes the strategy that strategy, num_gpus and the TPU hparams ask for. Raises UserError: too few devices."""
     name = config.strategy
     if name == "tpu" or (name == "auto" and config.use_tpu):
         return _tpu_strategy(config)
@@ -41,14 +41,16 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
     if name == "multi_worker":
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
+        # All hosts have equally many batches, all full. To allow for partial ones would cost the static shapes.
         strategy.extended.experimental_enable_get_next_as_optional = False
         return strategy
     if wanted:
         _initialise_gpus()
     if name == "mirrored":
-        # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
-        devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
+        devices = [f"GPU:{index}" for index in range(wanted)]
+        if not devices:
+            # The logical CPU devices, so that the same code runs and is tested anywhere.
+            devices = [device.name for device in tf.config.list_logical_devices("CPU")]
         return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
 
@@ -73,14 +75,14 @@ def _has_tpu() -> bool:
     """True if this is a TPU VM, or TPU_NAME names a TPU."""
     if os.environ.get("TPU_NAME"):
         return True
-    # Other devices are passed through /dev/vfio, too; images of TPU VMs say what they are.
+    # /dev/vfio holds other devices, too, so it counts only on TPU VMs, whose images set these variables.
     is_tpu_vm = bool(os.environ.get("TPU_ACCELERATOR_TYPE") or os.environ.get("TPU_SKIP_MDS_QUERY"))
     folders = _TPU_FOLDERS if is_tpu_vm else _TPU_FOLDERS[:1]
     return any(any(folder.glob(pattern)) for folder, pattern in folders)
 
 
 def unused_accelerator(config: DeviceHparams, gpus: int) -> str | None:
-    """Returns a line about an accelerator of this machine that will not be used; None if there is none.
+    """Returns a warning about an accelerator of this machine that will not be used; None if there is none.
 
     Args:
       gpus: number of GPUs that TensorFlow sees.
@@ -102,10 +104,10 @@ def unused_accelerator(config: DeviceHparams, gpus: int) -> str | None:
 
 @functools.cache
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
-    """Returns the process's one strategy over these devices.
+    """Returns the strategy over these devices, always the same one in a process.
 
-    TensorFlow numbers each strategy's collective operations from the same start, and two strategies in one process then
-    take each other's for their own ("Shape mismatch in the collective instance").
+    Every strategy numbers its collective operations from the same start, so two in one process would mistake each
+    other's operations for their own ("Shape mismatch in the collective instance").
     """
     return tf.distribute.MirroredStrategy(devices)
 
@@ -128,25 +130,44 @@ def _tpu_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     return strategy
 
 
-def host_number(strategy: tf.distribute.Strategy) -> int | None:
-    """Number of this host among several; None if it is the only one."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return None
-    host = this_host("multi_worker")
-    return host.number if host.hosts > 1 else None
+def has_several_hosts(strategy: tf.distribute.Strategy) -> bool:
+    """True if other hosts train with this one."""
+    is_multi_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return is_multi_worker and this_host("multi_worker").hosts > 1
 
 
-def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
-    """Rows of the global batch that this host's input feeds; None for all of them."""
-    if host_number(strategy) is None:
+class HostMeans:
+    """Means of two numbers over hosts; on one host the numbers themselves.
+
+    Always two: hosts may call it at different places, and a collective operation needs the same shape on all of them.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self._sum_over_replicas = tf.function(self._sum, autograph=False)
+
+    def __call__(self, first: float, second: float) -> list[float]:
+        if not has_several_hosts(self._strategy):
+            return [first, second]
+        share = tf.constant([first, second]) / self._strategy.num_replicas_in_sync
+        return self._sum_over_replicas(share).numpy().tolist()
+
+    def _sum(self, value: tf.Tensor) -> tf.Tensor:
+        on_replicas = self._strategy.run(tf.identity, args=(value,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
+
+
+def host_rows(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
+    """Rows of the global batch that this host's input feeds; None: all of them."""
+    if not has_several_hosts(strategy):
         return None
     host = this_host("multi_worker")
     rows = global_batch_size // host.hosts
-    return slice(host.number * rows, (host.number + 1) * rows)
+    return slice(host.rank * rows, (host.rank + 1) * rows)
 
 
 def wants_xla(config: DeviceHparams) -> bool:
-    """True if the whole step is to be compiled: by `jit_compile`; if that is "auto", on GPUs and TPUs."""
+    """True if the whole step is to be compiled: jit_compile true, or auto on GPUs and TPUs."""
     if config.jit_compile == "auto":
         return bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
     return config.jit_compile == "true"
@@ -164,7 +185,7 @@ def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: i
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """True if this process writes results: of a multi-worker job, one host's."""
+    """True if this process writes results: of several hosts, only the first does."""
     return bool(strategy.extended.should_save_summary)
 
 
@@ -177,11 +198,10 @@ def peak_memory() -> str:
 
 
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-    """Splits a dataset of host batches among the host's replicas, without sharding it again among hosts."""
+    """Splits each batch of a dataset among the replicas of this host. The dataset holds this host's rows only."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        host_rows = dataset.element_spec["input_ids"].shape[0]
-        # `dataset` holds this host's rows alone, so its batches are split among the devices of this host.
-        device_rows = host_rows // strategy.extended._num_devices_per_worker
+        rows = dataset.element_spec["input_ids"].shape[0]
+        device_rows = rows // strategy.extended._num_devices_per_worker
         return strategy.distribute_datasets_from_function(
             lambda context: untuned(dataset.unbatch().batch(device_rows, drop_remainder=True))
         )

@@ -1,6 +1,6 @@
 """The training loop of pre-training and fine-tuning: runs steps, reports, saves and evaluates.
 
-A `TrainingTask` defines one step of one replica; training.device_loop runs many of them in one call. `Trainer` decides
+A `TrainingTask` defines one step of one replica; training.device_loop runs many steps in one call. `Trainer` decides
 when to report, save, evaluate and stop; training.checkpoints and training.reporting write the files.
 docs/architecture.md explains why it is not orbit's Controller.
 """
@@ -17,21 +17,27 @@ import tensorflow as tf
 
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
-from electra_tf2.training.distribution import distribute, host_number, is_chief
+from electra_tf2.training.distribution import HostMeans, distribute, has_several_hosts, is_chief
 from electra_tf2.training.reporting import Reporter
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.training.signals import StopSignal
-from electra_tf2.training.task import Tensors, TrainingTask
+from electra_tf2.training.training_task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 
 
 class LoopSchedule(NamedTuple):
-    """When to report, save and evaluate. All numbers count steps unless their names end otherwise.
+    """When to report, save and evaluate.
 
-    Attributes:
-      first_step: the step at which the current phase of the data begins.
-      examples_before: examples that earlier phases have read.
+    num_train_steps: steps of the whole run.
+    iterations_per_loop: steps between two reports.
+    save_checkpoints_steps: steps between two checkpoints.
+    keep_checkpoint_max: how many checkpoints are kept.
+    eval_every_steps: steps between two evaluations; 0: none.
+    num_eval_steps: batches of an evaluation, at most.
+    examples_per_step: sequences of the global batch.
+    first_step: the step at which the current phase of the data begins.
+    examples_before: examples that earlier phases have read.
     """
 
     num_train_steps: int
@@ -45,7 +51,7 @@ class LoopSchedule(NamedTuple):
     examples_before: int = 0
 
     def position(self, step: int) -> int:
-        """Number of examples that have been read before a step: where its data begins."""
+        """How many examples were read before a step: the position in the data at which the step begins."""
         return self.examples_before + (step - self.first_step) * self.examples_per_step
 
 
@@ -55,9 +61,9 @@ class Trainer:
     Args:
       task: built under the strategy's scope.
       model_dir: folder of checkpoints, events and train_metrics.jsonl.
-      evaluate: computes metrics of the current weights; not needed where the task has an `eval_step`.
-      best_metric: metric of these, higher is better, by which the best checkpoint is kept in model_dir/best.
-      patience: evaluations in a row without improvement that end the training; 0: none do.
+      evaluate: computes metrics of the current weights; default: sums of the task's `eval_step`.
+      best_metric: name of the metric, higher is better, by which the best checkpoint is kept in model_dir/best.
+      patience: so many evaluations in a row without improvement end the training; 0: none do.
     """
 
     def __init__(
@@ -87,11 +93,11 @@ class Trainer:
         self._stop = StopSignal()
         self._saved_step = -1
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
-        self._sum_over_replicas = tf.function(self._sum, autograph=False)
+        self._mean_over_hosts = HostMeans(strategy)
 
     @property
     def current_step(self) -> int:
-        """Updates made so far."""
+        """How many updates were made so far."""
         return int(self.step.numpy())
 
     def restore(self) -> int:
@@ -120,7 +126,7 @@ class Trainer:
         self.reporter.resume(start)
         try:
             with self._explaining():
-                # A kill may have come between the checkpoint and its evaluation.
+                # The run before may have been killed between this checkpoint and its evaluation.
                 if start and self._evaluation_is_due(start):
                     self._evaluate_in_training(start)
                 if start >= schedule.num_train_steps:
@@ -141,6 +147,7 @@ class Trainer:
         say(f"Nothing to train: {self.model_dir} is at step {step:,} of {self.schedule.num_train_steps:,}.")
 
     def _train(self, start: int) -> None:
+        """Runs the steps from `start` on, until the last checkpoint is written."""
         schedule = self.schedule
         data = self.task.training_data(schedule.position(start))
         say("tracing and compiling a step")
@@ -150,17 +157,22 @@ class Trainer:
         with progress, contextlib.ExitStack() as listening:
             loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, data)))
             self._run_steps(loop, progress, listening)
-            # All that is left is to wait for the last checkpoint, so a signal is answered at once.
+            # From here on the run only waits for the last checkpoint, so a signal is answered at once.
             self._stop.on_receive = self._say_saving
             self.checkpoints.writer.wait()
-            # The other hosts wait here for the chief, which writes.
+            # The other hosts wait here for the chief, which writes. The numbers mean nothing.
             self._mean_over_hosts(0.0, 0.0)
 
     def _run_steps(self, loop: DeviceLoop, progress: Progress, listening: contextlib.ExitStack) -> None:
+        """Alternates calls of several steps with reports, checkpoints and evaluations, until the end or a signal.
+
+        Args:
+          listening: takes the context within which signals are answered.
+        """
         schedule = self.schedule
         pace = Pace()
         step = self.current_step
-        totals = loop.nothing
+        totals = loop.nothing  # since the last report
         steps_in_totals = 0
         while step < schedule.num_train_steps and not self._stops_early(step):
             until_event = self._steps_until_next_event(step)
@@ -170,13 +182,16 @@ class Trainer:
             self._check_finite(totals)
             self.checkpoints.writer.check()
             if pace.is_first:
-                # During compilation, which can take minutes, a signal just ends the process: there is nothing to save.
+                # Only now. While a step compiles, for minutes perhaps, a signal just ends the process: there is nothing
+                # to save.
                 listening.enter_context(self._stop)
             if step == 0:
-                progress.line(f"first loss     {float(totals.first['loss']) / self.task.summed_examples:.2f}")
+                first_loss = float(totals.first["loss"]) / self.task.summed_examples
+                progress.line(f"first loss     {first_loss:.2f}")
             step += steps
             steps_in_totals += steps
-            stops = self._agree(pace, (time.monotonic() - began) / steps)
+            seconds_per_step = (time.monotonic() - began) / steps
+            stops = self._agree(pace, seconds_per_step)
             if stops or steps == until_event:
                 self._report(progress, step, totals, steps_in_totals)
                 totals = loop.nothing
@@ -193,6 +208,7 @@ class Trainer:
                     self._evaluate_in_training(step)
 
     def _steps_until_next_event(self, step: int) -> int:
+        """How many steps lie before the next report, checkpoint, evaluation or the end."""
         schedule = self.schedule
         distances = [schedule.num_train_steps - step]
         for every in (schedule.iterations_per_loop, schedule.save_checkpoints_steps, schedule.eval_every_steps):
@@ -206,7 +222,7 @@ class Trainer:
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
         """Reports the means of the last `steps` steps."""
         self._check_folder()
-        # The last update, which brought the step to `step`, was made at the rate of the step before.
+        # The last update was that of the 0-based step before.
         rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
         means = {}
         for name, total in totals.sums["losses"].items():
@@ -218,16 +234,16 @@ class Trainer:
     # Checkpoints.
 
     def _check_folder(self) -> None:
-        """Raises UserError if the folder was deleted or moved: one made anew would lack the run's configuration."""
+        """Raises UserError if the folder was deleted or moved: a new one would lack the run's configuration."""
         try:
-            same = os.path.samestat(self.model_dir.stat(), self._folder)
+            is_same = os.path.samestat(self.model_dir.stat(), self._folder)
         except FileNotFoundError:
-            same = False
-        if not same:
+            is_same = False
+        if not is_same:
             raise UserError(f"{self.model_dir} was deleted or moved while the run trained there: nothing more is saved")
 
     def _save(self) -> None:
-        """Saves the current step, unless that was done."""
+        """Saves the current step, unless it is saved already."""
         step = self.current_step
         if self._saved_step == step:
             return
@@ -244,12 +260,12 @@ class Trainer:
     # Evaluations.
 
     def evaluate(self) -> dict[str, float]:
-        """Computes the metrics of the current weights, or of their averages where these are kept."""
+        """Computes the metrics of the current weights, or with ema_decay of their averages."""
         with self.task.optimizer.averaged(), self._explaining(evaluating=True):
             return self._evaluate()
 
     def _evaluation_is_due(self, step: int) -> bool:
-        """True if a step is evaluated; false where a resumed run finds that the run before has done it."""
+        """True if a step is to be evaluated, and was not evaluated before the run was resumed."""
         every = self.schedule.eval_every_steps
         if not every:
             return False
@@ -269,12 +285,13 @@ class Trainer:
         self.reporter.evaluation(step, metrics)
 
     def _stops_early(self, step: int) -> bool:
-        """Saves and returns true if the last `patience` evaluations, this step's among them, were no better."""
+        """Saves and returns true if the last `patience` evaluations, this step's included, brought no improvement."""
         every = self.schedule.eval_every_steps
         if not (self._patience and every and step) or step % every:
             return False
-        # Only the chief has the file of the best checkpoint, so it decides for all hosts.
-        best_step = self.checkpoints.best_step if self.chief else 0
+        best_step = 0
+        if self.chief:  # it alone has the file of the best checkpoint, so it decides for all hosts
+            best_step = self.checkpoints.best_step
         is_over = bool(best_step) and (step - best_step) // every >= self._patience
         if not self._mean_over_hosts(float(is_over), 0.0)[0]:
             return False
@@ -286,42 +303,34 @@ class Trainer:
         """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
         totals: dict[str, Tensors] | None = None
         dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
-        for number, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
-            result = self._eval_step(batch, tf.constant(number, tf.int64))
-            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
+        for index, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
+            result = self._eval_step(batch, tf.constant(index, tf.int64))
+            if totals is None:
+                totals = result
+            else:
+                totals = tf.nest.map_structure(tf.add, totals, result)
         if totals is None:
             raise UserError("there is nothing to evaluate: the held-out records hold no batch")
         return self.task.summarise(totals)
 
-    def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
-        return run_and_sum(self.strategy, self.task.eval_step, batch, number)
+    def _one_eval_step(self, batch: Tensors, index: tf.Tensor) -> dict[str, Tensors]:
+        return run_and_sum(self.strategy, self.task.eval_step, batch, index)
 
     # Several hosts.
 
     def _agree(self, pace: Pace, seconds: float) -> bool:
-        """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them got a signal."""
-        signalled, seconds = self._mean_over_hosts(float(self._stop.number is not None), seconds)
-        if signalled and self._stop.number is None:
-            self._stop.number = signal.SIGTERM
-        pace.took(seconds)
+        """Sets the pace by the mean of all hosts' seconds per step. Returns whether any host got a signal."""
+        got_signal = float(self._stop.number is not None)
+        share_with_signal, mean_seconds = self._mean_over_hosts(got_signal, seconds)
+        if share_with_signal and self._stop.number is None:
+            self._stop.number = signal.SIGTERM  # another host got one
+        pace.took(mean_seconds)
         return self._stop.number is not None
-
-    def _mean_over_hosts(self, first: float, second: float) -> list[float]:
-        """All-reduces exactly two numbers: collectives must have one shape, because hosts may be at different call
-        sites. On one host returns the numbers themselves."""
-        if host_number(self.strategy) is None:
-            return [first, second]
-        mine = tf.constant([first, second]) / self.strategy.num_replicas_in_sync
-        return self._sum_over_replicas(mine).numpy().tolist()
-
-    def _sum(self, value: tf.Tensor) -> tf.Tensor:
-        on_replicas = self.strategy.run(tf.identity, args=(value,))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, on_replicas, axis=None)
 
     # Errors.
 
     def _check_finite(self, totals: Totals) -> None:
-        """Stops at the first non-finite loss or gradient, before anything is saved that came after it."""
+        """Raises UserError if a loss or gradient was not finite, before anything later is saved."""
         first_bad = {name: int(step) for name, step in totals.first_bad.items()}
         step = min(first_bad.values())
         if step == tf.int64.max:
@@ -331,7 +340,7 @@ class Trainer:
         newest = self.checkpoints.newest()
         repeats = ""
         if step and step == self.checkpoints.newest_step():
-            # Its own update may have ruined the weights that it holds.
+            # The update that this checkpoint holds may itself have ruined the weights.
             repeats = f" If the first step stops like this again, delete {newest}.*, so that the one before is used."
         raise UserError(
             f"not finite at step {step + 1:,}: {bad_names}. Nothing was saved since. Last good checkpoint: {newest}. "
@@ -341,7 +350,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _explaining(self, evaluating: bool = False) -> Iterator[None]:
-        """Turns TensorFlow's errors that the user can mend into UserErrors."""
+        """Turns those errors of TensorFlow that a user can mend into UserErrors."""
         try:
             yield
         except tf.errors.ResourceExhaustedError as error:
@@ -351,18 +360,21 @@ class Trainer:
                 f"out of memory with {self.schedule.examples_per_step} sequences a step: lower train_batch_size, or "
                 "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
             ) from error
-        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter's message may quote a record's bytes
+        except (
+            tf.errors.OpError,
+            UnicodeDecodeError,
+        ) as error:  # TensorFlow fails to decode a message that quotes bytes
             reason = self.task.explain(error) or self._lost_host(error)
             if reason is None:
                 raise
             raise UserError(reason) from error
 
     def _lost_host(self, error: Exception) -> str | None:
-        """Returns what to do if the error is how collective operations fail when another host ended; else None."""
-        lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
-        if host_number(self.strategy) is None or not isinstance(error, lost):
+        """Returns what the user can do if another host ended, which makes collective operations fail; else None."""
+        lost_host_errors = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+        if not has_several_hosts(self.strategy) or not isinstance(error, lost_host_errors):
             return None
-        # The checkpoint that is being written now will be the last one.
+        # A checkpoint that is being written now is the last one.
         self.checkpoints.writer.settle()
         return (
             "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
@@ -375,20 +387,24 @@ class Trainer:
     def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
         """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
         with self._explaining():
-            loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, self.task.training_data(0))))
+            data = distribute(self.strategy, self.task.training_data(0))
+            loop = DeviceLoop(self.task, self.strategy, iter(data))
             losses = []
             began = 0.0
-            for number in track(range(warm_up + steps), "step", warm_up + steps):
-                if number == warm_up:
+            for step in track(range(warm_up + steps), "step", warm_up + steps):
+                if step == warm_up:
                     began = time.monotonic()
-                losses.append(float(loop.run(1, 0, loop.nothing).sums["losses"]["loss"]))
-            return sum(losses[warm_up:]) / steps, (time.monotonic() - began) / steps
+                totals = loop.run(1, 0, loop.nothing)
+                losses.append(float(totals.sums["losses"]["loss"]))
+            seconds = time.monotonic() - began
+        return sum(losses[warm_up:]) / steps, seconds / steps
 
 
 def ratios(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, float]:
     """numerator / denominator of every metric; 0 where nothing was counted."""
     values = {}
     for name, (numerator, denominator) in metrics.items():
-        count = float(denominator)
-        values[name] = float(numerator) / count if count else 0.0
+        values[name] = 0.0
+        if float(denominator):
+            values[name] = float(numerator) / float(denominator)
     return values

@@ -1,4 +1,4 @@
-"""Loss scaling for float16, whose gradients would vanish otherwise."""
+"""Loss scaling for float16, in which small gradients would become 0 otherwise."""
 
 import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""Optimizer of the original: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
+"""The original's optimizer: Adam with decoupled weight decay and clipping, and its learning rate.
 
-Options are in files of their own: Muon for matrices of hidden layers (training.muon), a moving average of all weights
-(training.averages), a loss scale for float16 (training.loss_scale).
+Options stand in files of their own: Muon for the matrices of hidden layers (training.muon), a moving average of all
+weights (training.weight_average), a loss scale for float16 (training.loss_scale).
 """
 
 import contextlib
@@ -16,21 +16,23 @@ import tensorflow as tf
 
 from electra_tf2.model.kernels.barriers import in_one_array
 from electra_tf2.model.kernels.joined import global_norm
-from electra_tf2.training.averages import WeightAverage
-from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, Update
+from electra_tf2.training.shared_hparams import OptimizerHparams
+from electra_tf2.training.weight_average import WeightAverage
 
 DEFAULTS = OptimizerHparams()
 
 
 @dataclasses.dataclass(frozen=True)
 class LearningRateSchedule:
-    """Polynomial decay to zero with a linear warm-up.
+    """Linear warm-up and polynomial decay to zero.
 
-    `separate` False multiplies the two, both counted from step 0 (the original); True starts the decay when the warm-up
-    ends. `decay_steps` above 0 keeps the peak until so many steps are left ("trapezoid"; Hu et al. 2024, MiniCPM,
-    section 4.2): a run can be prolonged from any checkpoint before its decay.
+    Args:
+      separate: false multiplies warm-up and decay, both counted from step 0 (the original); true begins the decay when
+        the warm-up ends.
+      decay_steps: above 0 keeps the peak until so many steps are left ("trapezoid"; Hu et al. 2024, MiniCPM, section
+        4.2), so that a run can be prolonged from any checkpoint before its decay.
     """
 
     peak: float
@@ -41,13 +43,15 @@ class LearningRateSchedule:
     decay_steps: int = 0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """float32 scalar: the rate of the update at 0-based `step`."""
+        """float32 scalar: the learning rate at 0-based `step`."""
         step = tf.cast(step, tf.float32)
-        start = float(self.num_warmup_steps) if self.separate else 0.0
+        decay_start = 0.0
+        if self.separate:
+            decay_start = float(self.num_warmup_steps)
         if self.decay_steps:
-            start = float(self.num_train_steps - self.decay_steps)
-        span = max(self.num_train_steps - start, 1.0)
-        progress = tf.clip_by_value((step - start) / span, 0.0, 1.0)
+            decay_start = float(self.num_train_steps - self.decay_steps)
+        span = max(self.num_train_steps - decay_start, 1.0)
+        progress = tf.clip_by_value((step - decay_start) / span, 0.0, 1.0)  # of the decay
         rate = self.peak * (1.0 - progress) ** self.power
         if self.num_warmup_steps:
             rate *= tf.minimum(1.0, step / self.num_warmup_steps)
@@ -57,18 +61,18 @@ class LearningRateSchedule:
 class AdamW(tf.Module):
     """Adam with decoupled weight decay, as in BERT's and ELECTRA's code; create it under the strategy's scope.
 
-    Gradients arrive summed over micro-batches. `apply` sums them over replicas, clips the sum and updates; the original
-    clips before that sum on TPUs (docs/differences.md).
+    Gradients arrive summed over micro-batches. `apply` sums them over replicas, clips the sum and updates the
+    variables; on TPUs the original clips before that sum (docs/differences.md).
 
     Args:
-      variables: what to train.
+      variables: to be trained.
       schedule: step -> learning rate.
       decays: variable -> whether weight decay applies to it.
-      hparams: with optimizer "muon", Muon updates kernels of encoder layers, with the same decay, schedule and
-        clipping; with ema_decay a moving average of the variables follows every update.
-      lr_multiplier: variable -> factor of its learning rate (layer-wise decay when fine-tuning).
-      norm_of_slices: take tf.IndexedSlices into the norm as they are, repeated rows apart (the original; one replica,
-        no loss scale).
+      hparams: with optimizer "muon", Muon updates the kernels of encoder layers, with the same decay, schedule and
+        clipping; with ema_decay, a moving average of the variables follows every update.
+      lr_multiplier: variable -> factor of its learning rate (layer-wise decay in fine-tuning).
+      norm_of_slices: the norm of tf.IndexedSlices counts repeated rows one by one, as in the original, instead of their
+        sum; for one replica and no loss scale.
     """
 
     def __init__(
@@ -83,30 +87,31 @@ class AdamW(tf.Module):
         super().__init__(name="adamw")
         self.schedule = schedule
         self.hparams = hparams
-        # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
+        # TensorFlow's kernel computes 1 - beta2 in float32, for 0.999 off by 1.3e-5. All variances are off by this
+        # factor; rates and epsilon make that good.
         beta2 = hparams.adam_beta2
-        self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
+        self._root_variance_error = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
         self.muon = Muon(variables, hparams) if hparams.optimizer == "muon" else None
         self.average = WeightAverage(variables, hparams.ema_decay) if hparams.ema_decay else None
         self._variables = list(variables)
         self._norm_of_slices = norm_of_slices
-        # Of each variable.
-        self._decay = [hparams.weight_decay_rate if decays(variable) else 0.0 for variable in variables]
-        self._multiplier = [lr_multiplier(variable) for variable in variables]
+        # Factor of the learning rate and weight decay of each variable.
+        self._multipliers = [lr_multiplier(variable) for variable in variables]
+        self._decays = [hparams.weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step", aggregation=once)
-        # Numbers of the variables that Adam updates: all but Muon's.
-        self._places = list(range(len(self._variables)))
+        # Indices of the variables that Adam updates: all but Muon's.
+        self._adam_indices = list(range(len(self._variables)))
         if self.muon is not None:
-            self._places = [index for index in self._places if index not in self.muon.places]
+            self._adam_indices = [index for index in self._adam_indices if index not in self.muon.indices]
 
         def slot(variable: tf.Variable, name: str) -> tf.Variable:
             zeros = tf.zeros(variable.shape, variable.dtype)
             return tf.Variable(zeros, trainable=False, name=f"{variable.name.split(':')[0]}/{name}")
 
-        self.means = [slot(self._variables[index], "adam_m") for index in self._places]
-        self.variances = [slot(self._variables[index], "adam_v") for index in self._places]
-        # Kept here, too, because checkpoints hold them beside the other slots.
+        self.means = [slot(self._variables[index], "adam_m") for index in self._adam_indices]
+        self.variances = [slot(self._variables[index], "adam_v") for index in self._adam_indices]
+        # An attribute here, too, because checkpoints hold the averages beside the other slots.
         self.averages = [] if self.average is None else self.average.values
 
     def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
@@ -129,8 +134,11 @@ class AdamW(tf.Module):
             dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
         if loss_scale is not None:
             dense = [gradient / loss_scale.scale for gradient in dense]
-        # The original takes the norm of a gathered table's gradient before its repeated rows are added up.
-        norm = tf.linalg.global_norm(gradients) if self._norm_of_slices else global_norm(dense)
+        if self._norm_of_slices:
+            # As in the original: the norm of a gathered table's gradient before its repeated rows are added up.
+            norm = tf.linalg.global_norm(gradients)
+        else:
+            norm = global_norm(dense)
         clip_norm = self.hparams.clip_norm
         factor = 1.0
         if clip_norm:
@@ -144,7 +152,7 @@ class AdamW(tf.Module):
         return norm
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Exchanges variables and their averages within the context, if averages are kept and a step was made."""
+        """Exchanges variables and their averages within the context; without averages or steps it changes nothing."""
         if self.average is None or not self.step.numpy():
             return contextlib.nullcontext()
         return self.average.swapped()
@@ -153,21 +161,21 @@ class AdamW(tf.Module):
         """Updates all variables, unless `keep` is false.
 
         Args:
-          factor: of the gradients, which clips them.
-          rate: the schedule's learning rate of this step.
+          factor: clips the gradients, which are multiplied by it.
+          rate: the schedule's learning rate at this step.
         """
         muon = self.muon
         directions: list[Update] = []
         if muon is not None:
             directions = muon.updates(gradients, factor)
-        # What variables share is computed once: the graph is smaller and faster to trace. Variables of a kind have the
-        # same factor of the learning rate and the same weight decay.
-        settings = list(zip(self._multiplier, self._decay, strict=True))
-        kinds = sorted(set(settings))
-        kind_of = [kinds.index(setting) for setting in settings]
+        # Variables of one kind have the same factor of the learning rate and the same weight decay. Their rates are
+        # computed once, so that the graph is smaller and faster to trace.
+        kind_by_variable = list(zip(self._multipliers, self._decays, strict=True))
+        kinds = sorted(set(kind_by_variable))
+        kind_indices = [kinds.index(kind) for kind in kind_by_variable]
         rates = self._rates(kinds, rate, factor)
         moments = {
-            # Powers of 0 switch off the bias correction of TensorFlow's kernel, whose epsilon is not the published one.
+            # Powers of 0 switch off the bias correction of TensorFlow's kernel, which places epsilon unlike the paper.
             "beta1_power": tf.constant(0.0),
             "beta2_power": tf.constant(0.0),
             "beta1": tf.constant(self.hparams.adam_beta1),
@@ -178,33 +186,43 @@ class AdamW(tf.Module):
             share = self.average.share(self.step)
 
         def update_all(
-            strategy: Any, rates: Rates, gradients: list[tf.Tensor], directions: list[Update], share: Any, keep: Any
+            strategy: Any,
+            rates: Rates,
+            gradients: list[tf.Tensor],
+            directions: list[Update],
+            share: Any,
+            keep: Any,
         ) -> None:
             adam = {**moments, "epsilon": rates.epsilon}
-            for index, mean, variance in zip(self._places, self.means, self.variances, strict=True):
-                adam_rates = rates.adam[kind_of[index]]
+            for index, mean, variance in zip(self._adam_indices, self.means, self.variances, strict=True):
+                adam_rates = rates.adam[kind_indices[index]]
                 arguments = (mean, variance, gradients[index], adam_rates, adam, rates.clipping)
                 _for_every_copy(strategy, keep, self._variables[index], _update, *arguments)
             if muon is not None:
-                for index, momentum, direction in zip(muon.places, muon.momenta, directions, strict=True):
-                    muon_rates = rates.muon[kind_of[index]]
+                for index, momentum, direction in zip(muon.indices, muon.momenta, directions, strict=True):
+                    muon_rates = rates.muon[kind_indices[index]]
                     _for_every_copy(strategy, keep, self._variables[index], muon.step, momentum, direction, muon_rates)
             if self.average is not None:
-                # Averages follow after a skipped update, too.
+                # `keep` is None here: averages move on after a skipped update, too.
                 for variable, average in zip(self._variables, self.averages, strict=True):
                     _for_every_copy(strategy, None, average, self.average.follow, variable, share)
 
-        # Tensors are handed over, not captured: each replica has its own, of which `merge_call` makes one value.
+        # Tensors are arguments, not captured: each replica has its own, and `merge_call` makes one value of them.
         arguments = (rates, gradients, directions, share, keep)
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
             update_all(None, *arguments)
         else:
-            # Once for all replicas, whose copies of a variable are updated together.
+            # Called once for all replicas: their copies of a variable are updated together.
             context.merge_call(update_all, args=arguments)
 
     def _rates(self, kinds: Sequence[tuple[float, float]], rate: tf.Tensor, factor: Any) -> "Rates":
-        """Computes the scalars of an update. kinds: (factor of the learning rate, weight decay)."""
+        """Computes the scalars of an update.
+
+        Args:
+          kinds: (factor of the learning rate, weight decay) of each kind of variables.
+          rate, factor: as of `_update_all`.
+        """
         mean_correction: Any = 1.0
         root_variance_correction: Any = 1.0
         if self.hparams.adam_bias_correction:
@@ -214,24 +232,23 @@ class AdamW(tf.Module):
         adam = []
         muon = []
         for multiplier, decay in kinds:
-            adam_rate = self._correction * multiplier * rate * root_variance_correction / mean_correction
+            adam_rate = self._root_variance_error * multiplier * rate * root_variance_correction / mean_correction
             adam.append(_rates_of_kind(adam_rate, decay * multiplier, rate))
             if self.muon is not None:
                 schedule_rate = self.muon.rate_factor * rate
                 muon.append(_rates_of_kind(multiplier * schedule_rate, decay * multiplier, schedule_rate))
-        epsilon = tf.constant(self._correction * self.hparams.adam_epsilon) * root_variance_correction
+        epsilon = tf.constant(self._root_variance_error * self.hparams.adam_epsilon) * root_variance_correction
         rates = Rates(adam, muon, epsilon, factor)
         scalars = [tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(rates)]
         return tf.nest.pack_sequence_as(rates, in_one_array(scalars))
 
 
 class Rates(NamedTuple):
-    """Scalars that the variables of one update share.
+    """Scalars of one update.
 
-    Attributes:
-      adam, muon: of each kind of variable, what `_rates_of_kind` returns.
-      epsilon: Adam's.
-      clipping: factor of the gradients, which clips them.
+    adam, muon: for each kind of variables "lr" and perhaps "kept" (`_rates_of_kind`).
+    epsilon: Adam's.
+    clipping: factor of the gradients.
     """
 
     adam: list[dict[str, tf.Tensor]]
@@ -241,7 +258,7 @@ class Rates(NamedTuple):
 
 
 def _rates_of_kind(direction_rate: tf.Tensor, decay: float, schedule_rate: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns "lr", the rate of the direction, and "kept", the factor that decay leaves of the weights, if any."""
+    """Returns "lr", the factor of the direction, and with weight decay "kept", the factor of the old weights."""
     rates = {"lr": direction_rate}
     if decay:
         rates["kept"] = 1.0 - decay * schedule_rate
@@ -256,7 +273,7 @@ def _bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
 
 
 def _for_every_copy(strategy: Any, keep: Any, variable: tf.Variable, function: Any, *arguments: Any) -> None:
-    """Calls a function (variable, *arguments) for every copy of a variable, unless `keep` is false."""
+    """Calls function(variable, *arguments) for every replica's copy of a variable, unless `keep` is false."""
 
     def change(variable: tf.Variable, keep: Any, *arguments: Any) -> None:
         if keep is None:
@@ -271,7 +288,7 @@ def _for_every_copy(strategy: Any, keep: Any, variable: tf.Variable, function: A
 
 
 def _update(variable: Any, mean: Any, variance: Any, gradient: Any, rates: Any, adam: Any, factor: Any) -> None:
-    """Weight decay and Adam of one variable, in few passes over memory."""
+    """Weight decay and Adam for one variable, in few passes over memory."""
     if "kept" in rates:
         variable.assign(variable * rates["kept"])
     handles = {"var": variable.handle, "m": mean.handle, "v": variance.handle}

@@ -1,6 +1,6 @@
-"""The precision of a run on this machine: bfloat16 only where it is wanted, or where units multiply it.
+"""The precision of a run on this machine: a recipe's bfloat16 becomes float32 on processors that cannot multiply it.
 
-Without them products of bfloat16 are computed in float32 and rounded: slower than float32 and less exact.
+There products of bfloat16 are computed in float32 and rounded: slower than float32 and less exact.
 """
 
 import dataclasses
@@ -8,21 +8,21 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from electra_tf2.config.hparams import dashed
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util import machine
 
 Config = TypeVar("Config", bound=Any)  # a dataclass that inherits OptimizerHparams and DeviceHparams
 
 
 def fitted_to_machine(config: Config, chosen: Collection[str], began: Mapping[str, Any]) -> tuple[Config, list[str]]:
-    """The configuration in the precision that this machine is made for.
+    """Sets the precision that suits this machine.
 
-    What the user chose is obeyed, and a run goes on as it began, also where it was begun on another machine. What a
-    recipe or a default says is float32 where this processor lacks units for bfloat16 and computes the steps itself.
+    A precision that the user chose stays, and a resumed run keeps the one that it began with, perhaps on another
+    machine. A recipe's or default bfloat16 becomes float32 if the processor computes the steps and has no units for it.
 
     Args:
       chosen: names of the hparams that the user gave.
-      began: hparams of the run that goes on; {} of a new one.
+      began: hparams of the run that is resumed; {} for a new run.
 
     Returns:
       The configuration, and a line for the user on each change that matters.
@@ -52,14 +52,14 @@ def fitted_to_machine(config: Config, chosen: Collection[str], began: Mapping[st
 
 
 def fitting_precision(precision: str, config: DeviceHparams) -> str:
-    """float32 in place of bfloat16, where the processor computes the steps and has no units for it."""
+    """Replaces bfloat16 by float32 if the processor computes the steps and has no units for bfloat16."""
     if precision == "bfloat16" and uses_processor(config) and not machine.this_processor().has_bfloat16:
         return "float32"
     return precision
 
 
 def uses_processor(config: DeviceHparams) -> bool:
-    """Tells, without TensorFlow, whether steps are computed by the processor: no TPU is asked for, no GPU is there."""
+    """True if the processor computes the steps: no TPU is asked for, and there is no GPU. Needs no TensorFlow."""
     if config.use_tpu or config.strategy == "tpu":
         return False
     if config.num_gpus == 0 or machine.hides_gpus():

@@ -1,6 +1,6 @@
-"""Reports of a run: train_metrics.jsonl, TensorBoard events, eval/step-N.json, lines and the progress of its steps.
+"""Reports of a run: train_metrics.jsonl, TensorBoard events, eval/step-N.json, printed lines and progress.
 
-The loop calls this with plain numbers. Only the chief writes files; a file that cannot be written is a UserError.
+The loop hands over plain numbers. Only the chief writes files; a file that cannot be written is a UserError.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ class Reporter:
     """Reports on one run.
 
     Args:
-      shown: names of the losses and metrics that are printed; if empty, all losses of training, all of an evaluation.
+      shown: names of the losses and metrics to print; if empty, all losses in training, everything in evaluations.
 
     Attributes:
       last: the losses of the last report; empty before the first.
@@ -42,13 +42,18 @@ class Reporter:
                 self._drop_later_events(step)
 
     def steps(
-        self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
+        self,
+        progress: Progress,
+        step: int,
+        losses: Mapping[str, float],
+        others: Mapping[str, float],
+        rate: float,
     ) -> None:
         """Reports means since the last report.
 
         Args:
-          losses: of losses and the gradient's norm.
-          others: of the other metrics.
+          losses: means of the losses and of the gradient's norm.
+          others: means of the other metrics.
           rate: learning rate of the last step.
         """
         self.last = dict(losses)
@@ -59,7 +64,7 @@ class Reporter:
         speed = progress.update(step, {name: values[name] for name in shown})
         if not self._chief:
             return
-        # Without a prefix: the schedule's and the clock's values belong neither to training nor to an evaluation.
+        # Without a prefix, because they are metrics neither of training nor of an evaluation.
         common = {"learning_rate": rate, "examples_per_second": speed}
         metrics = {f"train_{name}": value for name, value in others.items()}
         append_json_line(self._metrics_file, {"step": step, **losses, **metrics, **common})
@@ -70,11 +75,11 @@ class Reporter:
         return self.folder / "eval" / f"step-{step}.json"
 
     def evaluation(self, step: int, metrics: Mapping[str, float], during_training: bool = True) -> None:
-        """Reports an evaluation. One during training gets its file last, which marks it as completely reported."""
+        """Reports an evaluation. During training its file is written last: that marks it as completely reported."""
         shown = {name: metrics[name] for name in self._shown if name in metrics} or metrics
         listed = ", ".join(f"{name} {value:.4g}".replace(" ", "\xa0") for name, value in shown.items())
         text = textwrap.fill(f"evaluation at step {step:,}: {listed}", 80, subsequent_indent="  ")
-        # The no-break spaces kept each name and its value on one line.
+        # No-break spaces have kept each name and its value on one line.
         print(text.replace("\xa0", " "), flush=True)
         if self._chief:
             self._write_events(step, {f"eval/{name}": value for name, value in metrics.items()})
@@ -96,7 +101,7 @@ class Reporter:
                     tf.summary.scalar(name, value, step=step)
 
     def _drop_later_events(self, step: int) -> None:
-        """Writes the files of events anew without those of later steps."""
+        """Rewrites the files of events without the events of later steps."""
         for path in sorted((self.folder / "events").glob("*")):
             kept = []
             dropped = False

@@ -1,23 +1,22 @@
 """Folder of a training run: used by one process at a time, never by two runs; nothing is ever deleted.
 
-  with RunFolder(path, overwrite=True) as folder:      # locked
-      folder.check(config_json, free)                   # the same run, or none yet
-      ...                                               # everything that can fail before training
-      folder.begin(config_json, vocab_file)             # renames an old run, writes the configuration
-      ...                                               # training
+  with RunFolder(path, overwrite=True) as folder:  # locks the folder
+      folder.check(config_json, free)              # it holds the same run, or none yet
+      ...                                          # everything that can fail before training
+      folder.begin(config_json, vocab_file)        # renames an old run, writes the configuration
+      ...                                          # training
 
-Imports no TensorFlow: a mistake is answered at once.
+Imports no TensorFlow, so that mistakes are answered at once.
 """
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf2.files.reading import read_json, read_text
-from electra_tf2.files.writing import lock, remove_left_over, write_atomically, writing
+from electra_tf2.files.writing import lock, name_aside, remove_left_over, write_atomically, writing
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
@@ -26,19 +25,20 @@ GO_ON = "Run the same command, without --overwrite, to go on"
 _CONFIG = "config.json"
 _VOCABULARY = "vocab.txt"
 _LOCK = ".lock"
-# Keys by which the config.json of a run is told from other programs'.
-_KEYS_OF_A_RUN = {"model_name", "data_dir", "model_dir", "train_batch_size"}
-# Hparams of the command rather than the run; their changes are not worth a line.
-_HPARAMS_OF_THE_COMMAND = {"do_train", "do_eval", "overwrite", "debug"}
+# Keys that the config.json of a run has, and those of other programs have not.
+_RUN_KEYS = {"model_name", "data_dir", "model_dir", "train_batch_size"}
+# Hparams that say what a command does, not what the run is: changes of them are not reported.
+_COMMAND_HPARAMS = {"do_train", "do_eval", "overwrite", "debug"}
+Resolve = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 
 class RunFolder:
     """A run's folder, locked within the context.
 
     Args:
-      chief: false for all but the first host of a job: they neither lock nor write.
-      overwrite: starts anew, and renames a run that the folder holds (`set_aside`).
-      advice: end of messages about another run in that folder: what to do.
+      chief: false on all but the first host of a job: these neither lock nor write.
+      overwrite: starts anew and renames a run that the folder holds (`set_aside`).
+      advice: end of the messages about another run in the folder: what the user can do.
     """
 
     def __init__(self, path: Path, chief: bool = True, overwrite: bool = False, advice: str = "") -> None:
@@ -65,15 +65,18 @@ class RunFolder:
         config_json: str,
         free: Collection[str],
         comparable: Callable[[str, Any], Any] = lambda name, value: value,
+        resolved_with: Resolve | None = None,
     ) -> None:
         """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
         A folder without a checkpoint holds no run yet.
 
         Args:
-          config_json: configuration of the run that is to go on there.
+          config_json: configuration of this run.
           free: names of the hparams that may differ when a run is resumed.
           comparable: (name, value) of an hparam -> the part of the value that must not change.
+          resolved_with: (some hparams, name of another one) -> the configuration of the run if the former were given,
+            too, and the latter were not. With it the message lists what a user can change, and not what follows.
         """
         if not self._chief or not (self.path / _CONFIG).exists():
             return
@@ -86,6 +89,8 @@ class RunFolder:
         for name in before.keys() & now.keys() - set(free):
             if comparable(name, before[name]) != comparable(name, now[name]):
                 changed.append(name)
+        if changed and resolved_with is not None:
+            changed = _causes(changed, before, now, resolved_with)
         if changed:
             raise UserError(
                 f"{self.path} holds a run with other hparams: {_changes(changed, before, now)}. {self._advice}"
@@ -99,23 +104,24 @@ class RunFolder:
             raise UserError(f"{vocab_file} holds other tokens than {copy}, with which the run began. {self._advice}")
 
     def _config(self) -> dict[str, Any]:
-        """Reads the configuration of the run in the folder. Raises UserError if it is another program's."""
+        """Reads the configuration of the run in the folder. Raises UserError if another program wrote it."""
         config = read_json(self.path / _CONFIG, "the configuration of the run")
-        if not config.keys() >= _KEYS_OF_A_RUN:
+        if not config.keys() >= _RUN_KEYS:
             raise UserError(
                 f"{self.path / _CONFIG} is not that of a run: give another folder, this one is left as it is"
             )
         return config
 
     def begin(self, config_json: str, vocab_file: str | Path) -> None:
-        """Starts the run or goes on: renames an old one if `overwrite`, prints which hparams changed, and writes the
-        configuration and a copy of the vocabulary, so that the folder can be moved.
+        """Begins or resumes the run: renames an old run if `overwrite`, or prints which hparams changed.
+
+        Writes the configuration and a copy of the vocabulary, so that the folder can be moved.
         """
         if not self._chief:
             return
         if self.overwrite and holds_work(self.path):
             set_aside(self.path)
-            # The lock went with the renamed folder.
+            # The lock is in the renamed folder.
             self._lock.close()
             self._take_lock()
         for folder in (self.path, self.path / "best"):
@@ -124,7 +130,7 @@ class RunFolder:
         if checkpoint_files.steps(self.path):
             before = self._config()
             now = json.loads(config_json)
-            names = before.keys() & now.keys() - _HPARAMS_OF_THE_COMMAND
+            names = before.keys() & now.keys() - _COMMAND_HPARAMS
             changed = [name for name in names if before[name] != now[name]]
             if changed:
                 say(f"going on with other hparams: {_changes(changed, before, now)}")
@@ -135,16 +141,12 @@ class RunFolder:
 
 
 def set_aside(folder: Path) -> Path:
-    """Renames a folder to the first `<folder>.old-N` that is free, and prints it. Raises UserError as `writing`.
+    """Renames a folder to the first free name `<folder>.old-N`, and prints it. Returns the new path.
 
-    Returns:
-      The new path.
+    Raises:
+      UserError: the folder cannot be renamed.
     """
-    number = 1
-    aside = folder.with_name(f"{folder.name}.old-{number}")
-    while os.path.lexists(aside):
-        number += 1
-        aside = folder.with_name(f"{folder.name}.old-{number}")
+    aside = name_aside(folder)
     with writing(aside):
         folder.rename(aside)
     (aside / _LOCK).unlink(missing_ok=True)
@@ -153,17 +155,45 @@ def set_aside(folder: Path) -> Path:
 
 
 def holds_work(folder: Path) -> bool:
-    """True if something was trained there: it holds checkpoints, or scores of a model without any left."""
+    """True if something was trained there: the folder holds checkpoints, or scores of a model."""
     return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
 
 
 def _name_of(vocab_file: str | Path) -> str:
-    """Name of a folder's own copy of a vocabulary."""
-    return "tokenizer.json" if str(vocab_file).endswith(".json") else _VOCABULARY
+    """Name of the copy of a vocabulary in a run's folder."""
+    if str(vocab_file).endswith(".json"):
+        return "tokenizer.json"
+    return _VOCABULARY
+
+
+def _causes(
+    changed: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any], resolved_with: Resolve
+) -> list[str]:
+    """The hparams from whose change those of others follow.
+
+    Args:
+      changed: names of hparams that must not change. What they follow from may be one that may, such as the model.
+    """
+    candidates = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
+    follow: dict[str, set[str]] = {}
+    for name in candidates:
+        follow[name] = {name}
+        for hparams, left_out in (({name: before[name]}, ""), ({}, name)):
+            with contextlib.suppress(UserError):  # what does not go with the rest explains nothing
+                resolved = resolved_with(hparams, left_out)
+                follow[name] |= {other for other in candidates if resolved.get(other) == before[other]}
+    causes = []
+    unexplained = set(changed)
+    while unexplained:
+        # The one that most others follow from.
+        cause = max(candidates, key=lambda name: (len(follow[name] & unexplained), len(follow[name])))
+        causes.append(cause)
+        unexplained -= follow[cause]
+    return causes
 
 
 def _changes(names: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Lists the old and new values of hparams; of those that are dicts, of the entries that changed."""
+    """Lists old and new values of hparams; for dicts, those of the entries that changed."""
     changes = []
     for name in sorted(names):
         old = before[name]

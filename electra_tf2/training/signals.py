@@ -5,7 +5,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-# Schedulers and terminals send them: Slurm what --signal names, submitit SIGUSR1, the end of an ssh session SIGHUP.
+# Sent by schedulers and terminals: Slurm sends the one that --signal names, submitit SIGUSR1, an ssh session that ends
+# SIGHUP.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -30,14 +31,17 @@ class StopSignal:
 
     def __enter__(self) -> "StopSignal":
         for number in _SIGNALS:
-            # Under nohup SIGHUP is ignored, so that the run survives its terminal: it stays ignored.
+            # nohup makes a process ignore SIGHUP, so that it survives its terminal. It stays ignored.
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._previous[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
@@ -46,6 +50,6 @@ class StopSignal:
     def _receive(self, number: int, frame: Any) -> None:
         del frame
         self.number = number
-        # A second Ctrl-C does not wait for a checkpoint.
+        # A second Ctrl-C ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self.on_receive()

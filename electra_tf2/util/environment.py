@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,9 +19,20 @@ if TYPE_CHECKING:
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
+_PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "programs")
 # Of absl's --verbosity: 1 debug, 0 info, -1 warning.
 _ERROR = -2
 _FATAL = -3
+
+
+def program_called() -> str:
+    """The command `electra` as it was called, to be typed again: `electra`, or the Python that ran it as a module or
+    one of the scripts."""
+    called = sys.argv[0]
+    is_script = os.path.isfile(os.path.join(_PROGRAMS, os.path.basename(called)))
+    if is_script or called.startswith("python -m electra_tf2"):
+        return f"{shlex.quote(sys.orig_argv[0])} -m electra_tf2"
+    return "electra"
 
 
 def before_tensorflow(verbosity: int = _FATAL) -> None:

@@ -2,11 +2,9 @@
 
 import contextlib
 import functools
-import gzip
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -27,27 +25,11 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import writing
 from electra_tf2.util.errors import UserError
 from tests.support import golden
+from tests.support.corpora import write_corpus
 from tests.support.programs import run_program, start_forked
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = 32
-
-
-def write_corpus(folder, documents=150, seed=0):
-    """A plain, a compressed and a JSON-lines file."""
-    source = random.Random(seed)
-    words = [token for token in golden.CHECKPOINT.joinpath("vocab.txt").read_text().split() if token.isalpha()]
-
-    def document():
-        return [" ".join(source.choices(words, k=source.randint(1, 60))) for _ in range(source.randint(1, 12))]
-
-    folder.mkdir(parents=True)
-    texts = ["\n".join(document()) for _ in range(documents)]
-    folder.joinpath("a.txt").write_text("\n\n".join(texts[: documents // 2]) + "\n")
-    with gzip.open(folder / "b.txt.gz", "wt") as file:
-        file.write("\n\n".join(texts[documents // 2 : -10]))
-    folder.joinpath("c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[-10:]))
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """OpenWebText's layout: archives of text files are read as streams, and build the records of the same plain text."""
 
-import io
-import tarfile
 import tracemalloc
 
 import pytest
@@ -13,23 +11,10 @@ from electra_tf2.corpus.record_metadata import verify
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
 from tests.support import golden
+from tests.support.corpora import write_archive
 from tests.support.programs import run_program
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
-
-
-def write_archive(path, texts):
-    with tarfile.open(path, "w:xz") as archive:
-        for name, text in texts.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-        folder = tarfile.TarInfo("folder")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
 
 
 def settings(corpus, output):

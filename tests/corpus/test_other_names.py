@@ -4,8 +4,11 @@ import dataclasses
 import gzip
 import io
 import json
+import re
+import subprocess
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from electra_tf2.corpus import jobs
@@ -31,6 +34,30 @@ def test_json_lines_are_read_under_the_name_json(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text(json.dumps([{"text": "a"}]))
     with pytest.raises(UserError, match="give each document a line"):
         lines_of(tmp_path)
+
+
+def test_documents_without_a_text_are_empty(tmp_path: Path) -> None:
+    """Collections of scraped pages have null for the text of some."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": null}\n{"text": "b"}\n')
+    table = pyarrow.table({"text": ["c", None, "d"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    assert lines_of(tmp_path) == [b"a", b"b", b"c", b"d"]
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"txt": "b"}\n')
+    with pytest.raises(UserError, match="line 2: no field 'text'"):
+        lines_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wiki_00", "wiki.txt"])
+def test_wikiextractors_files_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
+    article = '<doc id="12" url="u" title="A">\nA\n\nB is.\n\n</doc>\n'
+    (tmp_path / name).write_text(article * 2)
+    with pytest.raises(UserError, match=r"WikiExtractor.*run it with --json") as error:
+        lines_of(tmp_path)
+    (command,) = re.findall(r"(sed .*)$", str(error.value))
+    done = subprocess.run(command, shell=True, input=article * 2, capture_output=True, text=True, check=True)
+    (tmp_path / name).write_text(done.stdout)
+    lines = [line for block in Corpus(str(tmp_path)).read(name) for line in block.lines]
+    assert lines == [b"A", b"", b"B is.", b"", b"", b"A", b"", b"B is.", b"", b""]
 
 
 def test_copies_beside_a_file_are_passed_over_and_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

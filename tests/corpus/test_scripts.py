@@ -13,8 +13,8 @@ from electra_tf2.corpus.scripts import sample_of, sentences, warnings_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.programs.build_sentence_pairs import cropped, paragraphs
 from tests.support.finetuning import write_lines
+from tests.support.pages import program_of
 from tests.support.programs import ROOT, run_program
-from tests.test_readme import program_of
 
 CHINESE, JAPANESE = "今天天气很好。我们去公园吧！", "彼は「行く。」と言ったそうですがカタカナもあるのだ。本当か？"
 THAI = "ฉันไปโรงเรียนทุกวันแต่เขาไม่ไป เพราะเขาป่วยมาก"

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,10 +15,9 @@ from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import saved_model
-from electra_tf2.exports.exportable import Options
+from electra_tf2.exports.exportable import Options, Written
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
-from electra_tf2.formats.stored_model import Casing
-from electra_tf2.inference.configured import make_network
+from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
 from tests.support import stored_models as support
@@ -88,28 +87,6 @@ assert "electra_tf2" not in sys.modules
 """
 
 
-def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) -> None:
-    model = electra.Model(support.with_crc_weights())
-    tokenizer = saved_model.tokenizer_of(model.source)
-    network = make_network(model.source)
-    signatures = saved_model.encoder_signatures(network, tokenizer, "cls")
-    folder = saved_model.write_signatures(tmp_path, signatures, network.trainable_variables, tokenizer)
-    assert folder == tmp_path / "1"
-    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
-    command = [sys.executable, "-c", _STRANGER, str(folder), json.dumps(texts), str(tmp_path / "found.npz")]
-    subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": "/usr/bin", "HOME": str(tmp_path)})
-    with np.load(tmp_path / "found.npz") as found:
-        for row, states in enumerate(model.states(texts)):
-            length = len(states.tokens)
-            assert found["mask"][row].sum() == length
-            assert found["tokens"][row, :length].tolist() == states.tokens
-            np.testing.assert_allclose(found["states"][row, :length], states.vectors, atol=1e-5)
-            expected = [one.probability for one in model.replaced(texts[row])]
-            np.testing.assert_allclose(found["probabilities"][row, 1 : length - 1], expected, atol=1e-5)
-        [pair] = model.states([(texts[0], texts[1])])
-        np.testing.assert_allclose(found["pair"][0], pair.sentence, atol=1e-5)
-
-
 _TASKS: dict[str, Any] = {
     "mnli": (dense(3), {"labels": ["contradiction", "entailment", "neutral"]}),
     "sts": (dense(1), {}),
@@ -117,12 +94,70 @@ _TASKS: dict[str, Any] = {
 }
 
 
-def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
-    model = support.fine_tuned_together(_TASKS, max_seq_length=20)
-    predictor = Predictor(model, model.tokenizer())
-    written = saved_model.convert(tmp_path, model, Options())
-    assert written.difference < 1e-5 and "mnli, sts, sst" in written.what
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
+class Saved(NamedTuple):
+    """A model, the folder that its SavedModel was written to, what the conversion said of it, and what is loaded."""
+
+    model: StoredModel
+    folder: Path
+    written: Written
+    loaded: Any
+
+
+def save(folder: Path, model: StoredModel) -> Saved:
+    written = saved_model.convert(folder, model, Options())
+    return Saved(model, folder, written, saved_model.load_saved(folder / "1"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A pre-trained model, which takes strings."""
+    return save(tmp_path_factory.mktemp("encoder"), support.with_crc_weights())
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A fine-tuned model of three tasks, which takes strings."""
+    return save(tmp_path_factory.mktemp("classifier"), support.fine_tuned_together(_TASKS, max_seq_length=20))
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A fine-tuned model that takes ids, in a folder whose name TensorFlow would take for a pattern."""
+    tags = {"labels": ["DT", "NN", "VB"]}
+    return save(tmp_path_factory.mktemp("tagger") / "run [1]", support.fine_tuned("pos", dense(3), tags))
+
+
+def test_it_loads_where_none_of_our_code_is_and_says_the_same(encoder: Saved, tmp_path: Path) -> None:
+    model = electra.Model(encoder.model)
+    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
+    command = [
+        sys.executable,
+        "-c",
+        _STRANGER,
+        str(encoder.folder / "1"),
+        json.dumps(texts),
+        str(tmp_path / "said.npz"),
+    ]
+    # TF_USE_LEGACY_KERAS: TensorFlow imports no Keras 3, which a SavedModel does not need either.
+    environment = {"PATH": "/usr/bin", "HOME": str(tmp_path), "TF_USE_LEGACY_KERAS": "1"}
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
+    with np.load(tmp_path / "said.npz") as said:
+        for row, states in enumerate(model.states(texts)):
+            length = len(states.tokens)
+            assert said["mask"][row].sum() == length
+            assert said["tokens"][row, :length].tolist() == states.tokens
+            np.testing.assert_allclose(said["states"][row, :length], states.vectors, atol=1e-5)
+            expected = [token.probability for token in model.replaced(texts[row])]
+            np.testing.assert_allclose(said["probabilities"][row, 1 : length - 1], expected, atol=1e-5)
+        [pair] = model.states([(texts[0], texts[1])])
+        np.testing.assert_allclose(said["pair"][0], pair.sentence, atol=1e-5)
+
+
+def test_classes_and_values_are_those_of_predict(classifier: Saved) -> None:
+    predictor = Predictor(classifier.model, classifier.model.tokenizer())
+    written = classifier.written
+    assert written.difference < 1e-5 and "mnli, sts, sst" in written.summary
+    loaded = classifier.loaded
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
     first, second = (tf.constant(column) for column in zip(*pairs, strict=True))
     classes = loaded.signatures["mnli"](text=first, text_pair=second)
@@ -141,33 +176,27 @@ def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
 def test_vectors_are_those_of_embed(tmp_path: Path) -> None:
     tasks: dict[str, Any] = {"sentence_embedding": (dense(16, "projection"), {})}
     model = support.fine_tuned_together(tasks, classifier_pooling="mean", embedding_projection=16)
-    assert saved_model.convert(tmp_path, model, Options()).difference < 1e-5
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    saved = save(tmp_path, model)
+    assert saved.written.difference < 1e-5
     texts = ["the man went to the house", "of"]
-    theirs = loaded.signatures["states"](text=tf.constant(texts))["sentence"]
+    theirs = saved.loaded.signatures["states"](text=tf.constant(texts))["sentence"]
     np.testing.assert_allclose(theirs, electra.Model(model).embed(texts), atol=1e-5)
 
 
-def test_other_heads_take_ids(tmp_path: Path) -> None:
-    model = support.fine_tuned("pos", dense(3), {"labels": ["DT", "NN", "VB"]})
-    written = saved_model.convert(tmp_path, model, Options())
-    assert written.difference < 1e-5
-    facts = json.loads((tmp_path / "model.json").read_text())
-    assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tmp_path / "vocab.txt").is_file()
+def test_other_heads_take_ids(tagger: Saved) -> None:
+    assert tagger.written.difference < 1e-5
+    facts = json.loads((tagger.folder / "model.json").read_text())
+    assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tagger.folder / "vocab.txt").is_file()
     assert facts["tasks"]["pos"]["labels"] == ["DT", "NN", "VB"] and facts["inputs"][0] == "input_ids"
 
 
-def test_no_texts_at_all_give_no_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["encoder", "classifier", "tagger"])
+def test_no_texts_at_all_give_no_rows(kind: str, request: pytest.FixtureRequest) -> None:
     """As a batch of a server may hold none. Every signature answers with its usual shapes."""
-    tagger = support.fine_tuned("ner", support.dense(3), {"labels": ["a", "b", "c"]})
-    classifier = support.fine_tuned("cola", support.dense(2), {"labels": ["0", "1"]})
-    for number, model in enumerate((support.tiny(), classifier, tagger)):
-        saved_model.convert(tmp_path / str(number), model, Options())
-        loaded = saved_model.load_saved(tmp_path / str(number) / "1")
-        for signature in loaded.signatures.values():
-            inputs = {}
-            for name, spec in signature.structured_input_signature[1].items():
-                shape = [0] if spec.dtype == tf.string else [0, 7]
-                inputs[name] = tf.zeros(shape, spec.dtype)
-            for output in signature(**inputs).values():
-                assert output.shape[0] == 0
+    for signature in request.getfixturevalue(kind).loaded.signatures.values():
+        inputs = {}
+        for name, spec in signature.structured_input_signature[1].items():
+            shape = [0] if spec.dtype == tf.string else [0, 7]
+            inputs[name] = tf.zeros(shape, spec.dtype)
+        for output in signature(**inputs).values():
+            assert output.shape[0] == 0

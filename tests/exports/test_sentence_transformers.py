@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.exports import exportable, sentence_transformers
+from electra_tf2.exports import self_check, sentence_transformers
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.configured import make_network, pooling_of
 from electra_tf2.inference.model import Model
+from electra_tf2.inference.model_config import make_network, pooling_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -71,7 +71,7 @@ def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_
     _written(model, tmp_path / "folder")
     command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/folder", json.dumps(TEXTS), f"{tmp_path}/found.npy"]
     subprocess.run(command, check=True, cwd=tmp_path)
-    encoded = exportable.fixed_inputs(model, TEXTS)
+    encoded = self_check.fixed_inputs(model, TEXTS)
     ids, mask, segments = map(tf.constant, encoded)
     ours = make_network(model).text_vectors(ids, mask, segments, pooling_of(model))
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), ours, atol=1e-5)

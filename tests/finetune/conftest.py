@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.finetune.test_run_finetuning import SIZES, run
 from tests.support import golden
 from tests.support.finetuning import write_lines
-
-WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
+from tests.support.finetuning_runs import WORDS, run
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +43,6 @@ def trained(data_dir, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     settings: dict[str, Any] = {"num_train_epochs": 2.0, "learning_rate": 2e-3, "num_trials": 2}
     settings |= {"write_test_outputs": True, "write_distill_outputs": True}
-    sizes = {"num_hidden_layers": 2, "hidden_dropout_prob": 0.1}
-    settings["model_hparam_overrides"] = SIZES["model_hparam_overrides"] | sizes
     settings["init_checkpoint"] = str(data_dir / "start")
     return out, run(data_dir, out, **settings), settings
 

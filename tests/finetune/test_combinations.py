@@ -34,9 +34,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "jit": {"jit_compile": "true", "gradient_accumulation_steps": 2},
 }
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
-# Compilation takes longer than all else (test_lowered_steps lowers the same steps); of the others each network and each
-# option is always run.
-ALWAYS = {("electra_small", option) for option in OPTIONS if option != "jit"}
+# Always run: each network, and the options that no other test trains with. test_run_finetuning.py trains plainly and by
+# Muon, test_named_files.py with class weights, test_lowered_steps.py lowers the steps that are compiled.
+ALWAYS = {("electra_small", option) for option in ("recompute and accumulation", "bfloat16", "float16")}
 ALWAYS |= {(recipe, "accumulation") for recipe in RECIPES}
 
 

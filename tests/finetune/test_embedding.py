@@ -12,10 +12,9 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_triplets
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.util.errors import UserError
-from tests.finetune.conftest import WORDS
-from tests.finetune.test_run_finetuning import results, run
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
+from tests.support.finetuning_runs import WORDS, results, run
 
 
 def make(tmp_path, **overrides: Any) -> EmbeddingTask:

@@ -8,11 +8,11 @@ import pytest
 
 from electra_tf2.finetune.trained_folder import digest
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.weights import find_checkpoint
+from electra_tf2.formats.stored_weights import find_checkpoint
 from electra_tf2.training.checkpoints import Checkpoints
-from tests.finetune.test_run_finetuning import command, line_of, results, run
 from tests.support import golden
 from tests.support.finetuning import write_lines
+from tests.support.finetuning_runs import command, line_of, results, run
 from tests.support.programs import run_program
 
 

@@ -16,13 +16,11 @@ from electra_tf2.finetune.tasks.tagging import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
 from electra_tf2.util.errors import UserError
-from tests.finetune.conftest import WORDS
 from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.finetuning import write_lines
+from tests.support.finetuning_runs import SIZES, WORDS
 from tests.support.programs import run_program
-
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
 
 
 def write_reviews(path, rows=240, delimiter=";"):

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.exports import exportable, litert, onnx, saved_model
-from electra_tf2.exports.exportable import fixed_inputs
+from electra_tf2.exports import exportable, onnx
+from electra_tf2.exports.self_check import fixed_inputs
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.predictor import Predictor
-from tests.finetune.test_run_finetuning import run
 from tests.support import exports
 from tests.support.finetuning import write_lines
-from tests.test_readme import blocks
+from tests.support.finetuning_runs import run
+from tests.support.pages import blocks
 
 TOPICS = {"sport": "file", "money": "list", "weather": "error"}  # and the word that tells each
 
@@ -58,7 +58,6 @@ def test_a_task_from_outside_goes_every_way(news):
     rows = [{"text": "the error of names"}, {"text": "file " * 40}]
     ours = exports.answers_of(predictor, 0, rows, made)
     assert ours[0]["topics"]["weather"] == pytest.approx(answer["topics"]["weather"], abs=1e-5)
-    for runtime in (onnx.RUNTIME, litert.RUNTIME, saved_model.RUNTIME):
-        assert exportable.write_network(news / "exported", model, made, runtime).difference < 1e-5
-        run_file, _ = runtime.load(news / "exported" / runtime.file)
-        assert exports.largest_difference(ours, exports.answers_of(predictor, 0, rows, made, run_file)) < 1e-5
+    assert exportable.write_network(news / "exported", model, made, onnx.RUNTIME).difference < 1e-5
+    run_file, _ = onnx.RUNTIME.load(news / "exported" / onnx.RUNTIME.file)
+    assert exports.largest_difference(ours, exports.answers_of(predictor, 0, rows, made, run_file)) < 1e-5

@@ -15,9 +15,9 @@ from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.inference.predictor import read_rows
 from electra_tf2.util.errors import UserError
-from tests.finetune.test_run_finetuning import run
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
+from tests.support.finetuning_runs import run
 
 QUESTION = {"qid": "1", "question": "?", "answers": ["a"], "detected_answers": [{"text": "a", "char_spans": [[0, 0]]}]}
 RECIPE = {"num_train_epochs": 5, "per_task": {"sts": {"learning_rate": 0.25}, "chunk": {"learning_rate": 0.5}}}

@@ -21,16 +21,10 @@ from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests.finetune.test_run_finetuning import run
 from tests.support import golden
 from tests.support.finetuning import write_lines
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [
-    *("yes", "no", "maybe", "good", "bad", "film", "the", "a", "dog", "cat", "barks", "sleeps", "it", "was", "runs"),
-    *("##ing", "?", ",", ".", "what"),
-]
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+from tests.support.finetuning_runs import run
+from tests.support.prompting import SIZES, SPECIAL, WORDS, coco_lm_in
 
 
 @pytest.fixture(scope="module")
@@ -164,17 +158,6 @@ def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
         np.testing.assert_allclose(
             tf.nn.softmax(tf.concat(of_words, -1)), tf.nn.softmax(logits), rtol=1e-4, err_msg=str(copy)
         )
-
-
-def coco_lm_in(path, folder, **hparams):
-    """A pre-trained COCO-LM of random weights, and its folder."""
-    given = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "electra_objective": False}
-    given |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "corrective_lm_objective": True}
-    config = PretrainingConfig.from_dict(given | {"clm_head": "tied"} | hparams)
-    model = PretrainingModel(config)
-    tf.train.Checkpoint(model=model).save(str(path / "model.ckpt"))
-    (path / "config.json").write_text(config.to_json())
-    return model, path
 
 
 @pytest.mark.parametrize(

@@ -512,15 +512,56 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_questions_to_learn_need_a_field_of_answers(tmp_path, capsys, suffix):
-    rows = [{"question": "what?", "context": "the file is open", "answer": "file"}] * 2
+    rows = [{"question": "what?", "context": "the file is open", "reply": "file"}] * 2
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content_of(rows, suffix))
     described = {"type": "qa", "v2": True, "held_out": 0, "files": {"train": str(path)}}
-    with pytest.raises(UserError, match=r"no field 'answers'.*it has \['answer', 'context', 'question'\]"):
+    with pytest.raises(UserError, match=r"no field 'answer'.*it has \['context', 'question', 'reply'\]"):
         make(described=described).load("train")
     path.write_bytes(content_of([row | {"answers": ""} for row in rows], suffix))
     assert len(make(described=described).load("train").examples) == 2
     assert "no question has an answer" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("column", ["answer", "answer_text", "answers"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_an_answer_without_its_place_is_looked_for_in_the_context(tmp_path, capsys, suffix, column):
+    """Tables of people have question, context and the answer's text; an empty one means that there is none."""
+    context = "The profiles: the File is a  list, of one file."
+    cases = [("file", 42), ("file is", 18), ("a list", 26), ("PROFILES", 4), ("fil", 7)]
+    rows = [{"question": "what?", "context": context, column: answer} for answer, _ in cases]
+    rows += [rows[0] | {column: ""}, rows[0] | {column: "elsewhere"}]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content_of(rows, suffix))
+    questions = read_questions(path, v2=True, training=True)
+    assert [question.place[0] for question in questions] == [place for _, place in cases] + [-1]
+    assert [question.is_impossible for question in questions] == [False] * len(cases) + [True]
+    assert "1 questions left out" in capsys.readouterr().err
+    task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}})
+    assert len(task.read("train").examples) == len(cases) + 1 and task.state() == {"v2": True}
+    path.write_bytes(content_of(rows[:3], suffix))
+    task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}})
+    task.read("train")
+    assert task.state() == {"v2": False}
+    asked = task.example(rows[0], "here", 0)
+    assert (asked.text, asked.answers) == ("what?", [])
+
+
+def test_answers_as_pandas_prints_arrays(tmp_path):
+    found = "{'text': array(['file'], dtype=object), 'answer_start': array([4], dtype=int32)}"
+    none = "{'text': array([], dtype=object), 'answer_start': array([], dtype=int64)}"
+    rows = [{"context": "the file is open", "question": "what?", "answers": answers} for answers in (found, none)]
+    path = tmp_path / "a.csv"
+    path.write_bytes(content_of(rows, ".csv"))
+    questions = read_questions(path, v2=True, training=True)
+    assert [(question.answers, question.place) for question in questions] == [(["file"], (4, 7)), ([], (-1, -1))]
+
+
+def test_a_table_without_questions_names_its_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content_of([{"Question": "what?", "Context": "the file is open", "Answer": "file"}], ".csv"))
+    with pytest.raises(UserError, match=r"line 2: no field 'question'; did you mean 'Question'\? It has 'Question"):
+        read_questions(path, v2=True, training=True)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])

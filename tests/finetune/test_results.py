@@ -109,6 +109,23 @@ def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None
     assert "New York (B-LOC I-LOC), predicted PER 0.60: Ann saw New York" in shown_errors("tags dev", errors)
 
 
+def test_a_text_stands_once_among_the_mistakes() -> None:
+    """Of classes, numbers, spans and questions: data hold rows twice, and a sentence several wrong spans."""
+    shares = {"a": 0.9, "b": 0.1}
+    classes = [{"text": text, "label": "a", "probabilities": shares} for text in ("x", "x", "y", "x")]
+    numbers = [{"text": text, "label": label} for text, label in (("x", 9.0), ("x", 8.0), ("y", 2.0))]
+    words = ["Ann", "saw", "Rome"]
+    spans = [{"words": words, "tags": ["B-A", "O", "B-A"], "probabilities": [0.9, 0.5, 0.8], "entities": []}] * 2
+    cases: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
+        (["b"] * 4, classes, [("x", "a"), ("y", "a")]),
+        ([0.0] * 3, numbers, [("x", 9.0), ("y", 2.0)]),
+        ([["O"] * 3] * 2, spans, [("Ann", "A")]),
+    ]
+    for gold, answers, expected in cases:
+        mistakes = errors_in(gold, answers)["mistakes"]
+        assert [(mistake["text"], mistake["label"]) for mistake in mistakes] == expected
+
+
 def outcome(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
     """`errors_of` a task that answers so."""
     task: Any = SimpleNamespace(
@@ -136,7 +153,8 @@ def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> N
     shares = [0.9, 0.8, 0.5, 0.6]
     answers = [
         {"words": words, "tags": ["B-PER", "I-PER", "O", "B-PER"], "probabilities": shares, "entities": []},
-        {"words": words, "tags": ["B-PER", "O", "O", "B-LOC"], "probabilities": shares, "entities": []},
+        {"words": ["Ann", "Lee", "met", "Rome"], "tags": ["B-PER", "O", "O", "B-LOC"], "probabilities": shares}
+        | {"entities": []},
     ]
     gold = ["B-PER", "I-PER", "O", "B-LOC"]
     errors = outcome([gold, gold], answers)

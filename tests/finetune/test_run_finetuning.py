@@ -2,64 +2,19 @@
 
 import json
 import re
-import signal
-import sys
 
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.formats.weights import TensorFlowCheckpoint
-from tests.support import golden
+from electra_tf2 import load
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.starts import configuration
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
+from electra_tf2.inference.finetuning_run import check_folders
+from electra_tf2.util.errors import UserError
 from tests.support.finetuning import write_lines
-from tests.support.programs import run_forked, run_program
-
-TASKS: dict[str, dict] = {
-    "kind": {"type": "classification", "text_columns": ["text"]},
-    "count": {"type": "regression", "text_columns": ["text"], "max": 2},
-}
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
-SIZES["model_hparam_overrides"]["num_hidden_layers"] = 1  # of two: a step is traced in half the time
-
-
-def command(data_dir, out, *words, **hparams):
-    base = {
-        "model_hparam_overrides": SIZES["model_hparam_overrides"],
-        "embedding_size": SIZES["embedding_size"],
-        "vocab_size": SIZES["vocab_size"],
-        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
-        "init_checkpoint": str(golden.CHECKPOINT),
-        "data_dir": str(data_dir),
-        "pretrained_model_dir": str(out),
-        "tasks": TASKS,
-        "task_names": ["kind"],
-        "max_seq_length": 32,
-        "train_batch_size": 8,
-        "eval_batch_size": 16,
-        "num_train_epochs": 2.0,
-        "iterations_per_loop": 5,
-        "learning_rate": 1e-3,
-    }
-    return [sys.executable, "run_finetuning.py", "--hparams", json.dumps(base | hparams), *words]
-
-
-def run(data_dir, out, *words, expect=0, **hparams):
-    result = run_program(*command(data_dir, out, *words, **hparams)[1:])
-    assert result.returncode == expect, result.stdout + result.stderr
-    return result.stdout + result.stderr
-
-
-def results(out, tasks="kind"):
-    return json.loads((out / "results" / f"{tasks}_results.json").read_text())
-
-
-def line_of(output):
-    """Without the ends of lines that a terminal needs."""
-    return " ".join(output.split())
-
-
-def first_scores(out):
-    return results(out)["trials"][0]["scores"]
+from tests.support.finetuning_runs import TASKS, first_scores, line_of, results, run
+from tests.support.programs import run_program
 
 
 def test_a_task_is_learned_and_everything_is_written(trained):
@@ -131,16 +86,6 @@ def test_two_tasks_and_two_trials_make_one_table(copied):
     assert "kind,count_model_1 was trained with other count train" in line_of(refused)
 
 
-def test_a_killed_trial_goes_on_to_the_same_scores(trained, data_dir, tmp_path):
-    out, _, settings = trained
-    settings = settings | {"num_trials": 1}
-    often = {"save_checkpoints_steps": 7, "iterations_per_loop": 1}
-    words = command(data_dir, tmp_path, **settings | often)[1:]
-    assert run_forked(words, tmp_path / "output", 19, signal.SIGKILL)[0] == -signal.SIGKILL
-    assert "resuming at step 14 of 80" in run(data_dir, tmp_path, **settings)
-    assert results(tmp_path)["trials"][0]["scores"] == first_scores(out)
-
-
 def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     settings = {"optimizer": "muon", "ema_decay": 0.9, "num_train_epochs": 1.0}
     run(data_dir, tmp_path, **settings)
@@ -152,32 +97,15 @@ def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
     assert (checkpoint[name] != checkpoint[f"{name}/average"]).any()
 
 
-def test_the_best_checkpoint_is_scored_and_an_interrupted_evaluation_changes_no_score(data_dir, tmp_path, monkeypatch):
+def test_the_best_checkpoint_is_scored(data_dir, tmp_path):
     settings = {"eval_every_steps": 5, "save_checkpoints_steps": 5, "keep_best": True, "num_train_epochs": 0.375}
-    run(data_dir, tmp_path / "whole", **settings)
-    selecting, calls = Evaluation.selecting, []
-
-    def interrupted(self, model):
-        calls.append(model)
-        if len(calls) == 2:  # after the checkpoint of step 10 was saved
-            raise RuntimeError("killed")
-        return selecting(self, model)
-
-    monkeypatch.setattr(Evaluation, "selecting", interrupted)
-    with pytest.raises(RuntimeError, match="killed"):
-        run(data_dir, tmp_path / "killed", **settings)
-    run(data_dir, tmp_path / "killed", **settings)
-    whole, killed = (results(tmp_path / name)["trials"][0] for name in ("whole", "killed"))
-    assert whole["scores"] == killed["scores"]
-    assert whole["training"]["best_step"] == killed["training"]["best_step"]
-    evaluations, of_killed = (
-        {path.stem: json.loads(path.read_text()) for path in (tmp_path / name).rglob("eval/step-*.json")}
-        for name in ("whole", "killed")
-    )
-    assert evaluations == of_killed and evaluations.keys() == {f"step-{step}" for step in (5, 10, 15)}
+    run(data_dir, tmp_path, **settings)
+    (trial,) = results(tmp_path)["trials"]
+    evaluations = {path.stem: json.loads(path.read_text()) for path in tmp_path.rglob("eval/step-*.json")}
+    assert evaluations.keys() == {f"step-{step}" for step in (5, 10, 15)}
     best = max(metrics["score"] for metrics in evaluations.values())
-    assert whole["scores"]["kind"]["dev"]["accuracy"] == best
-    assert evaluations[f"step-{whole['training']['best_step']}"]["score"] == best
+    assert trial["scores"]["kind"]["dev"]["accuracy"] == best
+    assert evaluations[f"step-{trial['training']['best_step']}"]["score"] == best
 
 
 @pytest.mark.parametrize("padding", [{}, {"fixed_padding": True}])
@@ -204,3 +132,48 @@ def test_a_model_that_is_not_there_is_named_before_anything_is_said_of_it(tmp_pa
     [error] = result.errors
     assert f"no model at {tmp_path / 'models' / 'electra_minni'}; did you mean 'electra_mini'?" in error
     assert "layers of" not in result.stdout
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_model_that_has_no_checkpoint_yet_is_not_blamed_for_its_vocabulary(tmp_path, begun):
+    """By fine-tuning and by whoever loads it."""
+    folder = tmp_path / "models" / "young"
+    folder.mkdir(parents=True)
+    write_lines(tmp_path / "vocab.txt", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
+    if begun:
+        config = PretrainingConfig.from_dict({"data_dir": str(tmp_path), "model_name": "young"})
+        (folder / "config.json").write_text(config.to_json())
+    result = run_program(
+        "run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "young", "--task-names", "sst"
+    )
+    [error] = result.errors
+    assert f"no checkpoint at {folder}: nothing was trained there yet" in error
+    if begun:
+        with pytest.raises(UserError, match="nothing was trained there yet"):
+            load(folder)
+
+
+def test_a_refused_folder_is_told_what_can_be_changed_alone(tmp_path):
+    """Not what follows from that: sizes from the model, the least number of steps from the epochs."""
+    write_lines(tmp_path / "rows.csv", "text,label", "a,x", "b,y")
+    given = {"train_file": str(tmp_path / "rows.csv"), "model": "electra_mini", "model_dir": str(tmp_path / "model")}
+    folder = tmp_path / "model_1"
+    folder.mkdir()
+    (folder / "model.ckpt-9.index").write_text("")
+    changes: list[tuple[dict, str]] = [
+        ({"num_train_epochs": 9.0}, r"num_train_epochs was (\S+), is 9\.0\. "),
+        ({"model": "electra_deep"}, r"model was 'electra_mini', is 'electra_deep'\. "),
+        ({"seed": 3, "learning_rate": 0.5}, r"learning_rate was (\S+), is 0\.5; seed was 0, is 3\. "),
+        ({"task_type": "tagging"}, r"task_type was 'classification', is 'tagging'\. "),
+    ]
+    for change, message in changes:
+        for before, now in ((given, given | change), (given | change, given)):
+            (folder / "config.json").write_text(configuration(before).to_json())
+            (folder / "vocab.txt").unlink(missing_ok=True)
+            if now is not given:
+                expected = f"holds a run with other hparams: {message}Do this"
+            else:
+                names = [part.split(" was ")[0] for part in message.split("; ")]
+                expected = "hparams: " + "; ".join(rf"{name} was [^;]+, is [^;]+" for name in names) + r"\. Do this$"
+            with pytest.raises(UserError, match=expected):
+                check_folders(configuration(now), now, "Do this")

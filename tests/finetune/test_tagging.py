@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.mistakes import complaint
+from electra_tf2.finetune.data_report import balance
+from electra_tf2.finetune.mistakes import complaint, errors_of
 from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
@@ -86,6 +87,40 @@ def at_words(split, rows):
         tokens[places] = labels
         predictions.append({"predictions": tokens, "scores": np.linspace(0.5, 0.9, len(tokens))})
     return predictions
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["B-NP", "I-NP", "I-NP", "O", "B-VP"],
+        ["B-NP", "I-NP", "E-NP", "O", "S-VP"],
+        ["B-NP", "I-NP", "L-NP", "O", "U-VP"],
+        ["B-NP", "M-NP", "E-NP", "O", "S-VP"],
+        ["B", "I", "I", "O", "B"],
+    ],
+)
+def test_tags_are_shown_as_the_training_file_has_them(tmp_path, tags):
+    """In the table of data, in predictions, beside them as what is right, in CoNLL files and in reports."""
+    for name in ("train", "dev"):
+        write_lines(tmp_path / "chunk" / f"{name}.txt", *(f"file x {tag}" for tag in tags))
+    task = make(tmp_path)
+    split = task.load("train")
+    assert list(balance(split)) == list(dict.fromkeys(sorted(tags, key=lambda tag: -tags.count(tag))))
+    reloaded = make(tmp_path)
+    reloaded.check_state(task.state())
+    for one in (task, reloaded):  # while it trains, and where a saved model labels
+        split = one.load("dev")
+        (answer,) = one.answers(split, sure(one, split))
+        assert answer["tags"] == tags == one.inputs(split)[0]["gold"]
+        assert one.scores(split, sure(one, split))["f1"] == 100
+        assert one.majority(split)["accuracy"] <= 60
+        written = one.write_submission("dev", split, [answer], tmp_path)[0].read_text()
+        assert [line.split()[1] for line in written.splitlines() if line] == tags
+        wrong = [answer | {"tags": ["O"] * 4 + answer["tags"][:1], "words": ["file"] * 5}]
+        found = errors_of(one, split, wrong)
+        assert sum(counts["count"] for counts in found["by_label"].values()) == 2
+    write_lines(tmp_path / "chunk" / "dev.txt", "file x B-ZZ")
+    assert make(tmp_path).load("dev").examples[0].labels == ["S-ZZ"]
 
 
 def test_long_texts_are_learned_and_tagged_in_windows(tmp_path):

@@ -16,10 +16,10 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.inference.predictor import open_rows
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests.finetune.test_run_finetuning import results, run
 from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.finetuning import write_lines
+from tests.support.finetuning_runs import results, run
 from tests.support.programs import run_program
 
 

@@ -23,7 +23,7 @@ from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text import span_label
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
 from electra_tf2.formats.readers import find_model, read_model
-from electra_tf2.inference.negatives import drawn_places, replaced_texts
+from electra_tf2.inference.word_replacement import draw_positions, replaced_texts
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models as support
 from tests.support.programs import run_program
@@ -285,7 +285,7 @@ def test_texts_with_replaced_pieces_are_texts(tmp_path: Path) -> None:
 def test_no_text_has_more_pieces_replaced_than_its_share(share: float) -> None:
     """Also a short text beside long ones, and one piece at least; of an empty text nothing can be replaced."""
     pieces = np.array([20, 5, 1, 0] * 50)
-    places, is_replaced = drawn_places(pieces + 2, 22, share, np.random.default_rng(0))
+    places, is_replaced = draw_positions(pieces + 2, 22, share, np.random.default_rng(0))
     counts = is_replaced.sum(1)
     for size in (20, 5, 1):
         numbers = counts[pieces == size]

@@ -21,11 +21,11 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
-from electra_tf2.formats.original import write_checkpoint
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.stored_model import Casing, Given
+from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.configured import config_of
+from electra_tf2.formats.tf1_checkpoint import write_checkpoint
+from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import LOGITS, STATES
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -158,6 +158,19 @@ def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, c
         assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]
 
 
+def test_labels_of_spans_are_those_that_pipelines_group(tmp_path: Path) -> None:
+    """transformers' pipeline knows B- and I- alone: a word with S-PER would be an entity of the type "S-PER"."""
+    labels = ["B-PER", "E-PER", "I-PER", "O", "S-PER"]
+    model = support.fine_tuned("ner", support.dense(5), {"labels": labels, "encoding": "BIO"})
+    convert(tmp_path, model, exportable.Options())
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = [config["id2label"][str(number)] for number in range(5)]
+    assert names == ["B-PER", "I-PER", "I-PER", "O", "B-PER"]
+    assert config["label2id"] == {"B-PER": 0, "I-PER": 1, "O": 3}
+    card = (tmp_path / "README.md").read_text()
+    assert 'aggregation_strategy="first"' in card and "spans of 1 type: PER" in card
+
+
 def test_a_head_without_counterpart_is_left_out_and_named() -> None:
     heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
     exported = to_huggingface(support.fine_tuned("squad", heads, {}))
@@ -276,16 +289,16 @@ def test_of_berts_tokenizers_the_configuration_wins(given, said, casing: Casing,
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Given(vocab_file="vocab.txt"), "vocab_file: the files of .* hold it already, so leave it out"),
+        (Hints(vocab_file="vocab.txt"), "vocab_file: the files of .* hold it already, so leave it out"),
         (
-            Given(num_attention_heads=4, do_lower_case=False),
+            Hints(num_attention_heads=4, do_lower_case=False),
             "num_attention_heads and do_lower_case: the files of .* hold them already, so leave them out",
         ),
-        (Given(pairs=True), None),
-        (Given(), None),
+        (Hints(pairs=True), None),
+        (Hints(), None),
     ],
 )
-def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: str | None, tmp_path: Path) -> None:
+def test_what_a_directory_says_itself_is_not_to_be_told(given: Hints, message: str | None, tmp_path: Path) -> None:
     checkpoint = str(golden.CHECKPOINT)
     open_model(checkpoint, given._replace(pairs=False))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')

@@ -11,9 +11,9 @@ from electra_tf2.formats.huggingface_config import network_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
-from tests.formats.test_transformers import modern
 from tests.support import golden
 from tests.support.huggingface_oracle import CLASSES
+from tests.support.modernbert import modern
 from tests.support.stored_models import to_huggingface
 
 MODERN = CLASSES["ModernBertModel"]

@@ -11,7 +11,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.readers import find_model
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 
@@ -34,7 +34,7 @@ def test_a_damaged_index_is_one_line(damage: str, tmp_path: Path) -> None:
 
 def test_sizes_of_both_networks_vocabulary_and_casing_follow_from_the_checkpoint() -> None:
     given = {"model_name": "electra_small", "init_checkpoint": CHECKPOINT, "max_seq_length": 32} | NO_DROPOUT
-    config = PretrainingConfig.from_dict(layered(PretrainingConfig, starts.hparams_of(given), given))
+    config = PretrainingConfig.from_dict(layered(PretrainingConfig, implied_hparams(given), given))
     expected = golden.config()
     assert config.architecture == expected.architecture
     assert config.generator_architecture == expected.generator_architecture
@@ -65,4 +65,4 @@ def test_a_configuration_where_one_happens_to_be_is_nobodys_start(tmp_path, monk
     (tmp_path / "config.json").write_text('{"model_type": "electra", "hidden_size": 48}')
     monkeypatch.chdir(tmp_path)
     assert read_config("") is None and find_model("").network == {}
-    assert starts.hparams_of({"model_name": "electra_small"}) == {}
+    assert implied_hparams({"model_name": "electra_small"}) == {}

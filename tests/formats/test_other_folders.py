@@ -10,7 +10,7 @@ import pytest
 from electra_tf2.files.content import is_copy
 from electra_tf2.files.reading import read_json, read_text
 from electra_tf2.files.writing import delimiter_of_output, encoded_output
-from electra_tf2.formats.folders import what_lies_at
+from electra_tf2.formats.folders import no_weights_hint
 from electra_tf2.formats.huggingface_tokenizer import casing_of
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.sentence_modules import longest_in, pooling_in
@@ -40,7 +40,7 @@ def test_a_hubs_cache_its_names_and_folders_in_folders_say_what_to_give(tmp_path
     ):
         with pytest.raises(UserError, match=f"no checkpoint at '{path}': .*{said}"):
             read_model(path)
-    assert what_lies_at("old/nothing") == ""  # a typing error in a folder that is there
+    assert no_weights_hint("old/nothing") == ""  # a typing error in a folder that is there
 
 
 @pytest.mark.parametrize(("content", "what"), [(POINTER, "a pointer of Git LFS"), (LOGIN, "a web page")])

@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports import conversions, self_check
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.formats import original, tf_models
-from electra_tf2.formats.original import hparams_of
+from electra_tf2.formats import tf1_checkpoint, tf_models
 from electra_tf2.formats.readers import find_model, open_model, read_model
-from electra_tf2.formats.stored_model import Casing, Given
+from electra_tf2.formats.stored_model import Casing, Hints
+from electra_tf2.formats.tf1_checkpoint import hparams_from_shapes
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.inference.configured import described, generator_architecture
+from electra_tf2.inference.model_config import generator_architecture, with_config
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -26,7 +26,7 @@ from tests.support import stored_models as support
 
 def _write_tf1(folder: Path, adam_slots: bool) -> str:
     model = support.tiny()
-    prefix = original.write_checkpoint(folder, model.weights, model.architecture, 400, adam_slots)
+    prefix = tf1_checkpoint.write_checkpoint(folder, model.weights, model.architecture, 400, adam_slots)
     (folder / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
     return prefix
 
@@ -59,13 +59,13 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
     model = support.tiny().changed(hparams=dataclasses.asdict(config), casing=Casing(False))
     _write_tf1(tmp_path, adam_slots=False)
-    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(described(model))))
+    (tmp_path / "hparams.json").write_text(json.dumps(tf1_checkpoint.original_hparams(with_config(model))))
     again = read_model(str(tmp_path))
     assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
     assert conversions.read_back_difference(model, again) == 0
     start = find_model(str(tmp_path)).network
     assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
-    assert read_model(str(tmp_path), Given(num_attention_heads=2)).architecture.num_attention_heads == 2
+    assert read_model(str(tmp_path), Hints(num_attention_heads=2)).architecture.num_attention_heads == 2
     (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
     assert read_model(str(tmp_path)).architecture.num_attention_heads == 2
 
@@ -82,7 +82,7 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
 )
 def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
     model = support.with_crc_weights(**overrides)
-    hparams = hparams_of({name: value.shape for name, value in model.weights.items()}, "checkpoint")
+    hparams = hparams_from_shapes({name: value.shape for name, value in model.weights.items()}, "checkpoint")
     assert hparams | expected == hparams
     found = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
     assert found.architecture.hidden_size == 96
@@ -92,13 +92,13 @@ def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
 def test_what_the_original_has_not_is_refused(tmp_path: Path) -> None:
     coco = support.with_crc_weights(electra_objective=False, corrective_lm_objective=True)
     with pytest.raises(UserError, match="copy_predictions"):
-        original.write_checkpoint(tmp_path, coco.weights, coco.architecture, 0, False)
+        tf1_checkpoint.write_checkpoint(tmp_path, coco.weights, coco.architecture, 0, False)
     rotary = golden.config(model_hparam_overrides={"relative_positions": "rotary"})
     with pytest.raises(UserError, match="relative"):
-        original.write_checkpoint(tmp_path, support.tiny().weights, rotary.architecture, 0, False)
+        tf1_checkpoint.write_checkpoint(tmp_path, support.tiny().weights, rotary.architecture, 0, False)
     model = support.with_crc_weights(generator_sample_mode="zero_dropout")
     with pytest.raises(UserError, match="no generator that shares some embeddings, or has its own"):
-        original.write_checkpoint(tmp_path, model.weights, model.architecture, 0, False)
+        tf1_checkpoint.write_checkpoint(tmp_path, model.weights, model.architecture, 0, False)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +142,7 @@ def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
     weights = support.tiny().weights
     broken = support.tiny().changed(weights={**weights, name: np.full_like(weights[name], np.nan)})
     with pytest.raises(UserError, match="the conversion is wrong"):
-        exportable.report(conversions.read_back_difference(support.tiny(), broken), "float32", "a copy")
+        self_check.report(conversions.read_back_difference(support.tiny(), broken), "float32", "a copy")
     with pytest.raises(UserError, match="float16 cannot hold these weights"):
-        exportable.report(np.inf, "float16", "a copy")
-    assert "float16 weights" in exportable.report(1e-3, "float16", "a copy")
+        self_check.report(np.inf, "float16", "a copy")
+    assert "float16 weights" in self_check.report(1e-3, "float16", "a copy")

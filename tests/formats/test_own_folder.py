@@ -15,17 +15,18 @@ import electra_tf2 as electra
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exports.conversions import read_back_difference
 from electra_tf2.exports.conversions import to_huggingface as convert
-from electra_tf2.exports.exportable import TOLERANCE, Options
+from electra_tf2.exports.exportable import Options
+from electra_tf2.exports.self_check import TOLERANCE
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.joining import without_generator
 from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import TensorFlowCheckpoint
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
@@ -134,7 +135,7 @@ def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path
         assert read_model(str(place)).casing == Casing(True, False)
         given = {"init_checkpoint": str(place), "data_dir": "nowhere", "task_names": ["cola"]}
         assert configuration(given).do_strip_accents is False
-        assert starts.hparams_of({"init_checkpoint": str(place)})["do_strip_accents"] is False
+        assert implied_hparams({"init_checkpoint": str(place)})["do_strip_accents"] is False
 
 
 def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path: Path) -> None:

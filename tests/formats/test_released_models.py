@@ -9,10 +9,10 @@ from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.formats.folders import RELEASED
+from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.formats.tensor_file import read_tensors
 
-NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())
+NAMES = sorted(folder.name for folder in SHIPPED.iterdir() if folder.is_dir())
 
 
 def config(tmp_path: Path, **hparams: object) -> FinetuningConfig:
@@ -21,7 +21,7 @@ def config(tmp_path: Path, **hparams: object) -> FinetuningConfig:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_released_model_is_whole_small_and_made_by_a_recipe(name: str) -> None:
-    folder = RELEASED / name
+    folder = SHIPPED / name
     card = (folder / "README.md").read_text(encoding="utf-8")
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert saved.get("recipe") in recipe_names() or "6585524" in card
@@ -35,8 +35,8 @@ def test_a_released_model_is_whole_small_and_made_by_a_recipe(name: str) -> None
 
 def test_fine_tuning_starts_from_it_by_name_and_writes_beside_the_users_models(tmp_path: Path) -> None:
     found = config(tmp_path)
-    assert found.init_checkpoint == str(RELEASED / NAMES[0])
-    assert found.vocab_file == str(RELEASED / NAMES[0] / "vocab.txt")
+    assert found.init_checkpoint == str(SHIPPED / NAMES[0])
+    assert found.vocab_file == str(SHIPPED / NAMES[0] / "vocab.txt")
     assert Path(found.model_dir).is_relative_to(tmp_path) and Path(found.results_dir).is_relative_to(tmp_path)
     assert found.layerwise_lr_decay == 1.0  # of its recipe
     random = config(tmp_path, random_init=True)
@@ -46,5 +46,5 @@ def test_fine_tuning_starts_from_it_by_name_and_writes_beside_the_users_models(t
 def test_a_run_of_the_users_of_that_name_comes_first(tmp_path: Path) -> None:
     own = tmp_path / "models" / NAMES[0]
     own.mkdir(parents=True)
-    (own / "config.json").write_text((RELEASED / NAMES[0] / "config.json").read_text(encoding="utf-8"))
+    (own / "config.json").write_text((SHIPPED / NAMES[0] / "config.json").read_text(encoding="utf-8"))
     assert config(tmp_path).init_checkpoint == str(own)

@@ -33,21 +33,12 @@ from electra_tf2.model import kernels
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
+from tests.support.modernbert import SWITCHES, modern
 from tests.support.stored_models import to_huggingface
 
 PYTHON = os.environ.get("ORACLE_PYTHON", sys.executable)
 ORACLE = Path(__file__).with_name("transformers_oracle.py")
 TEXTS = ["the man went to the house", "Some OTHER text, with Café: 北京!", "house"]
-SIZES = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2, "max_position_embeddings": 64}
-SWITCHES = SIZES | {"architecture": "modernbert", "local_attention": 12}
-
-
-def modern(**hparams: Any) -> StoredModel:
-    """A model of ours in this architecture."""
-    model = support.with_crc_weights(SWITCHES | hparams.pop("sizes", {}), **hparams)
-    # Small enough that float32 has 1e-5 in logits.
-    halves = {name: value if name.endswith("gamma") else 0.5 * value for name, value in model.weights.items()}
-    return model.changed(weights=halves)
 
 
 def tuned(task: str, state: dict[str, Any], **hparams: Any) -> StoredModel:

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
-from electra_tf2.inference import finetuning
+from electra_tf2.config.hparams import all_hparams, dashed
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.inference import finetuning_from_python
+from electra_tf2.inference.finetuning_from_python import with_arguments
 from tests.support import golden
+from tests.support.finetuning_runs import SIZES
 from tests.support.programs import run_program
 
-SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
 SETTINGS: dict[str, Any] = {
     "model_hparam_overrides": SIZES["model_hparam_overrides"],
     "embedding_size": SIZES["embedding_size"],
@@ -90,7 +93,7 @@ def test_what_is_refused_is_refused_before_tensorflow_is_imported(
     def refuse() -> None:
         raise AssertionError("TensorFlow is imported")
 
-    monkeypatch.setattr(finetuning, "import_tensorflow", refuse)
+    monkeypatch.setattr(finetuning_from_python, "import_tensorflow", refuse)
     with pytest.raises(electra.UserError, match=r"learning_rate was 0\.001, is 0\.1.*another folder"):
         finetune(TEXTS, LABELS, folder=folder, learning_rate=0.1)
     table = next(folder.glob("data/*/texts.jsonl"))
@@ -150,3 +153,22 @@ def test_bad_calls_are_answered_in_one_line(
 def test_an_unknown_model_is_answered_with_the_closest() -> None:
     with pytest.raises(electra.UserError, match="did you mean 'electra_mini'"):
         electra.finetune(["a", "b"], ["x", "y"], model="electra_minni")
+
+
+def test_errors_name_arguments_and_no_flags() -> None:
+    for _, field in all_hparams(FinetuningConfig):
+        flag = dashed(field.name)
+        for spelled in (flag, flag.replace("--", "--no-", 1)):
+            assert "--" not in with_arguments(f"or {spelled}, which helps")
+    message = "give --overwrite, --num-gpus 0 or --text-column; --no-do-eval; electra convert --format onnx; a -- b"
+    assert with_arguments(message) == (
+        "give overwrite=True, num_gpus=0 or text_column; do_eval=False; electra convert --format onnx; a -- b"
+    )
+
+
+def test_an_error_of_the_shared_code_names_the_argument(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("title,label\na,x\nb,y\n")
+    with pytest.raises(electra.UserError, match="text_column or label_column") as error:
+        finetune(table, folder=tmp_path / "run")
+    assert "--" not in str(error.value)

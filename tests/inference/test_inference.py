@@ -1,6 +1,7 @@
 """import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
 
 import copy
+import functools
 import itertools
 import json
 import os
@@ -23,13 +24,13 @@ import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
-from electra_tf2.formats.folders import RELEASED
+from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.formats.joining import with_generator
-from electra_tf2.formats.stored_model import StoredModel, hparams_of_a_run
+from electra_tf2.formats.stored_model import StoredModel, default_run_hparams
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
-from electra_tf2.inference.configured import described
+from electra_tf2.inference.model_config import with_config
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.unknown import UnknownTokens
+from electra_tf2.inference.unknown_tokens import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -76,7 +77,7 @@ def test_results_have_fields(model: electra.Model) -> None:
     np.testing.assert_allclose(states.mean, states.vectors.mean(0))
     tokens, vectors, sentence = states
     assert states.tokens is tokens and states.sentence is sentence and len(vectors) == len(tokens)
-    [answer] = electra.Model(_fine_tuned("cola")).predict(TEXTS[:1])
+    [answer] = _tuned("cola").predict(TEXTS[:1])
     assert json.loads(json.dumps(vars(answer)))["label"] == answer.label
     assert answer == copy.copy(answer) == pickle.loads(pickle.dumps(answer))
     with pytest.raises(AttributeError, match="no 'tags'; it has label, probabilities"):
@@ -160,8 +161,8 @@ def test_released_models_have_the_share_of_the_paper() -> None:
     sizes = {"small": (256, 0.15), "base": (768, 0.15), "large": (1024, 0.25)}
     for size, (hidden, share) in sizes.items():
         hparams = {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden}, "electra_objective": True}
-        assert hparams_of_a_run(hparams, "released")["mask_prob"] == share
-        assert hparams_of_a_run(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
+        assert default_run_hparams(hparams, "released")["mask_prob"] == share
+        assert default_run_hparams(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
 
 
 def test_what_only_looks_like_electra_is_not_scored() -> None:
@@ -270,7 +271,7 @@ def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_o
     for name, value in theirs.weights.items():
         weights[name] = value * 1.5 if name.endswith("/word_embeddings") else value
     theirs = theirs.changed(weights=weights)
-    joined = electra.Model(with_generator(ours, described(theirs)))
+    joined = electra.Model(with_generator(ours, with_config(theirs)))
     text = "the man went to the house"
     np.testing.assert_array_equal(joined.states(text).vectors, electra.Model(ours).states(text).vectors)
     assert joined.fill("a [MASK]") == electra.Model(theirs).fill("a [MASK]") != electra.Model(ours).fill("a [MASK]")
@@ -278,7 +279,7 @@ def test_a_generator_of_another_run_keeps_its_tables_and_the_discriminator_its_o
 
 @pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
 def test_tokens_that_a_model_does_not_know_are_counted_aloud(model: electra.Model, call: str) -> None:
-    used = electra.Model(_fine_tuned("cola")) if call == "predict" else model
+    used = _tuned("cola") if call == "predict" else model
     mask = "[MASK] " * (call == "fill")
     with pytest.warns(UnknownTokens) as caught:
         getattr(used, call)([f"{mask}the man", f"{mask}the \u5929 man"])
@@ -313,6 +314,12 @@ def _fine_tuned(task: str) -> StoredModel:
     return support.fine_tuned(task, heads, state)
 
 
+@functools.cache
+def _tuned(task: str) -> electra.Model:
+    """One that several tests predict with: its graph is traced once."""
+    return electra.Model(_fine_tuned(task))
+
+
 def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     write_folder(tmp_path, _fine_tuned("cola"))
     cola = electra.load(str(tmp_path))
@@ -322,10 +329,10 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     logits = cola.states(TEXTS[:1])[0].sentence @ weights["task_specific/cola/dense/kernel"]
     logits += weights["task_specific/cola/dense/bias"]
     assert str(int(np.argmax(logits))) in map(str, vars(answers[0]).values())
-    assert len(electra.Model(_fine_tuned("sts")).predict([("a b", "c d")])) == 1
-    [tags] = electra.Model(_fine_tuned("chunk")).predict([["the", "man", "went"]])
+    sts = _tuned("sts")
+    assert len(sts.predict([("a b", "c d")])) == 1
+    [tags] = _tuned("chunk").predict([["the", "man", "went"]])
     assert len(tags.tags) == 3
-    sts = electra.Model(_fine_tuned("sts"))
     for half in ("alone", ["alone"], ("a b", "c d")):
         with pytest.raises(UserError, match=r"reads pairs .* alone: pairs go in a list: \[\(\"\w+\", \"\w+\"\)\]"):
             sts.predict(half)
@@ -359,7 +366,7 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("call", ["states", "embed", "replaced", "score", "fill", "predict"])
 def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, call: str) -> None:
     pandas = pytest.importorskip("pandas")
-    used = electra.Model(_fine_tuned("chunk")) if call == "predict" else model
+    used = _tuned("chunk") if call == "predict" else model
     function, text = getattr(used, call), "the man [MASK]" if call == "fill" else "the man"
     both = function([text, text])
     assert len(both) == 2
@@ -407,7 +414,7 @@ def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
 
 
 def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Path, monkeypatch) -> None:
-    chunk = electra.Model(_fine_tuned("chunk"))
+    chunk = _tuned("chunk")
     not_texts: list[Any] = [None, b"text"]
     for odd in not_texts:
         with pytest.raises(UserError, match="pair of texts"):
@@ -461,7 +468,7 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     ],
 )
 def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> None:
-    assert to_huggingface(sources.read_model(RELEASED / name)).class_name == class_name
+    assert to_huggingface(sources.read_model(SHIPPED / name)).class_name == class_name
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(tmp_path: Path) -> None:

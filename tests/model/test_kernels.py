@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from electra_tf2.model import attention as attention_module
 from electra_tf2.model import kernels, layers, relative_positions
 from electra_tf2.model.gated import gated_gelu
-from electra_tf2.model.kernels import compilation, cpu, dtypes, gated, sums
+from electra_tf2.model.kernels import activations, compilation, dropout, dtypes, norms, sums, whole_attention
 from electra_tf2.util import machine
 from tests.support.processors import pretend
 
@@ -117,7 +117,7 @@ def big(*shape, dtype=tf.bfloat16):
 _X, _ROW, _COLUMN = big(TOKENS, WIDTH), big(WIDTH, dtype=tf.float32), big(TOKENS, 1, dtype=tf.float32)
 _SCORES, _BIAS = big(8, HEADS, LENGTH, LENGTH), big(1, HEADS, LENGTH, LENGTH, dtype=tf.float32)
 _VALUES = big(8, HEADS, LENGTH, WIDTH // HEADS)
-_NORM = cpu._Norm(_ROW, _COLUMN, _COLUMN)
+_NORM = norms._Norm(_ROW, _COLUMN, _COLUMN)
 _KEYS = tf.ones([8, 1, 1, LENGTH], tf.bool)
 _TWO = (big(TOKENS, 2 * WIDTH), big(2 * WIDTH, dtype=tf.float32))
 _IS_NEWER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 21)  # its XLA gives the mean a pass of its own
@@ -139,24 +139,26 @@ _EPSILON = {"epsilon": 1e-12}
 _QKV = (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH))
 _SUM = (_X, _X, _ROW)  # x, branch, bias
 PASSES = {
-    "gelu": Passes(cpu._gelu, (_X, _ROW), {}, 1),
-    "gelu's gradient": Passes(cpu._gelu_gradient, (_X, _X, _ROW), {}, 1),
-    "gated": Passes(gated._gated_gelu, _TWO, {}, 1),
-    "gated's gradient of the activated half": Passes(gated._gradient_of_activated, (_X, *_TWO), {}, 1),
-    "gated's gradient of the factor": Passes(gated._gradient_of_factor, (_X, *_TWO), {}, 1),
-    "layer norm": Passes(cpu._layer_norm, (_X, _ROW, _ROW), _EPSILON, 5),
-    "layer norm's gradient": Passes(cpu._layer_norm_gradient, (_X, _X, _NORM), {}, 7),
+    "gelu": Passes(activations._gelu, (_X, _ROW), {}, 1),
+    "gelu's gradient": Passes(activations._gelu_gradient, (_X, _X, _ROW), {}, 1),
+    "gated": Passes(activations._gated_gelu, _TWO, {}, 1),
+    "gated's gradient of the activated half": Passes(activations._activated_gradient, (_X, *_TWO), {}, 1),
+    "gated's gradient of the factor": Passes(activations._factor_gradient, (_X, *_TWO), {}, 1),
+    "layer norm": Passes(norms._layer_norm, (_X, _ROW, _ROW), _EPSILON, 5),
+    "layer norm's gradient": Passes(norms._layer_norm_gradient, (_X, _X, _NORM), {}, 7),
     "norm of sum": Passes(
-        cpu._norm_of_sum, (*_SUM, _ROW, _ROW, SEED), _NO_DROPOUT | _EPSILON, 6 + _IS_NEWER, temporaries=1
+        norms._norm_of_sum, (*_SUM, _ROW, _ROW, SEED), _NO_DROPOUT | _EPSILON, 6 + _IS_NEWER, temporaries=1
     ),
-    "norm of sum's gradient": Passes(cpu._norm_of_sum_gradient, (_X, *_SUM, _NORM, SEED), _NO_DROPOUT, 7),
-    "residual sum": Passes(cpu._residual_sum, (*_SUM, SEED), _RATE, 1),
-    "residual sum's gradient": Passes(cpu._branch_gradient, (_X, SEED), _RATE, 1),
-    "heads split": Passes(cpu.heads_apart, _QKV, {"heads": HEADS}, 3),
-    "attention, before the softmax": Passes(cpu.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1),
-    "attention, after it": Passes(cpu._probabilities_after_dropout, (_SCORES, SEED), _RATE, 1),
+    "norm of sum's gradient": Passes(norms._norm_of_sum_gradient, (_X, *_SUM, _NORM, SEED), _NO_DROPOUT, 7),
+    "residual sum": Passes(norms._residual_sum, (*_SUM, SEED), _RATE, 1),
+    "residual sum's gradient": Passes(norms._branch_gradient, (_X, SEED), _RATE, 1),
+    "heads split": Passes(whole_attention.heads_apart, _QKV, {"heads": HEADS}, 3),
+    "attention, before the softmax": Passes(
+        whole_attention.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1
+    ),
+    "attention, after it": Passes(whole_attention._probabilities_after_dropout, (_SCORES, SEED), _RATE, 1),
     "attention's gradient": Passes(
-        cpu._attention_gradient, (_SCORES, _SCORES, _VALUES, _VALUES, SEED), _RATE | {"scale": 0.125}, 2
+        whole_attention._attention_gradient, (_SCORES, _SCORES, _VALUES, _VALUES, SEED), _RATE | {"scale": 0.125}, 2
     ),
 }
 _VIEWS = re.compile(r" (parameter|constant|bitcast|tuple|get-tuple-element|broadcast)\(")  # none of these is a pass
@@ -255,7 +257,8 @@ def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same():
 def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, second):
     size = 1 << 14
     draws = [
-        cpu.random_bits(cpu.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
+        dropout.random_bits(dropout.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64)
+        / 2**32
         for seed in ([first, second], [first, second + 1], [first ^ 1, second])
     ]
     for draw in draws:
@@ -268,18 +271,18 @@ def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, 
 
 @pytest.mark.parametrize("shape", [[], [7], [3, 5], [2, 3, 5, 4]])
 def test_every_element_has_the_draw_of_its_place_in_memory(shape):
-    bits = cpu.random_bits(cpu.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
-    flat = cpu.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
+    bits = dropout.random_bits(dropout.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
+    flat = dropout.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
     np.testing.assert_array_equal(tf.reshape(bits, [-1]), flat)
 
 
 def test_places_go_on_counting_beyond_what_int32_holds():
     rows = tf.constant([2**16, 2**16, 1])  # 2^32 elements: the terms broadcast, their sum is never formed here
-    first, second, _ = cpu.places_in(rows)
+    first, second, _ = dropout.places_in(rows)
     assert int(first[-1, 0, 0]) + int(second[-1, 0]) == 2**32 - 1
 
 
 def test_a_rate_of_zero_is_the_identity():
     x = normal(4, 3)
-    assert cpu.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
+    assert dropout.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
     assert layers.dropout(x, 0.3, None) is x

@@ -3,7 +3,7 @@
 from electra_tf2.model import attention, kernels
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.model.encoder import Encoder
-from tests.model.encoder_reference import assert_alike, inputs, passes
+from tests.support.encoder_reference import assert_alike, inputs, passes
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
 SIZES |= {"global_attn_every_n_layers": 2, "max_position_embeddings": 256}

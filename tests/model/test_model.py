@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_weights import original_names
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import original_names
 from electra_tf2.inference import network as inference_network
 from electra_tf2.model import coco_lm_heads, encoder, generators, heads, relative_positions
 from electra_tf2.model.architecture import make_architecture

@@ -19,7 +19,7 @@ from tests.support.processors import pretend
 PACKAGE = Path(electra_tf2.__file__).parent
 PRODUCTS = {"matmul", "tensordot", "einsum", "matvec"}
 # Their factors are float32 whatever the precision of the run.
-IN_FLOAT32 = {("papers/on_losses/halves.py", "einsum"), ("papers/amos/generator.py", "einsum")}
+IN_FLOAT32 = {("papers/on_losses/halves.py", "einsum"), ("papers/amos/mixture.py", "einsum")}
 
 
 def products_of_tensorflow(path):

@@ -8,7 +8,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder, TransformerLayer
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
-from tests.model.encoder_reference import assert_alike, in_a_graph, inputs, passes
+from tests.support.encoder_reference import assert_alike, in_a_graph, inputs, passes
 
 
 def sizes(**switches: Any) -> Architecture:

@@ -11,10 +11,10 @@ from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.positions import between
 from electra_tf2.model.position_layers import POSITION_LAYERS
-from electra_tf2.model.positions import SCHEMES, coco_bucket, t5_bucket
+from electra_tf2.model.position_schemes import SCHEMES, coco_bucket, t5_bucket
 from electra_tf2.model.relative_positions import LearnedBias, Rotations
 from electra_tf2.util.errors import UserError
-from tests.model import encoder_reference
+from tests.support import encoder_reference
 
 SHORT = [-128, -64, -16, -9, -8, -1, 0, 1, 8, 9, 16, 64, 127, 128]
 LONG = [-511, -100, -16, 0, 16, 100, 511]

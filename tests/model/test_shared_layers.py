@@ -9,14 +9,14 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exports import conversions
 from electra_tf2.formats.huggingface_config import export_problems
-from electra_tf2.formats.joining import with_own_layers, written_out
+from electra_tf2.formats.joining import unshared, with_unshared_layers
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.configured import described, generator_architecture, make_network
+from electra_tf2.inference.model_config import generator_architecture, make_network, with_config
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.costs import embedding_parameters
+from electra_tf2.model.costs import encoder as priced
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.flops import embedding_parameters
-from electra_tf2.model.flops import encoder as priced
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import training as support
@@ -69,7 +69,7 @@ def test_which_layer_uses_whose_weights_and_parameters_are_counted_once(name, po
 def test_the_gradient_is_the_sum_over_uses(name, norm_style):
     shared = Encoder("electra", sizes(name, norm_style=norm_style), seed=3)
     own = Encoder("electra", sizes("none", norm_style=norm_style))
-    repeated = written_out(values_of(shared), shared.architecture, "electra")
+    repeated = unshared(values_of(shared), shared.architecture, "electra")
     assert repeated.keys() == values_of(own).keys()
     for variable in own.trainable_variables:
         variable.assign(repeated[variable.name.split(":")[0]])
@@ -118,9 +118,9 @@ def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tm
     model = read_model(str(tmp_path / "run"))
     assert [name for name in model.weights if "/layer_" in name and "/layer_2/" not in name] == []
     assert export_problems(model.architecture) == ["share_layers all (none only)"]
-    own = with_own_layers(described(model))
+    own = with_unshared_layers(with_config(model))
     assert own.architecture.share_layers == generator_architecture(own).share_layers == "none"
     for part in ("main", "generator"):
         np.testing.assert_equal(conversions.outputs(own, part), conversions.outputs(model, part))
-    assert with_own_layers(own) is own
+    assert with_unshared_layers(own) is own
     make_network(own)  # as a file of these weights is read

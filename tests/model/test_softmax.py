@@ -8,9 +8,9 @@ import tensorflow as tf
 from scipy import stats
 
 from electra_tf2.model import kernels
-from electra_tf2.model.kernels import vocabulary
+from electra_tf2.model.kernels import vocabulary_softmax
 from electra_tf2.model.kernels.chunked_softmax import chunked_log_probs
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.model.softmax import VocabularySoftmax, token_log_probs
 
 DRAWS = 40_000
@@ -52,7 +52,7 @@ def test_words_are_drawn_as_often_as_they_are_likely(size, temperature, kind):
 # All twelve tokens at once, or four and four.
 @pytest.mark.parametrize(("chunk", "dtype", "tolerance"), [(1024, tf.bfloat16, 0.02), (4, tf.float32, 1e-5)])
 def test_gradients_are_those_of_the_formula_in_whatever_chunks_they_are_computed(monkeypatch, chunk, dtype, tolerance):
-    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    monkeypatch.setattr(vocabulary_softmax, "CHUNK", chunk)
     random = np.random.RandomState(0)
     states, table, bias = (tf.constant(random.normal(size=shape), tf.float32) for shape in ([12, 3], [300, 3], [300]))
     ids, upstream = tf.constant(random.randint(300, size=[12]), tf.int32), tf.constant(random.rand(12), tf.float32)

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from electra_tf2.model import flops, kernels
+from electra_tf2.model import costs, kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
-from tests.model import encoder_reference
-from tests.model.encoder_reference import assert_alike, inputs, passes, varied
+from tests.support import encoder_reference
+from tests.support.encoder_reference import assert_alike, inputs, passes, varied
 
 NO_BIASES = {"attention_bias": False, "mlp_bias": False, "norm_bias": False}
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ def test_an_encoder_equals_its_definition_and_has_the_parameters_that_are_counte
     network = Encoder("electra", sizes(**SWITCHES[name]))
     encoder_reference.compared_with(network)
     built = sum(int(tf.size(variable)) for variable in network.trainable_variables)
-    assert flops.main_network_parameters(network.architecture) == built
+    assert costs.main_network_parameters(network.architecture) == built
 
 
 @pytest.mark.parametrize("name", ["local, distances", "together"])
@@ -70,7 +70,7 @@ def test_compiled_it_has_the_values_and_gradients_of_its_formulas() -> None:
 def test_a_gated_network_has_the_cost_of_one_that_is_not() -> None:
     plain, gated = (make_architecture("base", {"gated_mlp": gated}, 600, None) for gated in (False, True))
     assert (plain.intermediate_size, gated.intermediate_size) == (3072, 2048)
-    costs = [flops.encoder("", architecture, 128).forward_flops for architecture in (plain, gated)]
+    costs = [costs.encoder("", architecture, 128).forward_flops for architecture in (plain, gated)]
     assert costs[0] == costs[1]
     assert make_architecture("small", {"gated_mlp": True}, 600, None).intermediate_size == 688  # 682.7
 

@@ -15,7 +15,7 @@ from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.kernels.positions import between, reaches
 from electra_tf2.model.kernels.tiles import Tiling
 from electra_tf2.model.layers import SeedStream, fold_in
-from tests.model.encoder_reference import assert_alike, in_a_graph, inputs, passes
+from tests.support.encoder_reference import assert_alike, in_a_graph, inputs, passes
 
 ROWS, HEADS, LENGTH, WIDTH, QUERIES = 4, 2, 12, 4, 4
 SEED = tf.constant([5, 6])
@@ -65,7 +65,7 @@ def with_gradients(function, *tensors):
     ],
 )
 def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, rows, compiled):
-    monkeypatch.setattr(tiles, "SCORES", rows * HEADS * QUERIES * LENGTH)
+    monkeypatch.setattr(tiles, "MOST_SCORES", rows * HEADS * QUERIES * LENGTH)
     allowed = tf.sequence_mask([LENGTH, 7, 10, LENGTH], LENGTH)[:, tf.newaxis, tf.newaxis]
     tensors = [normal(ROWS, HEADS, LENGTH, WIDTH, seed=i) for i in range(3)]
     tensors.append(tf.zeros([HEADS, 2 * LENGTH - 1], tf.float64) if bias == "none" else normal(HEADS, 2 * LENGTH - 1))
@@ -99,8 +99,8 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
 
     expected = in_a_graph(step)
     monkeypatch.setattr(attention, "LONG", 16)
-    monkeypatch.setattr(tiles, "FEWEST", 4)
-    monkeypatch.setattr(tiles, "QUERIES", 4)
+    monkeypatch.setattr(tiles, "FEWEST_QUERIES", 4)
+    monkeypatch.setattr(tiles, "MOST_QUERIES", 4)
     monkeypatch.setattr(attention, "attention", attended := mock.Mock(wraps=attention.attention))
     assert_alike(in_a_graph(step), expected)
     assert {call.args[0].shape for call in attended.call_args_list} == {(2, 2, 4, 16)}

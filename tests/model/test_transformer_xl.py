@@ -1,34 +1,15 @@
 """Relative positions of Transformer-XL: an encoder against its definition, distances, lengths that are not known."""
 
-import math
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.transformer_xl import shifted
 from electra_tf2.util.errors import UserError
-from tests.model import encoder_reference
-
-
-class KeysOfDistances(encoder_reference.Scheme):
-    embedded = False
-
-    def product(
-        self, a: Architecture, weights: Mapping[str, np.ndarray], layer: int, head: int, q: np.ndarray, k: np.ndarray,
-        i: int, j: int,
-    ) -> float:  # fmt: skip
-        size, width = a.hidden_size, len(q)
-        angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
-        sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
-        kernel = weights[f"encoder/layer_{layer}/attention/self/relative_key/kernel"]
-        distance = (sinusoid @ kernel)[head * width : (head + 1) * width]
-        u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
-        return float((q + u) @ k + (q + v) @ distance)
+from tests.support import encoder_reference
+from tests.support.encoder_reference import KeysOfDistances
 
 
 @pytest.mark.parametrize("norm_style", ["post", "pre"])

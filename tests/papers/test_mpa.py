@@ -10,14 +10,15 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import write_table
-from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
-from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of
+from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_maps
+from electra_tf2.papers.mpa.observed_encoder import AttentionMap, ObservedOutput
 from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
-from electra_tf2.pretrain.pretraining_model import StepValues, make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
+from tests.support.papers.mpa import dense
 from tests.support.programs import run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
@@ -82,14 +83,6 @@ def with_scores(forward, config, scores):
     return dataclasses.replace(forward, encoded=ObservedOutput(forward.states, forward.states, (), maps))
 
 
-def dense(table):
-    """float64 [V, V]: the score of every pair."""
-    whole = np.zeros([len(table.neighbours)] * 2)
-    rows, places = np.nonzero(table.neighbours != NOBODY)
-    whole[rows, table.neighbours[rows, places]] = table.scores[rows, places]
-    return whole
-
-
 def plain_loss(forward, scores, table):
     """(sum of the penalty over wrong tokens, wrong draws, mass of attention on harmful tokens), by loops in float64."""
     whole = dense(table)
@@ -130,10 +123,10 @@ def test_the_penalty_equals_plain_loops(table_file):
     forward = model.forward(masked, sampled_ids=tf.constant(sampled, tf.int32))
     objective = model.objectives[-1]
     assert isinstance(objective, AttentionRegulariser) and forward.encoded is not None
-    assert sorted(attention_of(forward)) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert sorted(attention_maps(forward)) == [(0, 1), (0, 3), (1, 1), (1, 3)]
     random = np.random.RandomState(1)
     scores = {
-        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32) for place in sorted(attention_of(forward))
+        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32) for place in sorted(attention_maps(forward))
     }
     output = objective(with_scores(forward, config, scores), True)
     total, wrong, mass = plain_loss(forward, scores, random_table())
@@ -215,14 +208,14 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
 def test_the_weight_is_warmed_up(table_file):
     config = config_of(table_file, mpa_gamma=0.5, mpa_warmup_steps=10)
     model = make_model(config)
-    values = [StepValues(tf.constant(step, tf.int64)) for step in (0, 5, 10, 99)] + [model.final_values]
-    assert [float(model.loss_weights(one)["mpa_loss"]) for one in values] == [0, 0.25, 0.5, 0.5, 0.5]
+    steps = [tf.constant(step, tf.int64) for step in (0, 5, 10, 99)] + [None]
+    assert [float(model.loss_weights(step)["mpa_loss"]) for step in steps] == [0, 0.25, 0.5, 0.5, 0.5]
 
 
 def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
     config = config_of(table_file, electra_objective=False, mpa_heads=[1], mpa_warmup_steps=0)
     model, forward = forward_of(config)
-    assert forward.corrupted is None and sorted(attention_of(forward)) == [(1, 1)]
+    assert forward.corrupted is None and sorted(attention_maps(forward)) == [(1, 1)]
     guesses = model.objectives[-1].predicted(forward).numpy()
     np.testing.assert_array_equal(guesses, forward.generator.softmax.logits.numpy().argmax(-1))
     _, results = trained(config)

@@ -7,9 +7,9 @@ import tensorflow as tf
 from electra_tf2.model import attention
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
-from electra_tf2.papers.mpa.attention import ObservedEncoder
-from tests.model import encoder_reference
-from tests.model.test_transformer_xl import KeysOfDistances
+from electra_tf2.papers.mpa.observed_encoder import ObservedEncoder
+from tests.support import encoder_reference
+from tests.support.encoder_reference import KeysOfDistances
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
@@ -52,8 +52,8 @@ def test_long_sequences_have_maps_of_whole_arrays(monkeypatch: pytest.MonkeyPatc
     )
     networks = Encoder("electra", sizes), ObservedEncoder("electra", sizes, observed=[(0, 0)])
     monkeypatch.setattr(attention, "LONG", 16)
-    monkeypatch.setattr(tiles, "FEWEST", 4)
-    monkeypatch.setattr(tiles, "QUERIES", 4)
+    monkeypatch.setattr(tiles, "FEWEST_QUERIES", 4)
+    monkeypatch.setattr(tiles, "MOST_QUERIES", 4)
     in_tiles, observed = (
         tf.function(lambda network=network: network(ids, tf.ones_like(ids), tf.zeros_like(ids)), autograph=False)()
         for network in networks

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from electra_tf2.papers.counts import read_table
-from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, scores_of, table_of
+from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, make_table, pmi_scores
 from electra_tf2.util.errors import UserError
-from tests.papers.test_mpa import dense
 from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
+from tests.support.papers.mpa import dense
 from tests.support.programs import run_program
 
 
@@ -43,7 +43,7 @@ def test_pairs_are_counted_as_by_plain_loops(ids, window):
 
 def test_scores_are_normalised_pmi(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    found = scores_of(keys, counts, totals)
+    found = pmi_scores(keys, counts, totals)
     assert ((found >= 0) & (found <= 1)).all() and found.max() > 0.2
     size, whole = len(TOKENS), totals.sum()
     table = {(int(k // size), int(k % size)): value for k, value in zip(keys, found, strict=True)}
@@ -56,9 +56,9 @@ def test_scores_are_normalised_pmi(ids):
 
 def test_the_highest_scores_of_each_token_are_kept(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    whole = dense(table_of([(keys, counts)], totals, top_k=600))
+    whole = dense(make_table([(keys, counts)], totals, top_k=600))
     parts = [(keys[keys // 600 % 2 == part], counts[keys // 600 % 2 == part]) for part in range(2)]
-    table = table_of(parts, totals, top_k=4)
+    table = make_table(parts, totals, top_k=4)
     np.testing.assert_allclose(whole, whole.T)
     assert (np.diag(whole) == 0).all() and (whole[list(SPECIAL[:5])] == 0).all()
     for token in range(600):
@@ -67,7 +67,7 @@ def test_the_highest_scores_of_each_token_are_kept(ids):
         near = table.neighbours[token][table.neighbours[token] != NOBODY]
         np.testing.assert_array_equal(whole[token, near], best[: len(near)])
     frequent = np.argsort(-totals, kind="stable")[:3]
-    without = table_of([(keys, counts)], totals, top_k=4, drop_frequent=3)
+    without = make_table([(keys, counts)], totals, top_k=4, drop_frequent=3)
     assert not np.isin(without.neighbours, frequent).any() and (without.neighbours[frequent] == NOBODY).all()
 
 
@@ -82,7 +82,7 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "pairs of 600 tokens" in done.stdout
     keys, counts, totals = count_pairs(ids, VOCAB, 4)
-    expected = table_of([(keys[counts >= 2], counts[counts >= 2])], totals, top_k=5)
+    expected = make_table([(keys[counts >= 2], counts[counts >= 2])], totals, top_k=5)
     table = CooccurrenceTable(**read_table(output, "cooccurrence_file", KIND, VOCAB))
     np.testing.assert_array_equal(table.neighbours, expected.neighbours)
     np.testing.assert_array_equal(table.scores, expected.scores)

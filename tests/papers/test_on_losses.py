@@ -1,100 +1,41 @@
 """Auxiliary tasks: labels against loops, balance, schedules that add up, and which heads a step touches."""
 
 import math
-import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.counts import read_table, write_table
+from electra_tf2.papers.on_losses.auxiliary import frequencies, scaled, task_labels
 from electra_tf2.papers.on_losses.halves import QuickThoughts, halves
 from electra_tf2.papers.on_losses.schedules import active_tasks, stage_steps, staged_tasks
-from electra_tf2.papers.on_losses.segments import parted, segments_of
+from electra_tf2.papers.on_losses.segments import parted, split_segments
 from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
-from electra_tf2.papers.on_losses.tasks import frequencies, labels_of, scaled
-from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.pretraining_model import StepValues, make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
-
-VOCAB = str(golden.CHECKPOINT / "vocab.txt")
-LENGTH = support.LENGTH
-SEED = tf.constant([3, 4])
+from tests.support.papers.on_losses import (
+    VOCAB,
+    batch_of,
+    config_of,
+    draws_of,
+    put_together,
+    rearranged,
+    rearranged_by,
+    tensors,
+    texts_of,
+)
 
 
 @pytest.fixture(autouse=True)
 def plain():
     with kernels.off():
         yield
-
-
-def batch_of(rows, seed=0, repeated=60):
-    """[CLS] A [SEP] B [SEP] of random lengths, every fourth row without B, the last one empty."""
-    random = np.random.RandomState(seed)
-    ids, segments = np.zeros([rows, LENGTH], np.int32), np.zeros([rows, LENGTH], np.int32)
-    for row in range(rows - 1):
-        first, second = random.randint(1, 7), 0 if row % 4 == 0 else random.randint(1, 7)
-        body = random.randint(20, repeated, first + second)
-        tokens = [2, *body[:first], 3] + ([*body[first:], 3] if second else [])
-        ids[row, : len(tokens)] = tokens
-        segments[row, first + 2 : len(tokens)] = 1
-    return {"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": segments}
-
-
-def tensors(batch):
-    return {name: tf.constant(value) for name, value in batch.items()}
-
-
-def rearranged_by(model, batch, seed=SEED, **more):
-    """The masked batch of a step that trains every task, or those that are `active`, and its normalizers."""
-    return model.prepare(model.rearrange(batch, seed, **more), seed)
-
-
-def draws_of(model, task, rows):
-    """(number, shape) -> the draws of a task in `rearrange` with SEED."""
-    objective = next(one for one in model.tasks if one.task == task)
-    key = tf.random.experimental.stateless_fold_in(SEED, zlib.crc32(objective.loss_name.encode()) >> 1)
-    return masking.row_draws(key, rows, 0, rows)
-
-
-def texts_of(batch, row):
-    """The tokens of both segments, by plain lists."""
-    ids, size, second = (
-        batch["input_ids"][row].tolist(),
-        batch["input_mask"][row].sum(),
-        batch["segment_ids"][row].sum(),
-    )
-    return ids[1 : size - second - 1], ids[size - second : size - 1]
-
-
-def put_together(first, last):
-    """Ids and segments of [CLS] first [SEP] last [SEP]."""
-    tokens = [2, *first, 3, *last, 3]
-    padding = [0] * (LENGTH - len(tokens))
-    return tokens + padding, [0] * (len(first) + 2) + [1] * (len(last) + 1) + padding
-
-
-def left_out(draw, tokens):
-    most = min(8, tokens // 4)
-    return min(most, 1 + int(draw * most))
-
-
-def rearranged(text, draws, swapped, longest=LENGTH):
-    """The segments that a text is parted into, as they are shown, by plain lists."""
-    before, gap = left_out(draws[0], len(text)), left_out(draws[1], len(text))
-    kept = len(text) - before - gap
-    least = max(1, kept // 4)
-    lower = max(least, kept - longest)
-    size = lower + int(draws[2] * np.float32(max(0, kept - least - lower) + 1))
-    border = before + (kept - size if swapped else size)
-    parts = text[before:border], text[border + gap :]
-    return parts[::-1] if swapped else parts
 
 
 def candidates_of(batch):
@@ -153,7 +94,7 @@ def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folde
     real = np.array([True, True, True, False])
     told = [np.log(np.exp(first[i] @ second[:3].T).sum()) - first[i] @ second[i] for i in range(3)]
     np.testing.assert_allclose(objective.losses(first, second, tf.constant(real))[:3], told, rtol=1e-5)
-    found, count = objective.metrics_of(first, second, tf.constant(real))["qt_retrieval_at_1"]
+    found, count = objective.contrast_metrics(first, second, tf.constant(real))["qt_retrieval_at_1"]
     assert (first @ second[:3].T).argmax(1)[:3].tolist() == [1, 1, 0]
     assert (second @ first[:3].T).argmax(1)[:3].tolist() == [2, 0, 0]
     assert (float(found), float(count)) == (1, 3)
@@ -173,21 +114,11 @@ def folder(tmp_path_factory):
     return where
 
 
-def config_of(folder, tasks, **changes):
-    settings = support.hparams(folder, paper="on_losses", aux_tasks=tasks, num_warmup_steps=0, **changes)
-    return PretrainingConfig.from_dict(settings)
-
-
-def values_at(step):
-    """Values of a step, 0-based."""
-    return StepValues(tf.constant(step, tf.int64))
-
-
 def test_order_is_balanced_and_is_that_of_plain_lists(folder):
     model = make_model(config_of(folder, ["so"]))
     batch = batch_of(3000, repeated=600)
     masked, _ = rearranged_by(model, tensors(batch))
-    labels = labels_of(masked, "so").numpy()
+    labels = task_labels(masked, "so").numpy()
     draw = draws_of(model, "so", 3000)
     draws = draw(1, [3]).numpy()
     two = batch["segment_ids"].any(-1)
@@ -206,7 +137,7 @@ def test_order_is_balanced_and_is_that_of_plain_lists(folder):
 def test_lengths_do_not_tell_the_order():
     batch = batch_of(400)
     draws = tf.constant(np.random.RandomState(1).rand(400, 3), tf.float32)
-    _, first, second = segments_of(tensors(batch))
+    _, first, second = split_segments(tensors(batch))
     two = batch["segment_ids"].any(-1)
     shown = []
     for swapped in (False, True):
@@ -300,13 +231,13 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     model = make_model(config)
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
-        values = values_at(step)
-        active = active_tasks(config, values.step)
+        step = tf.constant(step, tf.int64)
+        active = active_tasks(config, step)
         masked, _ = rearranged_by(model, tensors(batch_of(16)), tf.constant([1, 2]), active=active)
         masks[turn] = masked
-        assert {name for name, weight in model.loss_weights(values).items() if float(weight)} == {turn}
+        assert {name for name, weight in model.loss_weights(step).items() if float(weight)} == {turn}
         with tf.GradientTape() as tape:
-            loss = model(masked, tf.constant([0, 1]), True, values).loss
+            loss = model.outputs(model.forward(masked, tf.constant([0, 1])), True, step=step).loss
         gradients = tape.gradient(loss, model.trainable_variables)
         heads = ("generator_predictions", "sentence_order_predictions", "tf_predictions")
         touched = {

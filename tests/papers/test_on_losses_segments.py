@@ -9,17 +9,19 @@ import tensorflow as tf
 
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.model import kernels
+from electra_tf2.papers.on_losses.auxiliary import task_labels
 from electra_tf2.papers.on_losses.halves import FastSent, halves
 from electra_tf2.papers.on_losses.model import Task as OnLossesTask
 from electra_tf2.papers.on_losses.model import check_records
 from electra_tf2.papers.on_losses.schedules import active_tasks
-from electra_tf2.papers.on_losses.tasks import labels_of
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.util.errors import UserError
-from tests.papers.test_on_losses import (
+from tests.support import golden
+from tests.support import training as support
+from tests.support.papers.on_losses import (
     SEED,
     batch_of,
     config_of,
@@ -30,10 +32,7 @@ from tests.papers.test_on_losses import (
     rearranged_by,
     tensors,
     texts_of,
-    values_at,
 )
-from tests.support import golden
-from tests.support import training as support
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -54,7 +53,7 @@ def test_adjacent_sentences_are_balanced_and_shown(tmp_path, rows):
     model = make_model(config_of(tmp_path, ["asp"]))
     batch = batch_of(rows, repeated=600)
     masked, normalizers = rearranged_by(model, tensors(batch))
-    labels = labels_of(masked, "asp").numpy()
+    labels = task_labels(masked, "asp").numpy()
     partners = (np.arange(rows) - rows // 2) % rows
     assert (partners != np.arange(rows)).all()
     possible = batch["segment_ids"].any(-1) & batch["input_mask"].any(-1)[partners]
@@ -126,10 +125,10 @@ def gradients_of(folder, parts):
     assert isinstance(task, OnLossesTask)
     found = []
     for step in range(2):
-        values = values_at(step)
-        batch = task._rearranged(tensors(batch_of(8)), SEED, active_tasks(config, values.step))
+        step = tf.constant(step, tf.int64)
+        batch = task._rearranged(tensors(batch_of(8)), SEED, active_tasks(config, step))
         masked, normalizers = task._prepare(batch, SEED, tf.constant(0))
-        found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
+        found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), step))
     return task, found
 
 

@@ -8,26 +8,24 @@ from hypothesis import strategies as st
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.papers.counts import write_table
 from electra_tf2.papers.pmi.tables import KIND, NgramVocabulary
-from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from tests.pretrain.test_masking import SETTINGS
-from tests.pretrain.test_masking_units import (
+from tests.support import training as support
+from tests.support.masking import (
     FEW_PIECES,
     FEW_WORDS,
     PIECES,
+    SETTINGS,
     TOKENS,
     VOCABULARY,
     check_drawn_units,
     check_rate,
-    draw_of,
+    drawn_of,
     rows_of,
     spans_of,
     unit_of,
-    units_of,
     words_of,
 )
-from tests.support import training as support
 
 # Of the few words and pieces, so that sequences hold many of them, which overlap and contain one another.
 NGRAMS = [
@@ -88,11 +86,9 @@ def naive_pmi(row, noise):
 @hypothesis.given(st.integers(0, 2**31 - 1))
 def test_ngrams_are_found_as_by_plain_loops(folder, seed):
     config, batch = config_of(folder), rows_of(seed, NGRAMS)
-    draw = draw_of(6, seed % 1000)
-    ngrams, _ = units_of(config, batch, draw)
-    of_units = draw(masking.UNIT, [32]).numpy()
-    for row, found, draws in zip(batch["input_ids"].numpy(), ngrams, of_units, strict=True):
-        assert spans_of(found) == naive_pmi(row, draws)[0]
+    drawn = drawn_of(config, batch, seed % 1000)
+    for row, units, noise in zip(batch["input_ids"].numpy(), drawn.units, drawn.unit_noise, strict=True):
+        assert spans_of(units) == naive_pmi(row, noise)[0]
 
 
 @SETTINGS

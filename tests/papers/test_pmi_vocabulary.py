@@ -94,7 +94,7 @@ def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, 
     monkeypatch.setattr(tables, "HELD_KEYS", 5000)  # several writes to each part
     pattern = write_corpus(tmp_path / "records", ids)
     inputs = inputs_of(pattern)._replace(work_dir=str(tmp_path))
-    found = pmi_tables.vocabulary_of(inputs, size=200, min_count=4, score=score)
+    found = pmi_tables.make_vocabulary(inputs, size=200, min_count=4, score=score)
     assert not list(tmp_path.glob("counts*"))
     starts = [0, *found.ends[:-1]]
     ngrams = [as_words(found.ids[a:b]) for a, b in zip(starts, found.ends, strict=True)]
@@ -134,7 +134,7 @@ def test_what_cannot_be_counted_is_said(ids, tmp_path):
     with pytest.raises(UserError, match="is not the vocabulary that"):
         tables.record_inputs(pattern, str(other))
     with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
-        pmi_tables.vocabulary_of(inputs_of(pattern), min_count=1 << 40)
+        pmi_tables.make_vocabulary(inputs_of(pattern), min_count=1 << 40)
 
 
 def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts, tmp_path):
@@ -142,7 +142,7 @@ def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts
     wanted = {words: sum(n >= often for n in counts[words].values()) for words in SHARES}
     assert wanted[2] and not wanted[5]
     pattern = write_corpus(tmp_path / "records", ids)
-    found = pmi_tables.vocabulary_of(inputs_of(pattern), size=1000, min_count=often)
+    found = pmi_tables.make_vocabulary(inputs_of(pattern), size=1000, min_count=often)
     assert {words: int((found.words == words).sum()) for words in SHARES} == wanted
 
 

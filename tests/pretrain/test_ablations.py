@@ -272,10 +272,10 @@ def test_the_generators_loss_is_the_papers():
     expected = 0.0
     for row, draw in np.argwhere(masked.masked_lm_weights.numpy() > 0):
         place = masked.positions[row, draw].numpy()
-        sign = 1 if forward.replaced.is_replaced[row, place].numpy() else -1
+        sign = 1 if forward.main_input.is_replaced[row, place].numpy() else -1
         reward = np.log1p(np.exp(-sign * logits[row, place]))
         chance = 1 / (1 + np.exp(-guess[row, draw]))
-        log_prob = log_probs[row, draw, forward.replaced.sampled_ids[row, draw].numpy()]
+        log_prob = log_probs[row, draw, forward.main_input.sampled_ids[row, draw].numpy()]
         expected -= (reward + np.log(chance)) * log_prob
         expected -= np.exp(-reward) * np.log(chance) + (1 - np.exp(-reward)) * np.log(1 - chance)
     assert float(adversarial(forward, True).numerator) == pytest.approx(expected, rel=1e-4)

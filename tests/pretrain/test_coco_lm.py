@@ -23,7 +23,7 @@ from electra_tf2.pretrain.objectives.coco_lm import (
 )
 from electra_tf2.pretrain.objectives.contrast import normalised
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from tests.support import golden
 from tests.support import training as support
 
@@ -135,7 +135,7 @@ def test_the_copy_head_learns_what_is_original():
     forward = model.forward(masked)
     gradients = []
     for ids in (masked.input_ids, masked.input_ids + 1):  # all original, all replaced
-        shown = dataclasses.replace(forward, corrupted=forward.replaced._replace(input_ids=ids))
+        shown = dataclasses.replace(forward, corrupted=forward.main_input._replace(input_ids=ids))
         with tf.GradientTape() as tape:
             loss = objective(shown, True).numerator
         gradients.append(float(tf.reduce_sum(tape.gradient(loss, objective.head.trainable_variables[-1]))))
@@ -296,7 +296,7 @@ def test_dropout_is_off_where_the_auxiliary_network_is_sampled():
         for variable in model.generator.trainable_variables:
             variable.assign(variable * 10)
         masked, _ = model.prepare(batch, tf.constant([0, 7]))
-        drawn = [model.forward(masked, tf.constant([seed, 0])).replaced.sampled_ids.numpy() for seed in range(4)]
+        drawn = [model.forward(masked, tf.constant([seed, 0])).main_input.sampled_ids.numpy() for seed in range(4)]
         samples[mode] = len({array.tobytes() for array in drawn})
     assert samples["eval"] == 1 and samples["train"] > 1
 

@@ -6,15 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model import kernels
 from electra_tf2.model.architecture import PRESETS
-from electra_tf2.model.positions import SCHEMES
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.model.position_schemes import SCHEMES
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 
@@ -84,30 +80,10 @@ def drawn() -> tuple[dict[tuple[int, ...], dict[str, Any]], list[str]]:
     return legal, refused
 
 
-def train(config: PretrainingConfig, graph: bool = False) -> None:
-    """Two steps with finite losses, which change the weights; on records of two segments."""
-    with kernels.off():
-        task = make_task(config, tf.distribute.OneDeviceStrategy("CPU:0"))
-        before = [variable.numpy() for variable in task.model.trained_variables]
-        step = tf.function(task.train_step, autograph=False) if graph else task.train_step
-        results = []
-        for number in range(2):
-            batch = support.batch_of(seed=number, last=60, padding=3)
-            places = tf.range(support.LENGTH)
-            batch["input_ids"] = tf.where(places == 7, 3, batch["input_ids"])
-            batch["segment_ids"] = tf.where(places > 7, batch["input_mask"], 0)
-            results.append(step(batch, tf.constant(number, tf.int64)))
-    assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
-    assert all(np.isfinite(variable.numpy()).all() for variable in task.model.trainable_variables)
-    after = [variable.numpy() for variable in task.model.trained_variables]
-    if config.precision != "float16":  # whose loss scale starts too high and skips the first updates
-        assert any((now != then).any() for now, then in zip(after, before, strict=True))
-
-
 def check(numbers: range, graph: bool = False) -> None:
     for given in [list(drawn()[0].values())[number] for number in numbers]:
         try:
-            train(PretrainingConfig.from_dict(settings_of(**given)), graph)
+            support.train_two_steps(PretrainingConfig.from_dict(settings_of(**given)), graph)
         except Exception as error:
             raise AssertionError(f"{given}: {error}") from error
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 
 ELECTRIC = {"electra_objective": False, "electric_objective": True}
@@ -207,7 +207,7 @@ def test_wrong_hparams_beside_a_folder_to_start_from_are_refused(
 ) -> None:
     (tmp_path / "config.json").write_text(config(electra_objective=False).to_json())
     with pytest.raises(UserError) as error:
-        starts.hparams_of({"init_generator_checkpoint": str(tmp_path)} | hparams)
+        implied_hparams({"init_generator_checkpoint": str(tmp_path)} | hparams)
     assert reason in str(error.value)
 
 
@@ -216,9 +216,9 @@ def test_a_narrower_generators_heads_and_width_may_differ_from_the_rule(tmp_path
     (tmp_path / "config.json").write_text(config(electra_objective=False, model_hparam_overrides=sizes).to_json())
     start = {"init_generator_checkpoint": str(tmp_path)}
     with pytest.raises(UserError, match=r"has 6 heads and intermediate_size 512, .* has 3 and 768: set both"):
-        starts.hparams_of(start)
+        implied_hparams(start)
     own = {"num_attention_heads": 6, "intermediate_size": 512}
-    found = starts.hparams_of(start | {"generator_hparam_overrides": own})
+    found = implied_hparams(start | {"generator_hparam_overrides": own})
     made = config(generator_hparam_overrides=own, **found)
     assert made.generator_architecture.hidden_size == 192 and made.generator_architecture.head_size == 32
 
@@ -227,7 +227,7 @@ def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(config().to_json())
     (tmp_path / "model.ckpt-4.index").touch()
     for start in (tmp_path, tmp_path / "model.ckpt-4"):
-        found = starts.hparams_of({"init_generator_checkpoint": str(start), "untied_generator_embeddings": True})
+        found = implied_hparams({"init_generator_checkpoint": str(start), "untied_generator_embeddings": True})
         assert found == {"generator_embedding_size": 128}  # not that its generator is as large as its main network
 
 

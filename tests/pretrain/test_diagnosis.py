@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import diagnosis
-from electra_tf2.pretrain.metrics import state_cosines
+from electra_tf2.pretrain.evaluation_metrics import state_cosines
 
 
 def mean_cosine(vectors):

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import starts
 from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import training as support
@@ -61,7 +61,7 @@ def test_networks_of_two_runs_with_tables_of_their_own_start_together(tmp_path):
         (tmp_path / name / "config.json").write_text(folders[name][1].config.to_json())
     init = {"init_checkpoint": folders["main"][0], "init_generator_checkpoint": folders["generator"][0]}
     hparams = support.hparams(Path(), untied_generator_embeddings=True, **init)
-    config = PretrainingConfig.from_dict(starts.hparams_of(hparams) | hparams)
+    config = PretrainingConfig.from_dict(implied_hparams(hparams) | hparams)
     assert config.generator_embedding_size == 8
     model = PretrainingModel(config)
     load_initial_weights(model, config)

@@ -7,9 +7,9 @@ from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.heads import GeneratorOutput
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.original import averaged_updates
+from electra_tf2.pretrain.original_masking import averaged_updates
 from tests.support import golden
 from tests.support import training as support
 
@@ -38,7 +38,7 @@ def test_number_of_predictions(key):
     assert maximum == golden.load_json("masking")[key]["max_predictions_per_seq"]
     lengths, expected = ARRAYS[key]
     input_mask = tf.sequence_mask(lengths, int(length), tf.int32)
-    actual = masking.number_of_predictions(input_mask, float(mask_prob), maximum)
+    actual = masking.mask_count(input_mask, float(mask_prob), maximum)
     np.testing.assert_array_equal(actual, expected)
 
 

@@ -6,17 +6,12 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
-from electra_tf2.pretrain.masking_units import make_unit
-from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.pretrain.task import TRAIN, PretrainingTask
+from electra_tf2.pretrain.pretraining_task import TRAIN, PretrainingTask
 from tests.support import golden
-
-SPECIAL = special_ids(load_vocab(golden.CHECKPOINT / "vocab.txt"))
-SETTINGS = hypothesis.settings(max_examples=25, deadline=None)
+from tests.support.masking import SETTINGS, SPECIAL, draw_of, unit_of
 
 
 @st.composite
@@ -35,16 +30,6 @@ def batches(draw, rows=6, length=32):
         "input_mask": tf.constant(mask),
         "segment_ids": tf.zeros_like(tf.constant(ids)),
     }
-
-
-def draw_of(rows, seed=1):
-    return masking.row_draws(tf.constant([seed, 3]), rows, 0, rows)
-
-
-def unit_of(config):
-    if config.paper:
-        return make_model(config).unit
-    return make_unit(config)
 
 
 def mask(batch, **overrides):
@@ -89,7 +74,7 @@ def test_the_same_row_is_masked_elsewhere_at_another_step():
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
 
     def hidden_at(step):
-        masked, _ = task.model.prepare(batch, task.seed_of(TRAIN, tf.constant(step)))
+        masked, _ = task.model.prepare(batch, task.step_seed(TRAIN, tf.constant(step)))
         return masked.masked_input_ids.numpy() == SPECIAL.mask
 
     first = hidden_at(0)

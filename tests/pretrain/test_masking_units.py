@@ -7,90 +7,31 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from scipy import stats
 
-from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking_units import LONGEST_SPAN, draw_spans, draw_units, span_lengths
-from tests.pretrain.test_masking import SETTINGS, SPECIAL, draw_of, unit_of
-from tests.support import golden
-
-VOCABULARY = golden.CHECKPOINT / "vocab.txt"
-TOKENS = load_vocab(VOCABULARY)
-PIECES = [number for number, token in enumerate(TOKENS) if token.startswith("##")]
-WORDS = [number for number, token in enumerate(TOKENS) if not token.startswith(("##", "["))]
-FEW_WORDS, FEW_PIECES = WORDS[:6], PIECES[:2]
-
-
-def rows_of(seed, ngrams=(), rows=6, length=32):
-    """Two segments of random words and n-grams, a quarter of the tokens being pieces."""
-    random = np.random.RandomState(seed)
-    ids = np.full([rows, length], SPECIAL.pad, np.int32)
-    for row in ids:
-        size = random.randint(5, length + 1)
-        row[:size] = np.where(random.rand(size) < 0.25, random.choice(FEW_PIECES, size), random.choice(FEW_WORDS, size))
-        for start in random.randint(0, length - 5, length // 8 if ngrams else 0):
-            ngram = ngrams[random.randint(len(ngrams))]
-            row[start : start + len(ngram)] = ngram
-        row[size:] = SPECIAL.pad
-        row[0] = SPECIAL.cls
-        row[[size - 1, random.randint(1, size)]] = SPECIAL.sep
-        after = 1 + np.flatnonzero(np.isin(row[:-1], [SPECIAL.cls, SPECIAL.sep]) & np.isin(row[1:], PIECES))
-        row[after] = FEW_WORDS[0]
-    ids = tf.constant(ids)
-    return {"input_ids": ids, "input_mask": tf.cast(ids != SPECIAL.pad, tf.int32), "segment_ids": tf.zeros_like(ids)}
-
-
-def config_of(unit, length=32, **overrides):
-    overrides = {"mask_prob": 0.3, "max_predictions_per_seq": 12} | overrides
-    return golden.config(mask_unit=unit, mask_sampling="without_replacement", max_seq_length=length, **overrides)
-
-
-def units_of(config, batch, draw):
-    candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
-    units = unit_of(config)(batch["input_ids"], draw(masking.UNIT, [config.max_seq_length]))
-    return units.numbers.numpy(), candidates.numpy()
-
-
-def words_of(row):
-    """(start, end) of every word or special token."""
-    starts = [place for place, token in enumerate(row) if place == 0 or token not in PIECES]
-    return list(zip(starts, [*starts[1:], len(row)], strict=True))
-
-
-def spans_of(units):
-    return [
-        (int(np.flatnonzero(units == unit)[0]), int(np.flatnonzero(units == unit)[-1]) + 1) for unit in np.unique(units)
-    ]
+from tests.support.masking import (
+    FEW_WORDS,
+    SETTINGS,
+    SPECIAL,
+    check_drawn_units,
+    check_rate,
+    config_of,
+    draw_of,
+    drawn_of,
+    rows_of,
+    spans_of,
+    unit_of,
+    words_of,
+)
 
 
 @SETTINGS
 @hypothesis.given(st.integers(0, 2**31 - 1))
 def test_words_are_found_as_by_plain_loops(seed):
     config, batch = config_of("whole_word"), rows_of(seed)
-    words, _ = units_of(config, batch, draw_of(6))
+    words = drawn_of(config, batch).units
     for row, of_words in zip(batch["input_ids"].numpy(), words, strict=True):
         assert spans_of(of_words) == words_of(row)
-
-
-def check_drawn_units(config, batch, seed):
-    """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
-    draw = draw_of(6, seed % 1000)
-    units, candidates = units_of(config, batch, draw)
-    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
-    where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12).numpy()
-    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
-    for row in range(6):
-        drawn, left = set(), int(wanted[row])
-        for unit_number in np.argsort(-where[row], kind="stable"):
-            tokens = np.flatnonzero((units[row] == unit_number) & (candidates[row] > 0))
-            if 0 < len(tokens) <= left:
-                drawn |= set(tokens.tolist())
-                left -= len(tokens)
-        weights = masked.masked_lm_weights.numpy()[row] > 0
-        assert set(masked.positions.numpy()[row][weights].tolist()) == drawn
-        for unit_number in np.unique(units[row]):
-            of_unit = hidden[row][(units[row] == unit_number) & (candidates[row] > 0)]
-            assert of_unit.all() or not of_unit.any()
 
 
 @SETTINGS
@@ -116,19 +57,6 @@ def test_the_token_unit_is_the_draw_without_replacement():
     np.testing.assert_array_equal(as_units, drawn)
 
 
-def check_rate(unit, mask_count, part=(), make=config_of):
-    """Within half a point of mask_prob, of all tokens; `part` stands in every row."""
-    random = np.random.RandomState(0)
-    ids = np.where(random.rand(300, 128) < 0.25, random.choice(PIECES, [300, 128]), random.choice(WORDS, [300, 128]))
-    ids[:, 20 : 20 + len(part)] = part
-    ids[:, 0], ids[:, [60, 127]] = SPECIAL.cls, SPECIAL.sep
-    ids = tf.constant(ids, tf.int32)
-    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    config = make(unit, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
-    masked = masking.mask(config, batch, draw_of(300), SPECIAL, unit=unit_of(config))
-    assert float(tf.reduce_sum(masked.masked_lm_weights)) / ids.shape.num_elements() == pytest.approx(0.15, abs=0.005)
-
-
 @pytest.mark.parametrize("unit", ["token", "whole_word", "span"])
 @pytest.mark.parametrize("mask_count", ["round", "probabilistic"])
 def test_the_effective_rate_is_that_asked_for(unit, mask_count):
@@ -149,35 +77,30 @@ def test_the_lengths_of_spans_are_spanberts():
 def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     """Whole words by falling noise, from the first to where span, segment or budget end; [MASK] or kept as a whole."""
     config = config_of("span", mask_prob=mask_prob)
-    batch, draw = rows_of(seed), draw_of(6, seed % 1000)
-    _, candidates = units_of(config, batch, draw)
-    masked = masking.mask(config, batch, draw, SPECIAL, unit=unit_of(config))
-    where = draw(masking.WHERE, [32]).numpy()
-    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
-    lengths = span_lengths(draw(masking.UNIT, [32])).numpy()
-    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
+    batch = rows_of(seed)
+    drawn = drawn_of(config, batch, seed % 1000)
+    lengths = span_lengths(tf.constant(drawn.unit_noise)).numpy()
     for row in range(6):
-        words, left = words_of(batch["input_ids"].numpy()[row]), int(wanted[row])
-        sizes = [int(candidates[row, start:end].sum()) for start, end in words]
+        words, left = words_of(batch["input_ids"].numpy()[row]), int(drawn.wanted[row])
+        sizes = [int(drawn.candidates[row, start:end].sum()) for start, end in words]
         spans: list[list[int]] = []
-        drawn: set[int] = set()
-        for first in np.argsort(-where[row, : len(words)], kind="stable"):
-            if first in drawn or not 0 < sizes[first] <= left:
+        taken: set[int] = set()
+        for first in np.argsort(-drawn.where[row, : len(words)], kind="stable"):
+            if first in taken or not 0 < sizes[first] <= left:
                 continue
             spans.append([])
             for word in range(first, min(first + lengths[row, first], len(words))):
-                if sizes[word] == 0 or (word not in drawn and sizes[word] > left):
+                if sizes[word] == 0 or (word not in taken and sizes[word] > left):
                     break
-                if word not in drawn:
+                if word not in taken:
                     spans[-1].append(word)
-                    drawn.add(word)
+                    taken.add(word)
                     left -= sizes[word]
-        tokens = {token for word in drawn for token in range(*words[word])}
-        weights = masked.masked_lm_weights.numpy()[row] > 0
-        assert set(masked.positions.numpy()[row][weights].tolist()) == tokens
+        tokens = {token for word in taken for token in range(*words[word])}
+        assert set(drawn.positions[row][drawn.weights[row] > 0].tolist()) == tokens
         for span in spans:
             for run in np.split(span, 1 + np.flatnonzero(np.diff(span) > 1)):  # other spans may stand between
-                of_run = hidden[row, words[run[0]][0] : words[run[-1]][1]]
+                of_run = drawn.hidden[row, words[run[0]][0] : words[run[-1]][1]]
                 assert of_run.all() or not of_run.any()
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras
 from sklearn.metrics import roc_auc_score
 
-from electra_tf2.pretrain.metrics import auc, logit_histogram, probability_histogram
+from electra_tf2.pretrain.evaluation_metrics import auc, logit_histogram, probability_histogram
 
 
 def data(seed=0, size=20_000):

@@ -8,7 +8,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.objectives.contrast import whole_batch
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from tests.support import training as support
 
 SEED = tf.constant([3, 4])
@@ -36,7 +36,7 @@ def task_and_batch(tmp_path, parts, **overrides):
 
 def step(tmp_path, parts, **overrides):
     task, masked, normalizers = task_and_batch(tmp_path, parts, **overrides)
-    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), task.model.final_values)
+    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), None)
 
 
 @pytest.mark.parametrize(("parts", "head"), [(2, "none"), (4, "mlp_ln")])
@@ -62,7 +62,8 @@ def test_the_views_that_others_see_are_those_whose_gradient_is_taken(tmp_path):
         rows = slice(4 * part, 4 * part + 4)
         seed = tf.random.experimental.stateless_fold_in(SEED, part)
         forward = task.model.forward(tf.nest.map_structure(lambda field, rows=rows: field[rows], masked), seed)
-        np.testing.assert_array_equal(whole.shared["scl_loss"][rows], task.model.objectives[-1].shared(forward))
+        compared = task.model.objectives[-1].compared_values(forward)
+        np.testing.assert_array_equal(whole.compared["scl_loss"][rows], compared)
 
 
 def test_the_first_pass_is_counted(tmp_path):

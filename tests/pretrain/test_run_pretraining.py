@@ -84,14 +84,10 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     assert json.loads((folder / "results" / "unsup_results.json").read_text()) == results
 
 
-def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, trained, settings, tmp_path):
+def test_a_longer_schedule_goes_on(run, trained, settings, tmp_path):
     code, out, _ = run(settings | {"num_train_steps": 6})
     assert code == 0 and "resuming" in out and "at step 4" in out and "expected loss  4" not in out
     assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4, 5, 6]
-    code, out, err = run(settings | {"learning_rate": 0.01, "electra_objective": False}, "--overwrite")
-    assert code == 0 and "resuming" not in out, err
-    assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4]
-    assert [line["step"] for line in support.logged(tmp_path / "model.old-1")] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +114,15 @@ def test_overwrite_with_a_mistake_leaves_the_run(run, settings, tmp_path, mistak
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, settings, tmp_path):
+def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, trained, settings, tmp_path):
     wild = settings | {"learning_rate": 1e30, "num_warmup_steps": 2, "save_checkpoints_steps": 1}
     wild |= {"electra_objective": False}
-    code, _, err = run(wild)
-    assert code == 2 and "not finite at step 3" in err and "lower learning_rate" in err
+    # It takes the place of another run, and starts again.
+    code, out, err = run(wild, "--overwrite")
+    assert code == 2 and "resuming" not in out
+    assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2]
+    assert [line["step"] for line in support.logged(tmp_path / "model.old-1")] == [1, 2, 3, 4]
+    assert "not finite at step 3" in err and "lower learning_rate" in err
     # The update of the last checkpoint had ruined its weights; the message says what to do about it.
     assert f"delete {tmp_path / 'model' / 'model.ckpt-2'}.*" in err
     for path in (tmp_path / "model").glob("model.ckpt-2.*"):
@@ -142,13 +142,21 @@ def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, trained, se
     assert of_start == of_step_4
 
 
-def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, settings, tmp_path):
+def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, trained, settings, tmp_path):
     copy = tmp_path / "data" / "pretrain_tfrecords"
     support.write_records(copy)
-    changes = {"data_dir": str(tmp_path / "data"), "electra_objective": False}
-    code, out, err = run(settings | changes, "--no-do-train", "--do-eval")
+    code, _, err = run(settings | {"data_dir": str(tmp_path / "data")}, "--no-do-train", "--do-eval")
     assert code == 0, err
-    assert "WARNING: no held-out records match" in err and "There is no checkpoint" in out
+    assert "WARNING: no held-out records match" in err
+
+
+def test_a_run_without_a_checkpoint_is_not_evaluated(run, settings, tmp_path):
+    """Nobody wants the scores of random weights: the folder's name was mistyped, or the run has not saved yet."""
+    code, _, err = run(settings, "--no-do-train", "--do-eval")
+    assert code == 2 and f"nothing was trained in {tmp_path / 'model'} yet" in err and "Traceback" not in err
+    assert not (tmp_path / "model").exists()
+    code, out, err = run(settings | {"num_train_steps": 0}, "--no-do-train", "--do-eval")  # asked for in so many words
+    assert code == 0 and "evaluation at step 0" in out, err
 
 
 def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):

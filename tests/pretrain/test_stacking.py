@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.config.hparams import layered
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import find_model
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import training as support
@@ -43,8 +43,8 @@ def test_layers_repeat_in_their_order(tmp_path, layers):
 def test_a_recipe_that_stacks_has_its_own_number_of_layers(tmp_path):
     start = str(support.ROOT / "electra_tf2/pretrained/electra_mini")
     recipe = {"num_hidden_layers": 8, "stack_layers": True, "init_checkpoint": start}
-    read = starts.hparams_of(layered(PretrainingConfig, recipe))["model_hparam_overrides"]
+    read = implied_hparams(layered(PretrainingConfig, recipe))["model_hparam_overrides"]
     assert read["num_hidden_layers"] == 8
     assert read | {"num_hidden_layers": 4} == find_model(start).network["model_hparam_overrides"]
     elsewhere = recipe | {"init_checkpoint": str(tmp_path / "to be trained")}
-    assert starts.hparams_of(layered(PretrainingConfig, elsewhere)) == {}
+    assert implied_hparams(layered(PretrainingConfig, elsewhere)) == {}

@@ -9,11 +9,11 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.heads import GeneratorOutput
-from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.kernels.vocabulary_softmax import FusedSoftmax
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.electric import NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from tests.support import golden
 from tests.support import training as support
 

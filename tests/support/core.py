@@ -14,7 +14,7 @@ import tensorflow as tf  # noqa: E402
 
 from electra_tf2.config.flags import read_recipe  # noqa: E402
 from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
-from electra_tf2.pretrain.task import PretrainingTask  # noqa: E402
+from electra_tf2.pretrain.pretraining_task import PretrainingTask  # noqa: E402
 
 PACKAGE = Path(__file__).resolve().parents[2] / "electra_tf2"
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(995))]

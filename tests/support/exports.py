@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs, distance
+from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs
+from electra_tf2.exports.self_check import distance
 from electra_tf2.inference.predictor import Predictor, parse
 
 _IN_BATCH = dict(zip(INPUTS, ("input_ids", "input_mask", "segment_ids"), strict=True))

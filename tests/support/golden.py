@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.weights import original_names
+from electra_tf2.formats.stored_weights import original_names
 from electra_tf2.model.generators import UniformGenerator
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.networks import Networks

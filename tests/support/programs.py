@@ -20,7 +20,7 @@ from electra_tf2 import __main__ as electra
 from electra_tf2.config import flags as util_flags
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import worker_pool
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def configured(*words: str) -> PretrainingConfig:
     with flags_of_its_own():
         util_flags.define_hparam_flags(PretrainingConfig)
         util_flags.parse(words)
-        return util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
+        return util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
 
 
 def file_of(script: str | Path) -> Path:
@@ -113,7 +113,9 @@ def _settle_checkpoints() -> None:
     mock.patch.object(Writer, "start", start_and_settle).start()
 
 
-def _run_in_child(words: list[str], log: Path, environment: dict[str, str], settled: bool = False) -> None:
+def run_in_child(
+    words: list[str], log: Path, environment: dict[str, str], settled: bool = False, formulas: bool = False
+) -> None:
     """In the process: the program, its output in a file. It leads a process group, as from a shell."""
     os.setpgid(0, 0)
     os.environ.update(environment)
@@ -124,7 +126,12 @@ def _run_in_child(words: list[str], log: Path, environment: dict[str, str], sett
     os.chdir(ROOT)
     if settled:
         _settle_checkpoints()
-    runpy.run_path(str(file_of(words[0])), run_name="__main__")
+    with contextlib.ExitStack() as stack:
+        if formulas:
+            from electra_tf2.model import kernels
+
+            stack.enter_context(kernels.off())
+        runpy.run_path(str(file_of(words[0])), run_name="__main__")
 
 
 @functools.cache
@@ -138,20 +145,25 @@ def start_fork_server() -> None:
     process.join()
 
 
-def start_forked(words: list[str], log: Path, settled: bool = False, **environment: str) -> ForkServerProcess:
+def start_forked(
+    words: list[str], log: Path, settled: bool = False, formulas: bool = False, **environment: str
+) -> ForkServerProcess:
     """`python words` in a process of its own, its output and errors in a file or a pipe.
 
     Args:
       settled: a step is reported when the checkpoint before it is whole.
+      formulas: kernels are off, which XLA would compile for seconds.
     """
     start_fork_server()
-    arguments = (words, log, environment, settled)
-    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=arguments)
+    arguments = (words, log, environment, settled, formulas)
+    process = multiprocessing.get_context("forkserver").Process(target=run_in_child, args=arguments)
     process.start()
     return process
 
 
-def run_forked(words: list[str], pipe: Path, step: int = 0, number: int = 0) -> tuple[int | None, str]:
+def run_forked(
+    words: list[str], pipe: Path, step: int = 0, number: int = 0, formulas: bool = False
+) -> tuple[int | None, str]:
     """`python words` in a process of its own, sent a signal when it reports a step, if one is given.
 
     What was to be saved before that step is whole then. Returns its exit code and output, which comes through a named
@@ -159,7 +171,7 @@ def run_forked(words: list[str], pipe: Path, step: int = 0, number: int = 0) -> 
     """
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
-    process = start_forked(words, pipe, settled=bool(step))
+    process = start_forked(words, pipe, settled=bool(step), formulas=formulas)
     output = []
     with open(pipe) as lines:
         for line in lines:

@@ -12,7 +12,7 @@ from electra_tf2.config.hparams import layered
 from electra_tf2.config.papers import paper_names
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.pretraining_model import make_model
 from tests.support import golden
 
@@ -46,7 +46,7 @@ def is_taught(recipe: str) -> bool:
 def config_of(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> PretrainingConfig:
     """A recipe with its own mechanisms, of tiny sizes, with the files of `write_files`. Arguments as `tiny_hparams`."""
     tiny = tiny_hparams(recipe, folder, teacher, hparams)
-    return PretrainingConfig.from_dict(layered(PretrainingConfig, starts.hparams_of(tiny), tiny))
+    return PretrainingConfig.from_dict(layered(PretrainingConfig, implied_hparams(tiny), tiny))
 
 
 def tiny_hparams(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -25,6 +26,12 @@ ROOT = Path(__file__).parents[2]
 NOTHING_CHOSEN = pytest.ExitCode.NO_TESTS_COLLECTED
 # A test that asks for a fixture of tests/finetune/conftest.py which trains, and that several files share.
 SHARED_FIXTURES = re.compile(r"def test_\w+\([^)]*\b(trained|data_dir|copied)\b")
+
+# Files that take long for their size: they begin first, so that the end does not wait for one of them.
+LONG = """
+    test_every_task test_every_paper test_lowered_steps test_pretraining_modes test_phases test_distribution
+    test_resume test_brackets test_notebook test_readme_commands test_own_python_task test_training test_plan
+"""
 
 
 class Durations:
@@ -41,7 +48,7 @@ class Durations:
 class Result(NamedTuple):
     """The end of a process of tests.
 
-    seconds: of the processor, with the processes that it started.
+    seconds: of the processor, without the programs that tests fork from another process.
     memory: peak of this process, in bytes.
     """
 
@@ -79,6 +86,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         results = run_groups(waiting, folder, values.jobs, pytest_words)
+        stop_fork_server()
         seconds = seconds_of_tests(folder)
     show_slowest(seconds, values.durations)
     show_failures(results)
@@ -87,7 +95,7 @@ def main() -> int:
 
 
 def groups(chosen: list[Path]) -> list[list[Path]]:
-    """The files of each process: one file, or those that share a fixture which trains. Large ones come first."""
+    """The files of each process: one file, or those that share a fixture which trains. Long ones come first."""
     files: set[Path] = set()
     for path in chosen:
         files.update(path.rglob("test_*.py") if path.is_dir() else [path])
@@ -100,7 +108,12 @@ def groups(chosen: list[Path]) -> list[list[Path]]:
             divided.append([file])
     if sharing:
         divided.append(sharing)
-    return sorted(divided, key=lambda group: -sum(file.stat().st_size for file in group))
+
+    def order(group: list[Path]) -> tuple[bool, int]:
+        is_long = len(group) > 1 or group[0].stem in LONG.split()
+        return not is_long, -sum(file.stat().st_size for file in group)
+
+    return sorted(divided, key=order)
 
 
 def prepare_to_fork() -> None:
@@ -113,6 +126,11 @@ def prepare_to_fork() -> None:
     with errors_unseen():  # it would tell of the semaphores that an ended file has left
         multiprocessing.forkserver.ensure_running()
     gc.freeze()  # so that the collector of a forked process leaves the pages shared
+
+
+def stop_fork_server() -> None:
+    """Waits for its end, so that what the programs of tests took counts among what this process's children took."""
+    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def run_groups(waiting: list[list[Path]], folder: Path, jobs: int, pytest_words: list[str]) -> list[Result]:
@@ -184,7 +202,8 @@ def show_failures(results: list[Result]) -> None:
 
 def show_summary(results: list[Result], seconds: float) -> None:
     bad = [result for result in results if not result.passed]
-    processor = sum(result.seconds for result in results)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = children.ru_utime + children.ru_stime
     memory = max(result.memory for result in results)
     print(
         f"{len(results)} processes, {len(bad)} with failures, in {seconds:.0f} s: "

@@ -10,12 +10,12 @@ import numpy as np
 
 from electra_tf2.exports.cards import huggingface_card
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.formats import huggingface, own
+from electra_tf2.formats import electra_folder, huggingface
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.configured import described
+from electra_tf2.inference.model_config import with_config
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
@@ -48,11 +48,11 @@ def of_network(network: PretrainingModel) -> StoredModel:
 
 def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32") -> None:
     """Writes a folder of ours, as convert_model.py does."""
-    own.write_folder(folder, described(model), dtype)
+    electra_folder.write_folder(folder, with_config(model), dtype)
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
-    return huggingface.to_huggingface(described(model), part)
+    return huggingface.to_huggingface(with_config(model), part)
 
 
 def write_huggingface(folder: str | Path, model: StoredModel, part: str = "main") -> None:

@@ -28,8 +28,9 @@ def copy_without(paper: str, target: Path) -> None:
     """Copies what git knows, or would know, but for the files of a paper."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
     recipes = {f"electra_tf2/recipes/{path.name}" for path in recipes_of(paper)}
+    places = (f"electra_tf2/papers/{paper}/", f"tests/papers/test_{paper}", f"tests/support/papers/{paper}")
     for name in listed.stdout.decode().splitlines():
-        belongs_to_paper = name.startswith((f"electra_tf2/papers/{paper}/", f"tests/papers/test_{paper}"))
+        belongs_to_paper = name.startswith(places)
         # git also lists files that were deleted and not yet committed.
         if not belongs_to_paper and name not in recipes and (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

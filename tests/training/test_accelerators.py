@@ -13,7 +13,7 @@ from benchmarks.compiled_program import Program
 from benchmarks.compiled_step import lowered, tables_without_values
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.training import distribution
-from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.training.shared_hparams import DeviceHparams
 from electra_tf2.util import machine
 from electra_tf2.util.errors import UserError
 

@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import checkpoint_files as files
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.training import loop
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot
 from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.util.errors import UserError
+from tests.support import toy
 from tests.support import training as support
 from tests.support.training import logged
-from tests.training import toy
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +380,7 @@ def test_the_checkpoint_that_is_named_when_another_host_ended_is_the_one_that_wa
     runner = toy.trainer(tmp_path, iterations_per_loop=1)
     run = DeviceLoop.run
     monkeypatch.setattr(DeviceLoop, "run", lambda *given: lost() if runner.current_step == 12 else run(*given))
-    monkeypatch.setattr(loop, "host_number", lambda strategy: 0)
+    monkeypatch.setattr(loop, "has_several_hosts", lambda strategy: True)
     with pytest.raises(UserError, match=r"another host .* Last checkpoint: \S+model\.ckpt-10\."):
         runner.train()
 

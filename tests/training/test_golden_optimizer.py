@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.formats.readers import open_model
+from electra_tf2.formats.stored_weights import original_names
 from electra_tf2.formats.warm_start import warm_start
-from electra_tf2.formats.weights import original_names
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import golden

@@ -12,8 +12,8 @@ from electra_tf2.training import loop, reporting, run_folder
 from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
+from tests.support import toy
 from tests.support.training import logged
-from tests.training import toy
 
 
 def evaluator(runner_of):

@@ -7,10 +7,10 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.readers import open_model
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import matrices_in, orthogonalised
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
+from electra_tf2.training.shared_hparams import OptimizerHparams
 from tests.support import training as support
 
 LAYER = "electra/encoder/layer_0"

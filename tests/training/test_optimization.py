@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.training.hparams import OptimizerHparams
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule
+from electra_tf2.training.shared_hparams import OptimizerHparams
 from tests.support import training as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}

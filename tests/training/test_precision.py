@@ -11,7 +11,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.inference.finetuning_run import in_fitting_precision
 from electra_tf2.model.kernels.products import matmul
-from electra_tf2.pretrain.task import make_task
+from electra_tf2.pretrain.pretraining_task import make_task
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util import machine
 from tests.support import training as support

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 
-from electra_tf2.formats.weights import TensorFlowCheckpoint
+from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from tests.support import training as support
 from tests.support.programs import run_forked
 
@@ -13,8 +13,8 @@ STEPS = 12
 
 
 def run(folder, name, step=0, number=0):
-    """A run, sent a signal when it reports a step, if one is given; its exit code and output."""
-    own = {"model_name": name, "num_train_steps": STEPS, "save_checkpoints_steps": 3}
+    """A run of BERT, sent a signal when it reports a step, if one is given; its exit code and output."""
+    own = {"model_name": name, "num_train_steps": STEPS, "save_checkpoints_steps": 3, "electra_objective": False}
     hparams = support.hparams(folder, **own, optimizer="muon", ema_decay=0.9)  # AdamW updates what is no kernel
     return run_forked(["run_pretraining.py", "--hparams", json.dumps(hparams)], folder / "output", step, number)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.training import micro_batches
-from tests.training.toy import Toy
+from tests.support.toy import Toy
 
 PLACES = 20
 
@@ -18,7 +18,7 @@ def test_no_two_draws_of_dropout_have_the_same_seed(monkeypatch):
     sources = list(itertools.product((1, 2), range(3), range(2), range(2)))
     for purpose, step, replica, part in sources:
         monkeypatch.setattr(task, "replica", lambda number=replica: tf.constant(number))
-        of_replica = task.seed_of_replica(task.seed_of(purpose, tf.constant(step, tf.int64)))
+        of_replica = task.replica_seed(task.step_seed(purpose, tf.constant(step, tf.int64)))
         stream = SeedStream(tf.random.experimental.stateless_fold_in(of_replica, part))
         seeds |= {tuple(stream.next().numpy().tolist()) for _ in range(PLACES)}
     assert len(seeds) == len(sources) * PLACES

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretrain_data import find_records
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
+from tests.support import toy
 from tests.support import training as support
-from tests.training import toy
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

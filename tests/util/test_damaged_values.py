@@ -8,9 +8,9 @@ import pytest
 
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import check_states
+from electra_tf2.formats.electra_folder import best_or_newest
 from electra_tf2.formats.huggingface_config import labels_of
-from electra_tf2.formats.original import WORDS, hparams_of
-from electra_tf2.formats.own import best_or_newest
+from electra_tf2.formats.tf1_checkpoint import WORDS, hparams_from_shapes
 from electra_tf2.inference.predictor import named_rows, open_rows
 from electra_tf2.programs.analyses.learning_curves import curves
 from electra_tf2.programs.analyses.request import Request
@@ -42,9 +42,9 @@ def test_labels_with_numbers_beyond_any_use() -> None:
 )
 def test_shapes_of_a_damaged_checkpoint(name: str, shape: tuple[int, ...]) -> None:
     shapes = {WORDS: (600, 8), _POSITIONS: (32, 8), _KERNEL: (8, 32)}
-    assert hparams_of(shapes, "model")["vocab_size"] == 600
+    assert hparams_from_shapes(shapes, "model")["vocab_size"] == 600
     with pytest.raises(UserError, match=f"model: {name} must have rows and columns"):
-        hparams_of(shapes | {name: shape}, "model")
+        hparams_from_shapes(shapes | {name: shape}, "model")
 
 
 @pytest.mark.parametrize("config", [{"phases": 3}, {"phases": [3]}, {"train_batch_size": "many"}], ids=str)

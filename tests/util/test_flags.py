@@ -18,7 +18,7 @@ from electra_tf2.config import flags as util_flags
 from electra_tf2.config import recipes
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import starts
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 from tests.support.programs import PROGRAMS, flags_of_its_own
 from tests.support.programs import run_command as electra
@@ -40,7 +40,7 @@ def parse(own_flags: flags.FlagValues) -> Any:
 
     def run(*words: str) -> PretrainingConfig:
         util_flags.parse(words)
-        return util_flags.config_from_flags(PretrainingConfig, implied_by=starts.hparams_of)
+        return util_flags.config_from_flags(PretrainingConfig, implied_by=implied_hparams)
 
     return run
 

@@ -8,26 +8,35 @@ from typing import Any, NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.cells import cell
+from electra_tf2.files.content import plain_name
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import open_table
-from electra_tf2.settings.columns import TAGS, WORDS
+from electra_tf2.finetune.tasks.marked_texts import marked_text
+from electra_tf2.finetune.tasks.marked_texts import tagged as tagged_words
+from electra_tf2.settings.columns import SENTENCE_OF_WORD, TAG, TAGS, WORD, WORDS
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import warn
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
 _WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
+_GERM_EVAL_COLUMNS = 4
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
 
 
 class Sentence(NamedTuple):
-    """Words, their tags ([]: the file has none), and the line of the first word."""
+    """Words, their tags ([]: the file has none), and the line of the first word.
+
+    text: the text of these words; None: the file has words alone.
+    """
 
     words: list[str]
     tags: list[str]
     line: int
+    text: Words | None = None
 
 
 def split_words(text: str) -> Words:
@@ -38,8 +47,9 @@ def split_words(text: str) -> Words:
 def read_sentences(
     path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
 ) -> list[Sentence]:
-    """Reads the sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; or a
-    table with lists of words and tags, as the library `datasets` writes them.
+    """Reads the sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; a table
+    with lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts);
+    or a table with a word in each row, its tag, and the number of its sentence.
 
     The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last
     column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
@@ -55,6 +65,8 @@ def read_sentences(
     """
     if format_of(path) in ("json", "columnar"):
         sentences = list(_sentences_in_table(path, tagged, columns, labels))
+    elif _is_table_of_words(path):
+        sentences = list(_sentences_in_rows(path, columns))
     else:
         lines = _lines(read_text(path, "task"))
         if unended:
@@ -151,8 +163,9 @@ def _layout(lines: Sequence[str]) -> _Layout:
         return _Layout(tabs, width, tags=tags)
     if width == _CONLL_U_COLUMNS:
         return _Layout(tabs, width, word=1, tag=3)
-    if width > 3 and _has_two_levels(rows, width):
-        # GermEval: the tags of outer names stand before those of the names inside them.
+    if width == _GERM_EVAL_COLUMNS and _has_two_levels(rows, width):
+        # The tags of outer names stand before those of the names inside them. (CoNLL-2003's, where its words were
+        # numbered, stand behind those of chunks.)
         return _Layout(tabs, width, word=1, tag=-2)
     return _Layout(tabs, width, word=1, tag=-1)
 
@@ -210,8 +223,17 @@ def _sentences_in_table(
 ) -> Iterator[Sentence]:
     """Reads the sentences of a table with lists of words and tags."""
     table = open_table(path)
+    left_out = 0
     for line, row in table.readable():
         where = table.where(line)
+        has_words = any(row.get(name) for name in WORDS)
+        marked = None if has_words else marked_text(row, where)
+        if marked is not None:
+            text, span_tags, spans_left_out = tagged_words(marked)
+            left_out += spans_left_out
+            if text.words:
+                yield Sentence(list(text.words), span_tags, line, text)
+            continue
         words = _words_of_row(row, where)
         tags = _tags_of_row(row, tag_columns or TAGS, where)
         if tags is None and not tagged:
@@ -219,13 +241,67 @@ def _sentences_in_table(
         if not isinstance(tags, list) or (tags and len(tags) != len(words)):
             raise UserError(f"{where}: as many tags as words are needed, in a list; it has {shown(', '.join(row))}")
         yield Sentence(words, [_tag(tag, labels, where) for tag in tags], line)
+    if left_out:
+        warn(f"{path}: {left_out:,} spans are left out, which are empty or lie inside or across others")
+
+
+def _is_table_of_words(path: Path) -> bool:
+    """Tells a delimited table with a header, of which a column holds words, from lines of words and tags."""
+    if not plain_name(path.name).endswith((".csv", ".tsv")):
+        return False
+    columns = open_table(path).columns or []
+    return _column(columns, WORD) is not None and _column(columns, (*TAG, *TAGS)) is not None
+
+
+def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the columns that has one of the names, in any case."""
+    return next((column for column in columns if column.strip().lower() in names), None)
+
+
+def _sentences_in_rows(path: Path, tag_columns: tuple[str, ...]) -> Iterator[Sentence]:
+    """The sentences of rows with a word each. A row whose sentence is not named goes on with that of the row before, as
+    spreadsheets have it."""
+    table = open_table(path)
+    columns = table.columns or []
+    word_column = _column(columns, WORD)
+    tag_column = _column(columns, tag_columns or (*TAG, *TAGS))
+    sentence_column = _column(columns, SENTENCE_OF_WORD)
+    if sentence_column is None:
+        raise UserError(
+            f"{path}: a column sentence_id is needed, which says what sentence a word is of: it has "
+            f"{shown(', '.join(columns))}"
+        )
+    if word_column is None or tag_column is None:
+        raise UserError(f"{path}: columns of words and tags are needed: it has {shown(', '.join(columns))}")
+    words: list[str] = []
+    tags: list[str] = []
+    first = 0
+    current = ""
+    for line, row in table.readable():
+        named = str(row[sentence_column] or "").strip()
+        if named and named != current:
+            if words:
+                yield Sentence(words, tags, first)
+            words = []
+            tags = []
+            first = line
+            current = named
+        words.append(row[word_column])
+        tags.append(row[tag_column].strip())
+        if not tags[-1]:
+            raise UserError(f"{table.where(line)}: a word and a tag are needed, got {words[-1]!r}")
+    if words:
+        yield Sentence(words, tags, first)
 
 
 def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
     names = [name for name in WORDS if name in row]
     words = cell(row, names[0], "list", where) if names else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
+        raise UserError(
+            f'{where}: a list of words is needed, called words or tokens, or a text with spans, as [[0, 4, "PER"]] in '
+            f"entities; it has {shown(', '.join(row))}"
+        )
     return words
 
 

@@ -12,16 +12,18 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
+_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # "\\N" is MySQL's and Hive's
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def is_no_label(value: Any) -> bool:
-    """Tells whether a value marks a missing label: None, empty text, a dash, NaN. Not -1, which may be a class."""
+    """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
+    write for it. Not -1, NA or None, which may be classes."""
     if value is None:
         return True
     if isinstance(value, float):
         return math.isnan(value)
-    return isinstance(value, str) and value.strip().lower() in ("", "-", "nan")
+    return isinstance(value, str) and value.strip().lower() in _NO_LABELS
 
 
 def labelled_rows(
@@ -121,14 +123,22 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
     names = set()
     for row in rows:
         name = label_text(row.label)
+        if not name and isinstance(row.label, (list, tuple)):
+            raise UserError(
+                f"{row.where}: one label is needed, got {shown(row.label)}: several labels of a text are learned by a "
+                "task in Python (docs/own_tasks.md)"
+            )
         if not name:
             raise UserError(f"{row.where}: a label is needed, got {shown(row.label)}")
         names.add(name)
     if len(names) < 2:
         raise UserError(f"{task}: the training data has one label only: {', '.join(names)}")
-    alike = [name for name in sorted(names) if name.lower() != name and name.lower() in names]
+    names_by_lower: dict[str, list[str]] = {}
+    for name in sorted(names):
+        names_by_lower.setdefault(name.lower(), []).append(name)
+    alike = [spellings for spellings in names_by_lower.values() if len(spellings) > 1]
     if alike:
-        warn(f"{task}: labels that differ in case alone are different classes: {shown(alike[0])}")
+        warn(f"{task}: labels that differ in case alone are different classes: {shown(', '.join(alike[0]))}")
     are_numbers = all(_NUMBER.fullmatch(name) for name in names)
     if are_numbers and any("." in name for name in names):
         warn(

@@ -16,7 +16,14 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
-from electra_tf2.finetune.tasks.qa_files import Question, ids_are_unique, question_of, read_questions, split_words
+from electra_tf2.finetune.tasks.qa_files import (
+    Question,
+    has_impossible,
+    ids_are_unique,
+    question_of,
+    read_questions,
+    split_words,
+)
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import (
     DocumentWindow,
@@ -31,6 +38,7 @@ from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.initializers import glorot_uniform
 from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
+from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
@@ -42,7 +50,7 @@ class QATask(Task):
     """Questions answered by spans of a document, which is read in overlapping windows.
 
     Args:
-      v2: whether questions may have no answer (SQuAD 2.0).
+      v2: whether questions may have no answer (SQuAD 2.0); None: if some of the training data have none.
       mrqa: whether files have the names of MRQA's JSON lines, else those of SQuAD's JSON. Their content says which they
         are.
       f1_of: what the F1 of answers counts, one of settings.metrics.F1_OF.
@@ -58,7 +66,7 @@ class QATask(Task):
         config: FinetuningConfig,
         tokenizer: WordpieceTokenizer,
         *,
-        v2: bool = False,
+        v2: bool | None = None,
         mrqa: bool = False,
         f1_of: str = "words",
         **files: Any,
@@ -75,6 +83,8 @@ class QATask(Task):
     # Files to examples.
 
     def read(self, split: str) -> TaskData:
+        if self.v2 is None:
+            self.v2 = any(has_impossible(path) for path in self.files.paths("train"))
         questions: list[Question] = []
         for path in self.files.paths(split):
             questions += read_questions(path, self.v2, split == "train", self.config.compat == "original")
@@ -100,7 +110,7 @@ class QATask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Question:
         """Reads `question`, `context` and, if wanted, `id`."""
-        asked = {name: value for name, value in row.items() if name not in ("answers", "is_impossible")}
+        asked = {name: value for name, value in row.items() if name not in (*ANSWERS, "is_impossible")}
         return question_of(asked, asked, str(row.get("id", index + 1)), where, split_words)
 
     # Examples to features.
@@ -264,6 +274,13 @@ class QATask(Task):
             paths.append(folder / f"{self.name}_{name}_{kind}.json")
             write_json(paths[-1], content)
         return paths
+
+    def state(self) -> dict[str, Any]:
+        return {"v2": self.v2}
+
+    def check_state(self, saved: dict[str, Any]) -> None:
+        if self.v2 is None:
+            self.v2 = bool(saved.get("v2", False))
 
 
 class AnswerHead(Head):

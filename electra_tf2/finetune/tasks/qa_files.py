@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from electra_tf2.files.cells import cell
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.task import EmptyText
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.settings.columns import ANSWERS
+from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import track, warn
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -51,7 +53,7 @@ def split_words(text: str) -> Words:
 
 def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -> list[Question]:
     """Reads the questions of a file: SQuAD's JSON; MRQA's JSON lines; or a table with the columns id, question, context
-    and answers, as `datasets` has them.
+    and answers, as `datasets` has them, or with the text of an answer, which is then looked for in the context.
 
     Args:
       v2: whether impossible questions stay. Otherwise they are left out, with a warning that counts them.
@@ -82,7 +84,10 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     if training and v2 and questions and all(question.is_impossible for question in questions):
         warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
-        warn(f"{path}: {impossible:,} questions without an answer are left out: v2, as of squad, learns them")
+        warn(
+            f"{path}: {impossible:,} questions without an answer are left out: a task with v2 learns them, as squad or "
+            "one of your own (train_file)"
+        )
     if failures:
         listed = "; ".join(failures[:_LISTED])
         if len(failures) > _LISTED:
@@ -96,12 +101,19 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     return questions
 
 
+def has_impossible(path: Path) -> bool:
+    """Tells whether a file to learn from has a question without an answer."""
+    return any(question.is_impossible or not question.answers for question in _questions(path, training=True))
+
+
 def _located(question: Question, compat: bool) -> Question:
     """Looks up the words and characters of a question's answer. Raises ValueError: it is not where the file says."""
     text, words, word_starts = question.paragraph
     first, last = question.place
     if first < 0 and not question.answer:
         raise ValueError("it has no answer")
+    if first < 0:
+        raise ValueError(f"{question.answer!r} is not there")
     if not 0 <= first <= last < len(text):
         raise ValueError(f"{question.answer!r} ends outside of the context")
     start = question.paragraph.word_at(first)
@@ -112,7 +124,10 @@ def _located(question: Question, compat: bool) -> Question:
         stretch = " ".join(stretch.split())
     answer_words = question.answer.split()
     if " ".join(answer_words).lower() not in stretch.lower():
-        raise ValueError(f"{question.answer!r} is not at character {first}, where {stretch!r} stands")
+        form = ""
+        if unicodedata.normalize("NFC", question.answer) in unicodedata.normalize("NFC", stretch):
+            form = " in another form of Unicode (NFC or NFD)"
+        raise ValueError(f"{question.answer!r} is not at character {first}, where {stretch!r} stands{form}")
     if text[first : last + 1].lower() != question.answer.lower():
         # The file's numbers are off: the nearest occurrence of the answer within these words.
         pattern = re.compile(r"\s+".join(map(re.escape, answer_words)), re.IGNORECASE)
@@ -136,6 +151,9 @@ def _questions(path: Path, training: bool) -> Iterator[Question]:
         names = row.keys() if isinstance(row, dict) else set()
         # What has none of the fields is read as an article, too, whose missing field is then reported.
         is_article = "paragraphs" in names or not {"qas", "question", "header"} & names
+        if is_article and table_files.format_of(path) != "json":
+            hint = closest("question", names) or "."
+            raise UserError(f"{where}: no field 'question'{hint} It has {shown(', '.join(names))}")
         if is_article:  # of SQuAD
             for entry in field(row, "paragraphs", list, str(path)):
                 for qa in field(entry, "qas", list, str(path)):
@@ -148,11 +166,12 @@ def _questions(path: Path, training: bool) -> Iterator[Question]:
                 identity = str(field(qa, id_field, (str, int), where))
                 yield question_of(row, qa, identity, where, words_of, mrqa)
         elif "question" in names:  # a row of a table
-            if training and is_first_row and not {"answers", "is_impossible"} & names:
+            if training and is_first_row and not {*ANSWERS, "is_impossible"} & names:
                 # Else all its questions would be learned as such without an answer.
                 raise UserError(
-                    f"{where}: no field 'answers', which holds an answer's text and its first character, as "
-                    f'[{{"text": "Paris", "answer_start": 11}}]; it has {shown(sorted(names))}'
+                    f"{where}: no field 'answer', which holds the text of an answer, and none 'answers', of texts and "
+                    f'their first characters, as [{{"text": "Paris", "answer_start": 11}}]; it has '
+                    f"{shown(sorted(names))}"
                 )
             is_first_row = False
             line_number = where.rpartition(" ")[2]
@@ -219,13 +238,13 @@ def question_of(
         answers = _mrqa_answers(qa, where)
         answer, place = _mrqa_learned_answer(qa, where)
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
-    records = _answer_records(qa, where)
+    records = _answer_records(qa, paragraph.text, where)
     answers = [field(record, "text", str, where) for record in records]
     answer = ""
     place = (-1, -1)
     if answers and not impossible:
         # The first is learned, as in the original.
-        answer = answers[0]
+        answer = records[0].get("learned", answers[0])
         first = cell(records[0], "answer_start", "whole", where)
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
@@ -257,17 +276,78 @@ def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int
     return answer, (first, last)
 
 
-def _answer_records(qa: dict[str, Any], where: str) -> list[Any]:
-    """Reads the answers to a question, each with its `text` and `answer_start`."""
-    answers = cell(qa, "answers", "list", where)
+def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
+    """Reads the answers to a question, each with its `text` and `answer_start`, -1 if the context lacks the text."""
+    names = [name for name in ANSWERS if name in qa]
+    if not names:
+        return []
+    answers = cell(qa, names[0], "list", where)
+    if isinstance(answers, str):
+        answers = [answers]
     if not isinstance(answers, dict):
-        return _list({"answers": answers}, "answers", where)
+        records = []
+        for answer in _list({names[0]: answers}, names[0], where):
+            if isinstance(answer, str):
+                answer = _answer_in_context(answer, qa, context, where)
+            records.append(answer)
+        return records
+    if isinstance(answers.get("text"), str):
+        return [answers]  # a single one
     # As `datasets` has them: lists of all texts and of all places.
     texts = _list(answers, "text", where)
     starts = _list(answers, "answer_start", where)
     if len(texts) != len(starts):
         raise UserError(f"{where}: answers have {len(texts)} texts, but {len(starts)} places in answer_start")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+
+
+def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
+    """An answer that is a text alone, with the place that the row says, or else the first that it has in the context;
+    -1 if it is not there. `learned` is the text that stands there, which may have other accents, quotes or blanks."""
+    first = cell(qa, "answer_start", "whole", where)
+    if first is not None and first >= 0:
+        return {"text": answer, "answer_start": first}
+    place = place_of(answer, context)
+    if place is None:
+        return {"text": answer, "answer_start": -1}
+    first, behind = place
+    return {"text": answer, "answer_start": first, "learned": context[first:behind]}
+
+
+def place_of(answer: str, context: str) -> tuple[int, int] | None:
+    """The characters between which an answer stands in its context for the first time, by itself rather than within a
+    word, and in its own case rather than in another; None if it is not there.
+
+    Composed and decomposed accents are the same, and straight and curly quotes.
+    """
+    plain, places = _plain(context)
+    pattern = r"\s+".join(re.escape(word) for word in _plain(answer)[0].split())
+    for spelled in (rf"(?<!\w){pattern}(?!\w)", pattern):
+        for flags in (0, re.IGNORECASE):
+            match = re.search(spelled, plain, flags)
+            if match and pattern:
+                return places[match.start()], places[match.end()]
+    return None
+
+
+_QUOTES = str.maketrans("‘’‚‛“”„‟‐‑–—\u00a0\u202f", "'" * 4 + '"' * 4 + "-" * 4 + "  ")
+
+
+def _plain(text: str) -> tuple[str, list[int]]:
+    """A text with composed accents and straight quotes, and the place in the original of each character and of the
+    end."""
+    plain = ""
+    places: list[int] = []
+    at = 0
+    while at < len(text):
+        behind = at + 1
+        while behind < len(text) and unicodedata.combining(text[behind]):
+            behind += 1
+        letter = unicodedata.normalize("NFC", text[at:behind]).translate(_QUOTES)
+        plain += letter
+        places += [at] * len(letter)
+        at = behind
+    return plain, [*places, len(text)]
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:

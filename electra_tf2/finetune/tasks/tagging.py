@@ -20,9 +20,11 @@ from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tags import (
-    bio,
+    as_written,
     bioes,
+    encoding_of,
     is_span_tag,
     originals_spans,
     spans_of,
@@ -101,6 +103,8 @@ class TaggingTask(Task):
         super().__init__(name, config, tokenizer, endings=endings, **files)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
+        self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
+        self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         self._columns: tuple[str, ...] = ()
         if label_column:
@@ -118,14 +122,14 @@ class TaggingTask(Task):
 
     def read(self, split: str) -> TaskData:
         sentences = self._sentences(split)
+        labels = self._labels_of_split(sentences, split)
         label_names = self.target
         if label_names is None:
             label_names = self._labels_in(sentences)
-        labels = self._labels_of_split(sentences, split)
         self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
-            examples.append(TaggedSentence(joined(sentence.words), sentence_labels))
+            examples.append(TaggedSentence(sentence.text or joined(sentence.words), sentence_labels))
         return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
@@ -147,7 +151,9 @@ class TaggingTask(Task):
         for sentence_labels in labels:
             for label in sentence_labels or ():
                 if label not in label_names:
-                    unknown[label] += 1
+                    # Of spans the type alone, since the file may have other letters than the label.
+                    name = label.partition("-")[2] if self.spans else label
+                    unknown[name] += 1
         if unknown:
             warn(
                 f"{self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
@@ -164,6 +170,9 @@ class TaggingTask(Task):
                 columns=self._columns,
                 labels=self._names_of_numbers,
             )
+            if split == "train" and self.spans:
+                self._encoding = encoding_of(sentences_of_file)
+                self._splits_at_signs = any(sentence.text is not None for sentence in sentences_of_file)
             if self.spans and not self._as_original:
                 sentences_of_file = spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
@@ -198,6 +207,11 @@ class TaggingTask(Task):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         if self.spans:
             for tag in sentence.tags:
+                if tag.isdecimal() and tag != "0":
+                    raise UserError(
+                        f"{where}: {shown(tag)} is the number of a tag: give their names in the order of the numbers, "
+                        '"labels": ["O", "B-PER", ...] in the task\'s description'
+                    )
                 if not is_span_tag(tag):
                     raise UserError(
                         f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
@@ -242,10 +256,11 @@ class TaggingTask(Task):
         return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
-        """Reads `words`, a list, or `text`, split at blanks."""
+        """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
         words = row.get("words", row.get("tokens"))
-        if words is None and isinstance(row.get("text"), str):
-            text = conll.split_words(row["text"])
+        raw_text = text_of(row)
+        if not words and raw_text is not None:
+            text = split_at_signs(raw_text) if self._splits_at_signs else conll.split_words(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
@@ -279,7 +294,7 @@ class TaggingTask(Task):
         golds: list[str] = []
         if labelled:
             for example in encoded:
-                golds += example.labels or []
+                golds += self._file_tags(example.labels or [])
         return Split(encoded, features, counts, labelled, golds=golds)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
@@ -372,10 +387,10 @@ class TaggingTask(Task):
         return answers
 
     def _file_tags(self, labels: Sequence[str]) -> list[str]:
-        """Turns labels into tags as files have them: BIO for spans."""
+        """Turns labels into tags in the encoding of the training data."""
         if not self.spans:
             return list(labels)
-        return bio(spans_of(labels), len(labels))
+        return as_written(spans_of(labels), len(labels), self._encoding)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         if not split.labelled:
@@ -384,7 +399,10 @@ class TaggingTask(Task):
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        commonest = Counter(map(str, split.golds)).most_common(1)[0][0]
+        counts: Counter[str] = Counter()
+        for labels in gold:
+            counts.update(labels)
+        commonest = counts.most_common(1)[0][0]
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -402,10 +420,15 @@ class TaggingTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        return {"labels": self.label_names}
+        state: dict[str, Any] = {"labels": self.label_names, "splits_at_signs": self._splits_at_signs}
+        if self.spans:
+            state["encoding"] = self._encoding
+        return state
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
+        self._encoding = saved.get("encoding", self._encoding)
+        self._splits_at_signs = saved.get("splits_at_signs", self._splits_at_signs)
         if self.target is None:
             self.target = names
         check_same_names(self.target, names, self.name)

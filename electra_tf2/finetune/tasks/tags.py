@@ -1,4 +1,4 @@
-"""Tags of spans in the encodings BIO and BIOES, and the scores of tags."""
+"""Tags of spans in the encodings that files use, BIO, BIOES, BILOU and BMES, and the scores of tags."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,12 +22,29 @@ class Span(NamedTuple):
     type: str
 
 
+class _Letters(NamedTuple):
+    """The letters of an encoding of spans, by the place of a word in its span; the first of several words has B."""
+
+    inside: str
+    last: str
+    single: str
+
+
+# Encodings by the letters that files use.
+_ENCODINGS = {
+    "BIO": _Letters("I", "I", "B"),
+    "BIOES": _Letters("I", "E", "S"),
+    "BILOU": _Letters("I", "L", "U"),
+    "BMES": _Letters("M", "E", "S"),
+}
+
+
 def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
     """Rewrites the span tags of a file in the letters of BIOES, before the type.
 
-    It accepts BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; letters behind the type ("PER-B"); letters
-    without a type, as in BioBERT's corpora (the type becomes "_", as in seqeval); and types without letters, as in
-    Few-NERD, where neighbours of the same type are one span.
+    It accepts BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type ("PER-B");
+    letters without a type, as in BioBERT's corpora (the type becomes "_", as in seqeval); and types without letters, as
+    in Few-NERD, where neighbours of the same type are one span.
     """
     respelled = _with_letters_before_types(sentences)
     result = []
@@ -47,9 +64,12 @@ def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
         num_outside += len(sentence.tags) - len(inside)
     num_letters = sum(tag.upper() in _LETTERS for tag in tags)
     num_in_front = sum(tag[1:2] == "-" and tag[0].upper() in _LETTERS for tag in tags)
+    num_underscores = sum(tag[1:2] == "_" and len(tag) > 2 and tag[0].upper() in _LETTERS for tag in tags)
     num_behind = sum(tag[-2:-1] == "-" and tag[-1].upper() in _LETTERS for tag in tags)
     if tags and num_letters == len(tags):
         return {tag: f"{tag}-{_NO_TYPE}" for tag in tags}
+    if tags and num_underscores == len(tags):
+        return {tag: f"{tag[0]}-{tag[2:]}" for tag in tags}
     if num_in_front < len(tags) and num_behind == len(tags):
         return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
     # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
@@ -68,9 +88,29 @@ def _in_bioes_letters(tag: str) -> str:
     return f"{bioes_letter}{dash}{kind}"
 
 
+def encoding_of(sentences: Sequence[Sentence]) -> str:
+    """The encoding of the tags of spans in a file: BIO (also of IOB1, and of types without letters), BIOES, BILOU or
+    BMES."""
+    respelled = _with_letters_before_types(sentences)
+    letters = set()
+    for sentence in sentences:
+        for tag in sentence.tags:
+            letter, dash, _ = respelled.get(tag, tag).partition("-")
+            if dash:
+                letters.add(letter.upper())
+    if letters & {"L", "U"}:
+        return "BILOU"
+    if "M" in letters:
+        return "BMES"
+    if letters & {"E", "S"}:
+        return "BIOES"
+    return "BIO"
+
+
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """Finds the spans of BIO (also IOB1) or BIOES tags by conlleval's rules: a change of type ends a span."""
-    return [Span(start, end, kind) for kind, start, end in get_entities(list(tags))]
+    """Finds the spans of tags in any encoding (also IOB1) by conlleval's rules: a change of type ends a span."""
+    bioes_tags = [_in_bioes_letters(tag) for tag in tags]
+    return [Span(start, end, kind) for kind, start, end in get_entities(bioes_tags)]
 
 
 def originals_spans(tags: Sequence[str]) -> list[Span]:
@@ -96,24 +136,31 @@ def _type(tag: str) -> str:
 
 def bioes(spans: Sequence[Span], length: int) -> list[str]:
     """Makes a tag for each word: S for a span of one word, else B, I, ..., E; O outside."""
-    return _tags(spans, length, "S", "E")
+    return encoded(spans, length, "BIOES")
 
 
 def bio(spans: Sequence[Span], length: int) -> list[str]:
     """Makes a tag for each word: B for a span's first word, I for its others; O outside."""
-    return _tags(spans, length, "B", "I")
+    return encoded(spans, length, "BIO")
 
 
-def _tags(spans: Sequence[Span], length: int, single: str, last: str) -> list[str]:
+def encoded(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
+    """One tag per word in the encoding of that name; O outside of spans."""
+    letters_of = _ENCODINGS[encoding]
     tags = ["O"] * length
     for start, end, kind in spans:
         if start == end:
-            letters = single
+            letters = letters_of.single
         else:
-            inside = "I" * (end - start - 1)
-            letters = f"B{inside}{last}"
+            inside = letters_of.inside * (end - start - 1)
+            letters = f"B{inside}{letters_of.last}"
         tags[start : end + 1] = [f"{letter}-{kind}" for letter in letters]
     return tags
+
+
+def as_written(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
+    """The same tags as files have them: those of spans without a type are a letter alone."""
+    return [tag.removesuffix(f"-{_NO_TYPE}") for tag in encoded(spans, length, encoding)]
 
 
 def with_all_positions(labels: set[str]) -> set[str]:

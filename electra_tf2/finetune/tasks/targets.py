@@ -26,22 +26,29 @@ from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, closest, shown
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def label_text(value: Any) -> str | None:
-    """Makes a class's name of a label in a file; None if the label is neither text nor a number.
+    """Makes a class's name of a label in a file; None if it is neither text nor a number, nor a list of one of them, as
+    doccano writes it.
 
     Different spellings give one name: with white space around it, with composed or decomposed accents (Unicode's NFC
     and NFD), and 1.0 for 1, since pandas writes the whole numbers of a column with gaps so.
     """
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, (str, int, float)):
         return None
-    return unicodedata.normalize("NFC", str(value).strip())
+    text = unicodedata.normalize("NFC", str(value).strip())
+    if _WHOLE_FLOAT.fullmatch(text):  # a cell of a csv, which is text
+        return text.removesuffix(".0")
+    return text
 
 
 def probabilities(logits: Any) -> tf.Tensor:
@@ -133,7 +140,10 @@ class Scale:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if isinstance(value, bool) or not math.isfinite(number):
-            raise UserError(f"{where}: the label must be a number, got {shown(value)}")
+            hint = ""
+            if isinstance(value, str) and re.fullmatch(r"-?\d+(,\d+)+(\.\d+)?", value.strip()):
+                hint = ", which has a comma: write decimals with a point, and thousands with nothing between"
+            raise UserError(f"{where}: the label must be a number, got {shown(value)}{hint}")
         if self.strict and not self.low <= number <= self.high:
             raise UserError(
                 f"{where}: the label {number:g} is not between {self.low:g} and {self.high:g}, the task's min and max"

@@ -1,9 +1,9 @@
 """Barriers in programs of whole steps: tensors past which neither XLA nor TensorFlow may optimise.
 
-XLA joins a program's operations as it sees fit. Often it spares a launch, and pays with an array that is stored in
-float32 or computed twice: `materialize` forbids that. TensorFlow, before XLA sees the program, computes all that
-depends on constants alone, on the host and at full size: `shared_one` is a constant that it does not see through.
-Elsewhere these functions return what they are given, or plain zeros.
+XLA joins the operations of a program into passes as it sees fit. Often it saves a launch at the price of an array that
+is stored in float32 or computed twice; `materialize` forbids that. And before XLA sees the program, TensorFlow computes
+on the host, at full size, all that depends on constants alone; `shared_one` is a constant that it does not recognise.
+Outside of such programs these functions return their arguments, or plain zeros.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ def materialize(*tensors: tf.Tensor) -> list[tf.Tensor]:
     """Makes XLA store these tensors, each once and in its own type, before anything is computed from them."""
     if not are_one_program():
         return list(tensors)
-    # They pass as matrices: of a tensor of more axes XLA may put any axis last in memory. The gradient of the position
-    # embeddings, a sum over the batch, would make it put the batch last, in the tensors of all layers.
+    # They pass the barrier as matrices, because XLA may choose which axis of a tensor of more axes is last in memory.
+    # For the gradient of the position embeddings, a sum over the batch, it would put the batch last, in all layers.
     matrices = []
     for tensor in tensors:
         matrix = tensor
@@ -35,9 +35,9 @@ def materialize(*tensors: tf.Tensor) -> list[tf.Tensor]:
 
 
 def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Reads scalars, two or more, from one array.
+    """Returns the same scalars, two or more, read from one array.
 
-    XLA joins operations on equal shapes that share an array, for example the updates of weights that read their rates.
+    XLA joins operations on equal shapes that share an array, for example updates of weights that read their rates.
     """
     if not are_one_program():
         return list(scalars)
@@ -46,10 +46,10 @@ def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def shared_one() -> tf.Tensor:
-    """The float32 scalar 1, one for each graph, of which TensorFlow does not know that it is constant.
+    """The float32 scalar 1, one tensor for each graph, which TensorFlow does not recognise as a constant.
 
-    TensorFlow evaluates on the host, while it lowers a program, what depends on constants alone. A barrier has no
-    implementation on the host, so TensorFlow leaves all that depends on one to XLA.
+    While it lowers a program TensorFlow evaluates constants on the host. A barrier has no implementation there, so all
+    that depends on one is left to XLA.
     """
     graph = tf.compat.v1.get_default_graph()
     if not hasattr(graph, "shared_one"):
@@ -60,9 +60,9 @@ def shared_one() -> tf.Tensor:
 
 
 def unfolded_zeros(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
-    """Zeros that TensorFlow does not compute on the host while it lowers a program: of all gradients they are GBs.
+    """Zeros that TensorFlow does not compute on the host while it lowers a program: for all gradients they are GBs.
 
-    "Unfolded" as in constant folding, the compilers' name for that.
+    Compilers call that constant folding.
     """
     zero = tf.constant(0.0)
     if are_one_program():

@@ -1,7 +1,9 @@
-"""Losses over the vocabulary at every token, without logits of all tokens at once.
+"""Log-probabilities at every token of a batch, without the logits of all tokens at once.
 
-At batch 128, length 128 and 30,522 words they would be 2 GB. Chunks of tokens are projected one after the other, and
+At batch 128, length 128 and 30,522 words they would be 2 GB. Chunks of tokens are projected one after another, and
 projected again for the gradient.
+
+Shapes: T tokens, E embedding, V vocabulary.
 """
 
 from typing import Any
@@ -11,19 +13,24 @@ import tensorflow as tf
 from electra_tf2.model.kernels.gradients import differentiable
 from electra_tf2.model.kernels.loops import Parts, in_sequence
 from electra_tf2.model.kernels.switch import are_compiled_alone
-from electra_tf2.model.kernels.vocabulary import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
+from electra_tf2.model.kernels.vocabulary_softmax import CHUNK, CHUNK_IN_PROGRAM, FusedSoftmax, Gradients, in_chunks
 
 
 def chunked_log_probs(
-    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 0
+    states: tf.Tensor,
+    table: tf.Tensor,
+    bias: tf.Tensor,
+    token_ids: tf.Tensor,
+    chunk: int = 0,
 ) -> tf.Tensor:
-    """Log softmax(states table^T + bias) at token_ids.
+    """log softmax(states table^T + bias) at token_ids.
 
     Args:
       states: [T, E], in the compute type.
-      table: float32 [V, E]. bias: float32 [V].
+      table: float32 [V, E].
+      bias: float32 [V].
       token_ids: int32 [T].
-      chunk: tokens whose logits exist at the same time; 0: as many as are good.
+      chunk: how many tokens' logits are in memory at the same time; 0: CHUNK or CHUNK_IN_PROGRAM.
 
     Returns:
       float32 [T].
@@ -34,7 +41,7 @@ def chunked_log_probs(
     if not chunk:
         chunk = CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM
     chunk = min(chunk, tokens)
-    padding = -tokens % chunk  # all chunks have the same size
+    padding = -tokens % chunk  # so that all chunks have the same size
     chunks = (tokens + padding) // chunk
     states = tf.pad(states, [[0, padding], [0, 0]])
     token_ids = tf.pad(token_ids, [[0, padding]])
@@ -42,8 +49,8 @@ def chunked_log_probs(
     @differentiable
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            """Cuts [T, ...] to a chunk."""
-            # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
+            """[T, ...] -> [chunk, ...]."""
+            # Not the slice [index * chunk : ...]: with a tensor in the bounds XLA would not know its size.
             return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
 
         def softmax(index: tf.Tensor) -> FusedSoftmax:

@@ -10,9 +10,10 @@ from electra_tf2.model.kernels.switch import are_compiled_alone, are_on, running
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a kernel, or one pass of it, by itself, where kernels are compiled alone.
+    """Compiles a kernel, or one pass of it, by itself, in the mode in which kernels are compiled alone.
 
-    Positional arguments are tensors, keyword arguments Python values. `program` of the result is the tf.function.
+    Positional arguments are tensors, keyword arguments Python values. The attribute `program` of the result is the
+    tf.function.
     """
     program = tf.function(function, jit_compile=True, autograph=False)
 
@@ -20,7 +21,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*tensors: Any, **static: Any) -> Any:
         if are_compiled_alone():
             return program(*tensors, **static)
-        # Part of a larger program, or an ordinary operation: whoever traces this decides how it is compiled.
+        # Within a larger program, or with kernels off: whoever traces this decides how it is compiled.
         return function(*tensors, **static)
 
     call.program = program  # type: ignore[attr-defined]
@@ -39,10 +40,13 @@ def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class MethodProgram:
-    """A method that is compiled as `one_program`, once for each object, if `wanted` is true of the object.
+    """A method that is compiled as `one_program`, once for each object.
 
-    A descriptor, as functions in classes are: reading `task.method` calls `__get__`, which returns that object's
-    compiled function, or the plain method.
+    Like functions in classes it is a descriptor: reading `task.method` calls `__get__`, which returns the compiled
+    function of that object, or the plain method.
+
+    Args:
+      wanted: object -> whether its method is compiled.
     """
 
     def __init__(self, method: Callable[..., Any], wanted: Callable[[Any], bool]) -> None:
@@ -54,7 +58,7 @@ class MethodProgram:
         if instance is None:  # read from the class
             return self
         functions = instance.__dict__.setdefault("_functions", {})
-        # The key is this descriptor, not the method's name, which a subclass that calls super() has twice.
+        # The key is this descriptor, not the name of the method: a subclass that calls super() has two of one name.
         if self not in functions:
             function: Callable[..., Any] = functools.partial(self._method, instance)
             if self._wanted(instance):

@@ -1,7 +1,7 @@
-"""Casts between the type of weights, of activations, and of the arithmetic inside of kernels.
+"""Casts between the types of weights, of activations, and of the arithmetic inside of kernels.
 
-Weights are float32. Activations have the type that the run's precision says, perhaps bfloat16. Kernels compute in
-float32 (`to_float32`) and return the type of their argument (`to_compute_dtype`).
+Weights are float32. Activations have the run's precision, perhaps bfloat16. Kernels compute in float32 (`to_float32`)
+and return the type of their argument (`to_compute_dtype`).
 """
 
 from typing import Any
@@ -14,17 +14,17 @@ from electra_tf2.model.kernels.switch import are_compiled_alone, are_one_program
 
 
 def to_float32(x: tf.Tensor) -> tf.Tensor:
-    """Casts to the type in which kernels compute: float64 stays, all else becomes float32."""
+    """Casts to the type in which kernels compute: float32, or float64 for float64."""
     if x.dtype == tf.float64:
         return x
     return tf.cast(x, tf.float32)
 
 
 def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Casts float32, or float64, to the type of activations.
+    """Casts the result of a kernel to the type of activations.
 
-    Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
-    conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md). NaN and infinities stay.
+    bfloat16 is rounded by arithmetic of integers: on processors LLVM makes much faster code of it than of XLA's
+    conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md).
     """
     if are_compiled_alone():
         return rounded(x, dtype)
@@ -32,11 +32,14 @@ def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Casts as `to_compute_dtype` does, in programs too, where XLA would go on with the float32 before the cast."""
+    """Rounds to the nearest bfloat16, ties to even; NaN and infinities stay. Other types are cast.
+
+    In programs, too, it hides the cast from XLA, which else would compute further with the float32 before the cast.
+    """
     if dtype != tf.bfloat16:
         return tf.cast(x, dtype)
-    # bfloat16 is the upper half of float32. Adding just under half a unit of it carries into that half where the rest
-    # is more than half; for a rest of exactly half the last bit is added too, so that odd numbers go up to even ones.
+    # bfloat16 is the upper half of float32. Adding 0x7FFF, just under half a unit, carries into that half where the
+    # rest is more than half a unit. At exactly half the last bit is added, too: odd numbers go up to even ones.
     bits = tf.bitcast(x, tf.uint32)
     half_width = tf.constant(16, tf.uint32)
     last_bit = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half_width), tf.constant(1, tf.uint32))
@@ -45,11 +48,11 @@ def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Casts a weight to the type of activations; within one program all weights of a shape together."""
+    """Casts a weight to the type of activations; within one program XLA casts all weights of a shape together."""
     if not are_one_program() or weight.dtype != tf.float32 or dtype not in (tf.bfloat16, tf.float16):
         return tf.cast(weight, dtype)
-    # XLA joins operations on equal shapes that share an array: here the factor 1, which changes no number. The gradient
-    # that is written out leaves the factor out.
+    # XLA joins operations on equal shapes that share an array. That is the purpose of the factor 1, which changes no
+    # number, and which the written gradient leaves out.
     one = shared_one()
 
     @differentiable

@@ -1,9 +1,9 @@
-"""Many small operations of a program joined to few large ones, since each costs a launch on a GPU.
+"""Many small operations of a program joined into few large ones, because each costs a launch on a GPU.
 
-A step ends with operations on every weight: sums that are the gradients of biases and layer norms, rows that are added
-to the gradients of tables, and the global norm. `sums_at_once` and `scattered` look at the operations that made a
-gradient, in the graph as it was traced so far, and return a tensor of the same values that fewer operations compute.
-In programs of whole steps alone; elsewhere TensorFlow's own operations stay.
+A step ends with operations on every weight: the gradients of biases and layer norms are sums, rows are added to the
+gradients of tables, and there is the global norm. `sums_at_once` and `scattered` look at the operations that made a
+gradient, in the graph traced so far, and return a tensor of the same values that fewer operations compute. In programs
+of whole steps only; elsewhere TensorFlow's own operations stay.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from electra_tf2.model.kernels.switch import are_one_program
 
 
 def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
-    """Replaces those tensors of a graph that are sums [m] of arrays [n, m]: up to `most` are one sum of one array.
+    """Replaces sums [m] of arrays [n, m] by one sum of the arrays side by side, for up to `most` of them together.
 
-    Other tensors are returned as they are. Place n in the result is place n in `tensors`.
+    Other tensors are returned as they are. The order stays.
     """
     if not are_one_program():
         return list(tensors)
-    # Arrays can be joined where they have equally many rows.
+    # Arrays with equally many rows can stand side by side.
     indices_by_rows: dict[int, list[int]] = {}
     for index, tensor in enumerate(tensors):
         if _is_sum_of_rows(tensor):
@@ -40,7 +40,7 @@ def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
 
 
 def _is_sum_of_rows(tensor: Any) -> bool:
-    """Tells whether a tensor of a graph is the sum over the first axis of a matrix of known sizes."""
+    """True if a tensor of a graph is the sum over the first axis of a matrix of known sizes."""
     if not tf.is_tensor(tensor) or tensor.op.type != "Sum" or tensor.shape.rank != 1:
         return False
     summed, axis = tensor.op.inputs
@@ -48,15 +48,15 @@ def _is_sum_of_rows(tensor: Any) -> bool:
 
 
 def scattered(tensor: Any) -> Any:
-    """Replaces a sum of an array and of rows added to zeros, in a program, by rows added to the array.
+    """Replaces (array + rows scattered into zeros) by rows scattered into the array.
 
-    That is the gradient of a table that is both multiplied and looked up. Other tensors are returned as they are.
+    That sum is the gradient of a table that is both multiplied and looked up. Other tensors are returned as they are.
     """
     if not are_one_program() or not tf.is_tensor(tensor):
         return tensor
     if tensor.op.type != "AddN" or len(tensor.op.inputs) != 2:
         return tensor
-    # TensorFlow adds the rows that a look-up read to zeros by this operation. It may be either summand.
+    # The gradient of a look-up scatters rows into zeros by an UnsortedSegmentSum, which may be either summand.
     table, rows = tensor.op.inputs
     if rows.op.type != "UnsortedSegmentSum":
         table, rows = rows, table
@@ -67,7 +67,7 @@ def scattered(tensor: Any) -> Any:
 
 
 def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
-    """Takes the root of the sum of all squares; within one program, up to `most` tensors are summed as one array."""
+    """Root of the sum of all squares; within one program up to `most` tensors are summed as one array."""
     if not are_one_program():
         return tf.linalg.global_norm(tensors)
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]

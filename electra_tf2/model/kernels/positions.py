@@ -1,4 +1,7 @@
-"""Kernels of positions in attention: directions, rotations, and biases by distance."""
+"""Kernels of positions in attention: directions, rotations, and biases by distance.
+
+Shapes: B batch, L length, A heads, D head size.
+"""
 
 from typing import Any, Literal
 
@@ -12,7 +15,7 @@ Direction = Literal["both", "left_to_right", "right_to_left"]
 
 
 def reaches(direction: Direction, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Tells whether attention of this direction, not "both", goes from queries to keys, given their positions: bool."""
+    """bool: whether attention of this direction, which is not "both", goes from queries to keys, given positions."""
     if direction == "left_to_right":
         return keys <= queries
     return keys >= queries
@@ -37,7 +40,7 @@ def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> Any:
 
 
 def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
-    """Spreads values of n successive distances, [A, n], over T successive queries and all keys: [1, A, T, n - T + 1].
+    """Arranges values of n successive distances, [A, n], by query and key: [1, A, T, n - T + 1] for T queries.
 
     The first distance is that of the last query to the first key. With distances d e f g and 3 queries the result is
 
@@ -46,7 +49,7 @@ def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
         d e
 
     Each row begins one distance earlier than the row above it. No look-up is needed: copies of the distances, one after
-    the other, are cut into rows that are one place shorter than a copy.
+    another, are cut into rows that are one place shorter than a copy.
     """
     heads = by_distance.shape[0]
     count = by_distance.shape[1] or tf.shape(by_distance)[1]

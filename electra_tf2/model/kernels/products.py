@@ -1,7 +1,4 @@
-"""Matrix products of activations, all of which go through `matmul` (tests/model/test_products.py).
-
-The one thing that it adds to tf.matmul is rounding: see there.
-"""
+"""Matrix products of activations: `matmul` is tf.matmul with correctly rounded bfloat16."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,36 +14,34 @@ from electra_tf2.util import machine
 def matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool = False, transpose_b: bool = False) -> tf.Tensor:
     """Multiplies matrices as tf.matmul does, and rounds products of bfloat16 on every processor.
 
-    Where a processor has no units for bfloat16, TensorFlow computes the product in float32 and cuts off 16 bits: it is
-    nearer to 0 by half a unit on average, and gradients shrink with every layer. The same product in float32, rounded,
-    takes the same time there (benchmarks/RESULTS.md).
-
-    Every product of activations goes through this function (tests/model/test_products.py).
+    On processors without units for bfloat16 TensorFlow computes the product in float32 and cuts off 16 bits. Results
+    are then nearer to 0 by half a unit on average, and gradients shrink with every layer. Rounding takes no longer
+    (benchmarks/RESULTS.md). Every product of activations goes through this function (tests/model/test_products.py).
 
     Args:
-      x, y: of equal axes but the last two.
+      x, y: their axes but the last two are equal.
     """
     # XLA rounds the products of its programs itself.
-    is_cut = x.dtype == tf.bfloat16 and not are_one_program() and not _has_bfloat16_units()
-    if not is_cut:
+    would_be_cut = x.dtype == tf.bfloat16 and not are_one_program() and not _has_bfloat16_units()
+    if not would_be_cut:
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
     if are_on():
         return _rounded_matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
-    # With kernels off the graph may be saved for other programs, which do not know gradients of our own.
+    # With kernels off the graph may be saved for other programs, which do not know our gradients.
     return _matmul_in_float32(x, y, transpose_a, transpose_b)
 
 
 def _has_bfloat16_units() -> bool:
-    """Tells whether what computes the products, the processor or a GPU, multiplies bfloat16 itself."""
+    """True if the device that computes the products, the processor or a GPU, multiplies bfloat16 itself."""
     return machine.this_processor().has_bfloat16 or bool(tf.config.list_physical_devices("GPU"))
 
 
 @differentiable
 def _rounded_matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: bool) -> Any:
-    """Multiplies bfloat16 in float32 and rounds. Its own gradient: TensorFlow's would keep both factors in float32."""
+    """Multiplies bfloat16 in float32 and rounds. TensorFlow's gradient would keep both factors in float32."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # Of z = x y: dx = dz y^T and dy = x^T dz; transposed as a whole where a factor was.
+        # For z = x y: dx = dz y^T and dy = x^T dz. Where a factor was transposed, so is its gradient.
         if transpose_a:
             to_x = _matmul_in_float32(y, upstream, transpose_b, True)
         else:
@@ -61,13 +56,17 @@ def _rounded_matmul(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: 
 
 
 def _matmul_in_float32(x: tf.Tensor, y: tf.Tensor, transpose_a: bool, transpose_b: bool) -> tf.Tensor:
-    """Multiplies bfloat16 in float32; tf.cast rounds to the nearest."""
+    """Multiplies in float32; tf.cast rounds to the nearest bfloat16."""
     wide = tf.matmul(to_float32(x), to_float32(y), transpose_a=transpose_a, transpose_b=transpose_b)
     return tf.cast(wide, tf.bfloat16)
 
 
 def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] = matmul) -> tf.Tensor:
-    """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
+    """[..., n] times [n, m], one product for all leading axes.
+
+    Args:
+      times: (matrix, matrix) -> their product.
+    """
     flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
     sizes = []
     for axis, size in enumerate(x.shape[:-1]):

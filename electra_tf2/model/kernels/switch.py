@@ -1,12 +1,12 @@
 """The switch between a formula and its kernel.
 
-A formula of the model stands in model.layers or model.encoder as in its paper. `with_kernel` names a kernel beside it:
-a function with the same result, computed faster, which runs in its place. There are three modes:
+A formula of the model stands in model.layers or model.attention as in its paper. `with_kernel` names its kernel: a
+function with the same result, computed faster, which runs in its place. There are three modes:
 
-- "kernels": on a processor each kernel is compiled by itself, between TensorFlow's own matrix products, which are
-  faster there than XLA's. This is what holds if nobody says otherwise.
-- "program": on GPUs and TPUs XLA compiles the whole step as one program (compilation.one_program), with the kernels as
-  parts of it.
+- "kernels", the default: each kernel is compiled by itself, between TensorFlow's own matrix products, which are faster
+  than XLA's on processors.
+- "program": XLA compiles the whole step as one program (compilation.one_program), with the kernels as parts of it. This
+  is for GPUs and TPUs.
 - "formulas": kernels are `off`, and the formulas themselves run.
 """
 
@@ -19,9 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
-# None: no mode was entered in this thread.
+# The mode that this thread has entered; None: it has entered none.
 _mode: contextvars.ContextVar[str | None] = contextvars.ContextVar("mode", default=None)
-# How many times `off` is entered at the moment, in all threads.
+# How many contexts of `off` are open at the moment, in all threads.
 _times_off = 0
 _times_off_lock = threading.Lock()
 
@@ -38,12 +38,13 @@ def running_as(mode: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def off() -> Iterator[None]:
-    """Switches kernels off: within, formulas are traced as ordinary operations, with TensorFlow's gradients.
+    """Switches kernels off within the context: formulas are traced as ordinary operations, with TensorFlow's gradients.
 
-    For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
+    For graphs whose shapes change from call to call, since XLA compiles for each shape anew, and for graphs that other
+    programs load (SavedModel).
     """
-    # All threads see it, not this one alone: MirroredStrategy traces each replica in a thread of its own, which starts
-    # without the context of the thread that called `run`.
+    # Counted for all threads: MirroredStrategy traces each replica in a thread of its own, which does not inherit the
+    # mode of the thread that called `run`.
     global _times_off
     with _times_off_lock:
         _times_off += 1
@@ -65,31 +66,31 @@ def _current_mode() -> str:
 
 
 def are_on() -> bool:
-    """Tells whether kernels run at all, in either way."""
+    """True if kernels run in place of formulas, in either mode."""
     return _current_mode() != "formulas"
 
 
 def are_compiled_alone() -> bool:
-    """Tells whether each kernel is compiled by itself, between operations of TensorFlow's own."""
+    """True if each kernel is compiled by itself, between TensorFlow's own operations."""
     return _current_mode() == "kernels"
 
 
 def are_one_program() -> bool:
-    """Tells whether kernels are parts of one program of the whole step, which XLA compiles."""
+    """True if kernels are parts of one program of the whole step."""
     return _current_mode() == "program"
 
 
 def with_kernel(
     kernel: Callable[..., Any], within_program: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a formula: calls of it run `kernel`, a function of the same arguments, unless kernels are off.
+    """Decorates a formula: its calls run `kernel`, a function of the same arguments, unless kernels are off.
 
     Both compute in float32, or in float64 if the first argument is float64, and return the first argument's type.
     Positional arguments are tensors, keyword arguments Python values.
 
     Args:
-      kernel: computes what the formula says, faster.
-      within_program: takes the kernel's place in programs of whole steps; None: the kernel runs there, too.
+      kernel: computes the same as the formula, faster.
+      within_program: runs in the kernel's place in programs of whole steps; None: the kernel runs there, too.
     """
 
     def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,17 +100,17 @@ def with_kernel(
                 return within_program(*tensors, **static)
             if are_on():
                 return kernel(*tensors, **static)
-            # Kernels cast inside; a formula is written as in its paper, so its arguments are cast here.
+            # Kernels cast inside. A formula is written as in its paper, without casts, so they are made here.
             dtype = tensors[0].dtype
-            exact = tf.float32
+            inner_dtype = tf.float32
             if dtype == tf.float64:
-                exact = tf.float64
-            cast = []
+                inner_dtype = tf.float64
+            arguments = []
             for tensor in tensors:
                 if tf.is_tensor(tensor) and tensor.dtype.is_floating:
-                    tensor = tf.cast(tensor, exact)
-                cast.append(tensor)
-            results = formula(*cast, **static)
+                    tensor = tf.cast(tensor, inner_dtype)
+                arguments.append(tensor)
+            results = formula(*arguments, **static)
             return tf.nest.map_structure(lambda result: tf.cast(result, dtype), results)
 
         return call

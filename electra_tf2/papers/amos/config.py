@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from electra_tf2.config.hparams import hparam
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
-from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.model.costs import Part, language_model_head
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(PretrainingConfig):
-    """A mixture of generators."""
+    """ELECTRA with a mixture of generators."""
 
     generator_exits: list[int] = hparam(
         [],
@@ -26,7 +26,7 @@ class Config(PretrainingConfig):
     )
 
     @property
-    def no_probabilities(self) -> str:
+    def why_no_probabilities(self) -> str:
         return (
             "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of generators, of "
             "which the uppermost alone is at hand"
@@ -56,12 +56,12 @@ class Config(PretrainingConfig):
             yield "generator_exits needs mask_sampling without_replacement: a position has one sample"
 
     def further_parts(self) -> list[Part]:
-        """The exits but for the uppermost, the shares, and the products with the word table that train the shares."""
+        """Costs of all exits but the uppermost, of the shares, and of the products that train the shares."""
         generator = self.generator_architecture
         masked = self.max_predictions_per_seq
-        other_exits = len(self.generator_exits) - 1
+        other_exits = len(self.generator_exits) - 1  # the uppermost is counted as the core's generator
         head = language_model_head("other exits", generator.hidden_size, generator, masked * other_exits)
-        # All exits have one head; only the shares have parameters of their own.
+        # All exits share one head; of the parts added here only the shares have parameters.
         head = head._replace(parameters=generator.hidden_size)
         product = 2 * masked * self.architecture.embedding_size * self.architecture.vocab_size
         gradient = Part("mixture's gradient", 0, 2 * product, backward=False)

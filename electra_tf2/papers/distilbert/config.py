@@ -7,12 +7,12 @@ from typing import Any
 from electra_tf2.config.hparams import checked, hparam
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import Part, encoder, language_model_head
+from electra_tf2.model.costs import Part, encoder, language_model_head
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(PretrainingConfig):
-    """The teacher, and what is learned from it."""
+    """ELECTRA or BERT with a teacher."""
 
     teacher: str | None = hparam(
         None,
@@ -22,7 +22,7 @@ class Config(PretrainingConfig):
         heading="Distillation",
     )
     teacher_sizes: dict[str, Any] = hparam(
-        {}, "sizes of the teacher's network, which are read from its folder (papers/distilbert/starts.py)"
+        {}, "sizes of the teacher's network, which are read from its folder (papers/distilbert/implied_hparams.py)"
     )
     distill_temperature: float = hparam(2.0, "temperature of teacher and student when they are compared", above=0)
     distill_token_weight: float = hparam(5.0, "weight of the teacher's distribution at masked tokens", at_least=0)
@@ -60,7 +60,7 @@ class Config(PretrainingConfig):
         if self.generator_kind is not GeneratorKind.NONE and not self.electra_objective:
             yield "teacher needs electra_objective, or BERT's masked language model"
         if self.teacher_sizes.keys() != {field.name for field in dataclasses.fields(Architecture)}:
-            yield "teacher needs teacher_sizes, all that electra_tf2.pretrain.starts.hparams_of reads from its folder"
+            yield "teacher needs teacher_sizes, all that pretrain.implied_hparams.implied_hparams reads from its folder"
             return
         teacher = self.teacher_architecture
         student = self.architecture

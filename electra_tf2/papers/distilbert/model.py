@@ -1,8 +1,10 @@
-"""DistilBERT: a smaller network learns what a teacher says, beside its own objective (Sanh et al. 2019).
+"""DistilBERT: a smaller network learns from a teacher's outputs, beside its own objective (Sanh et al. 2019).
 
-Its three terms are the masked language model's own loss, soft targets at masked positions (L_ce) and the cosine of the
-last states (L_cos). For ELECTRA, whose main network has no language model, the soft targets are the teacher's opinion
-of which tokens were replaced in the same corrupted sequence (ours). A student that is its teacher has loss 0.
+The loss has three terms: the objective's, soft targets at masked positions (L_ce), and the cosine of the last states
+(L_cos). ELECTRA's main network has no language model; there the soft targets are the teacher's probabilities that
+tokens of the same corrupted sequence were replaced (ours). A student equal to its teacher has loss 0 in both terms.
+
+Shapes: B rows, L length, N masked positions, H hidden, V vocabulary.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Objective, weighted_mean
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_task import PretrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
@@ -31,9 +33,9 @@ from electra_tf2.util.progress import say
 class TeacherOutput(NamedTuple):
     """Outputs of a teacher; no gradient.
 
-    states: [B, L, H], its encoder's last layer.
-    logits: float32, BERT's [B, N, V] at the masked positions, or ELECTRA's [B, L], positive means replaced; None where
-      none are compared.
+    states: [B, L, H], the encoder's last layer.
+    logits: float32; BERT's [B, N, V] at the masked positions, or ELECTRA's [B, L], positive means replaced; None if no
+      logits are compared.
     """
 
     states: tf.Tensor
@@ -58,9 +60,9 @@ class Model(PretrainingModel):
 
     @tf.__internal__.tracking.no_automatic_dependency_tracking
     def _learn_from(self, teacher: "Teacher | None") -> None:
-        """Keeps the teacher untracked, so that the optimizer does not train it and checkpoints do not hold it.
+        """Keeps the teacher untracked: the optimizer does not train it, checkpoints do not hold it.
 
-        A resumed run reads it again from its own folder.
+        A resumed run reads it again from the teacher's folder.
         """
         self._teacher = teacher
 
@@ -80,8 +82,10 @@ class Model(PretrainingModel):
         forward = super().forward(masked, *arguments, **named)
         if self._teacher is None:
             return forward
-        # What the student read: BERT the masked text, ELECTRA's main network the corrupted one.
-        input_ids = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
+        # The teacher reads the student's input: BERT's is the masked text, the main network's the corrupted one.
+        input_ids = masked.masked_input_ids
+        if forward.corrupted is not None:
+            input_ids = forward.corrupted.input_ids
         return TaughtForward(**vars(forward), teacher=self._teacher(input_ids, masked))
 
 
@@ -97,7 +101,7 @@ class Task(PretrainingTask):
             missing = ", ".join(report.missing) or "none"
             say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
             is_loaded = True
-        # What else the run starts from wins.
+        # init_checkpoint and init_generator_checkpoint win over the teacher.
         return super().load_initial_weights() or is_loaded
 
 
@@ -105,10 +109,10 @@ class Task(PretrainingTask):
 
 
 class Teacher(Layer):
-    """The encoder of a pre-trained model, and the heads that are asked, without dropout and gradient.
+    """Encoder and heads of a pre-trained model, without dropout and gradient.
 
     Raises:
-      UserError: no model there, one of another vocabulary or casing, or one without such a head.
+      UserError: there is no model, or one of another vocabulary or casing, or one that lacks a head.
     """
 
     def __init__(self, config: Config) -> None:
@@ -144,20 +148,20 @@ class Teacher(Layer):
         if network.detector is not None:
             return TeacherOutput(states, tf.stop_gradient(network.detector(states)))
         if network.language_model is not None:
-            at_masked = tf.gather(states, masked.positions, batch_dims=1)
+            at_masked = tf.gather(states, masked.positions, batch_dims=1)  # [B, N, H]
             return TeacherOutput(states, tf.stop_gradient(network.language_model(at_masked)))
         return TeacherOutput(states, None)
 
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
-    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (section 3).
+    """Gives a shallower model the teacher's weights: of twice as many layers 0, 2, 4, ... (section 3).
 
     Raises:
-      UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
+      UserError: the teacher differs in other sizes than the depth, or lacks a part of the main network.
     """
     start = open_model(teacher)
     names = main_network_names(model, start)
-    names = from_other_depth(model, start, names, lambda number, here, there: number * there // here)
+    names = from_other_depth(model, start, names, lambda layer, depth, stored_depth: layer * stored_depth // depth)
     report = warm_start(model, start, names)
     lacking = [name for name in report.missing if name.startswith("electra/")]
     if lacking:
@@ -165,24 +169,24 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
     return report
 
 
-# What is learned from it.
+# What is learned from the teacher.
 
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """`soft_losses` of two classes, of which one has the logit and the other 0."""
-    of_teacher = tf.stack([teacher, tf.zeros_like(teacher)], -1)
-    of_student = tf.stack([student, tf.zeros_like(student)], -1)
-    return soft_losses(of_teacher, of_student, temperature)
+    """`soft_losses` of binary logits, as those of two classes of which the second has logit 0."""
+    teacher_logits = tf.stack([teacher, tf.zeros_like(teacher)], -1)  # [..., 2]
+    student_logits = tf.stack([student, tf.zeros_like(student)], -1)
+    return soft_losses(teacher_logits, student_logits, temperature)
 
 
 class Distillation(Objective):
-    """A term that compares the student with its teacher."""
+    """Base of losses that compare the student with its teacher."""
 
     config: Config
     initial_loss = 0.0
 
     @staticmethod
-    def taught(forward: Forward) -> TeacherOutput:
+    def teacher_output(forward: Forward) -> TeacherOutput:
         assert isinstance(forward, TaughtForward)
         return forward.teacher
 
@@ -200,13 +204,14 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs = self.taught(forward).logits
+        theirs = self.teacher_output(forward).logits  # [B, N, V]
         ours = forward.generator.softmax.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
             metrics["teacher_agreement"] = weighted_mean(agrees, self.token_weights(forward.masked))
-        return self.output(forward, soft_losses(theirs, ours, self.config.distill_temperature), metrics)
+        losses = soft_losses(theirs, ours, self.config.distill_temperature)  # [B, N]
+        return self.output(forward, losses, metrics)
 
 
 class SoftDetection(Distillation):
@@ -220,7 +225,7 @@ class SoftDetection(Distillation):
         self.detection = detection
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs = self.taught(forward).logits
+        theirs = self.teacher_output(forward).logits  # [B, L]
         ours = self.detection.logits(forward)
         assert theirs is not None
         agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
@@ -236,9 +241,10 @@ class StateCosine(Distillation):
     initial_loss = 1.0
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        theirs = unit_vectors(self.taught(forward).states)
+        theirs = unit_vectors(self.teacher_output(forward).states)  # [B, L, H]
         ours = unit_vectors(forward.states)
-        return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})
+        cosines = tf.reduce_sum(theirs * ours, -1)  # [B, L]
+        return self.output(forward, 1.0 - cosines, {})
 
 
 def unit_vectors(states: tf.Tensor) -> tf.Tensor:

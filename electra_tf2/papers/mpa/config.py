@@ -1,7 +1,7 @@
 """MPA's hparams and their checks.
 
 "Learning from Mistakes: Using Mis-predictions as Harm Alerts in Language Pre-Training"
-(Xing, Liu, Xiong 2020), of which we know a poster alone (papers.mpa.model).
+(Xing, Liu, Xiong 2020), of which only a poster is known to us (papers.mpa.model).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Config(PretrainingConfig):
 
     @property
     def observed_heads(self) -> list[tuple[int, int]]:
-        """(layer, head) that are regularised, from 0; by default a quarter of the last layer's heads."""
+        """(layer, head), both from 0, that are regularised; by default a quarter of the last layer's heads."""
         sizes = self.architecture
         heads = self.mpa_heads or list(range(-(-sizes.num_attention_heads // 4)))
         places = set()

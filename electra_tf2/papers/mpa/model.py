@@ -1,9 +1,11 @@
 """MPA: where a prediction went wrong, attend less to the tokens that the wrong token goes together with.
 
 "Learning from Mistakes: Using Mis-predictions as Harm Alerts in Language Pre-Training"
-(Xing, Liu, Xiong 2020), known from a poster alone. A wrong token that the generator sampled tells which context misled
-it: tokens that often occur near it. A penalty on the main network's attention, from the positions of wrong tokens to
-such context, is added to the loss of ELECTRA, or of BERT.
+(Xing, Liu, Xiong 2020), known from a poster only. A wrong token that the generator sampled shows which context misled
+it: the tokens that often occur near it. A penalty on the main network's attention, from the positions of wrong tokens
+to such context, is added to the loss of ELECTRA or BERT.
+
+Shapes: B rows, L length, N masked positions, K neighbours of a token in the table.
 """
 
 import functools
@@ -13,17 +15,17 @@ import tensorflow as tf
 
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.counts import read_table
-from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
+from electra_tf2.papers.mpa.observed_encoder import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import Networks, make_encoder, make_generator
 from electra_tf2.pretrain.objectives.contrast import holds_sequence
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, weighted_mean
-from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
 class Model(PretrainingModel):
-    """ELECTRA or BERT with the penalty, whose encoder keeps the maps of the heads that it is about."""
+    """ELECTRA or BERT with the penalty; the encoder keeps the attention maps that are penalised."""
 
     config: Config
 
@@ -40,33 +42,35 @@ class Model(PretrainingModel):
             objectives.append(AttentionRegulariser(self.config, networks))
         return objectives
 
-    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        weights = super().loss_weights(values)
+    def loss_weights(self, step: tf.Tensor | None) -> dict[str, float | tf.Tensor]:
+        weights = super().loss_weights(step)
         warmup_steps = self.config.mpa_warmup_steps
         if warmup_steps is None:
             warmup_steps = self.config.num_warmup_steps
-        if self.config.mpa_objective and values.step is not None and warmup_steps:
-            share = tf.cast(values.step, tf.float32) / warmup_steps
+        if self.config.mpa_objective and step is not None and warmup_steps:
+            share = tf.cast(step, tf.float32) / warmup_steps
             weights[AttentionRegulariser.loss_name] *= tf.minimum(share, 1.0)
         return weights
 
 
-def attention_of(forward: Forward) -> Mapping[tuple[int, int], AttentionMap]:
-    """(layer, head) -> map, of the pre-trained network's pass."""
+def attention_maps(forward: Forward) -> Mapping[tuple[int, int], AttentionMap]:
+    """(layer, head) -> map, from the pass of the network that is pre-trained."""
     assert isinstance(forward.pretrained, ObservedOutput)
     return forward.pretrained.attention
 
 
 class AttentionRegulariser(Objective):
-    """The penalty L_A (MPA, "attention regulariser"), with its own factor gamma.
+    """The penalty L_A (MPA, "attention regulariser"), with the weight gamma.
 
-    S(t, j) is the co-occurrence score of the wrong token at t and the token at j. Per wrong token and selected head:
-    sum_j (a_tj - g_tj)^2 with g = a (1 - S), a = q_t k_j / sqrt(d) (the poster's equation; a score below 0 is raised by
-    it, so position biases, most of which are, are left out). It is divided by heads and by N_M, read as the number of
-    masked tokens: it is known before the forward pass, so the loss is the same on any number of devices and
-    micro-batches.
+    S(t, j) is the co-occurrence score of the wrong token at t and the token at j. For each wrong token t and selected
+    head the penalty is sum_j (a_tj - g_tj)^2 with g = a (1 - S) and a = q_t k_j / sqrt(d) (the poster's equation). It
+    would raise scores below 0, as most position biases are, so these are left out of a.
 
-    BERT has no sampled tokens: wrong are its own most likely tokens, attention is that of its one pass (ours).
+    The sum is divided by the number of heads and by N_M, taken as the number of masked tokens: that is known before the
+    forward pass, so the loss is the same on any number of devices and micro-batches.
+
+    BERT samples no tokens. Its own most likely tokens are wrong or right, and the attention is that of its one pass
+    (ours).
     """
 
     config: Config
@@ -81,7 +85,7 @@ class AttentionRegulariser(Objective):
         self._table = CooccurrenceTable(**arrays)
 
     def predicted(self, forward: Forward) -> tf.Tensor:
-        """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
+        """int32 [B, N]: the predictions at the masked positions: ELECTRA's samples, BERT's most likely tokens."""
         if forward.corrupted is None:
             return tf.argmax(forward.generator.softmax.logits, -1, tf.int32)
         return tf.gather(forward.corrupted.input_ids, forward.masked.positions, batch_dims=1)
@@ -89,28 +93,30 @@ class AttentionRegulariser(Objective):
     def cooccurrence(self, forward: Forward, predicted: tf.Tensor) -> tf.Tensor:
         """float32 [B, N, L]: S; 0 at padding and at the masked position itself."""
         masked = forward.masked
-        tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
-        neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)
+        tokens = masked.masked_input_ids  # [B, L], what the network read
+        if forward.corrupted is not None:
+            tokens = forward.corrupted.input_ids
+        neighbours = tf.gather(tf.constant(self._table.neighbours), predicted)  # [B, N, K]
         scores = tf.gather(tf.constant(self._table.scores), predicted)
-        scores = tf.cast(scores, tf.float32)
+        scores = tf.cast(scores, tf.float32)  # [B, N, K]
         places = tf.range(tokens.shape[1])
-        is_other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
-        is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
+        is_other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)  # [B, N, L]
+        is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]  # [B, 1, L]
         return scores_in_context(neighbours, scores, tokens) * is_other * is_real
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         predicted = self.predicted(forward)
-        wrong = tf.cast(predicted != masked.masked_lm_ids, tf.float32) * masked.masked_lm_weights
-        misled_by = self.cooccurrence(forward, predicted) * wrong[..., tf.newaxis]
+        wrong = tf.cast(predicted != masked.masked_lm_ids, tf.float32) * masked.masked_lm_weights  # [B, N]
+        misled_by = self.cooccurrence(forward, predicted) * wrong[..., tf.newaxis]  # [B, N, L]
         is_real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
         losses = tf.zeros_like(wrong)
         attention_on_harm = tf.zeros_like(wrong)
-        for place in self._heads:
-            attention = attention_of(forward)[place]
-            scores = tf.gather(attention.scores, masked.positions, batch_dims=1)
+        for layer_and_head in self._heads:
+            attention = attention_maps(forward)[layer_and_head]
+            scores = tf.gather(attention.scores, masked.positions, batch_dims=1)  # [B, N, L], a
             probabilities = tf.gather(attention.probabilities, masked.positions, batch_dims=1)
-            target = scores * (1.0 - misled_by)
+            target = scores * (1.0 - misled_by)  # g
             if self.config.mpa_stop_gradient:
                 target = tf.stop_gradient(target)
             losses += tf.reduce_sum(tf.math.squared_difference(scores, target) * is_real, -1)
@@ -118,7 +124,7 @@ class AttentionRegulariser(Objective):
         heads = float(len(self._heads))
         rows = tf.cast(holds_sequence(masked), tf.float32)
         metrics: Metrics = {
-            "mispredictions": (tf.reduce_sum(wrong), tf.reduce_sum(rows)),  # of a sequence
+            "mispredictions": (tf.reduce_sum(wrong), tf.reduce_sum(rows)),  # per sequence
             "harm_in_context": weighted_mean(tf.reduce_sum(misled_by, -1), wrong),
             "attention_on_harm": weighted_mean(attention_on_harm / heads, wrong),
         }
@@ -127,6 +133,12 @@ class AttentionRegulariser(Objective):
 
 @compiled
 def scores_in_context(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """float32 [B, N, L]: the score of each token [B, L] among the neighbours [B, N, K] of each draw, or 0."""
+    """float32 [B, N, L]: the score of each token [B, L] as a neighbour of each prediction; 0 if it is none.
+
+    Args:
+      neighbours: int32 [B, N, K].
+      scores: float32 [B, N, K].
+      tokens: int32 [B, L].
+    """
     same = neighbours[:, :, tf.newaxis, :] == tokens[:, tf.newaxis, :, tf.newaxis]
     return tf.reduce_sum(tf.where(same, scores[:, :, tf.newaxis, :], 0.0), -1)

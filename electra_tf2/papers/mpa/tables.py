@@ -1,8 +1,8 @@
-"""The table of MPA: tokens that occur near one another, and their scores.
+"""MPA's table: tokens that occur near one another, and their scores.
 
-`electra build-table cooccurrence` counts pairs of tokens within a window and turns the counts C into scores in [0, 1];
-kept are the K highest of every token. The objective looks up which tokens of a sequence may have misled a prediction.
-What the scores are the source leaves open ("derived from C"); normalised PMI is ours.
+`electra build-table cooccurrence` counts pairs of tokens within a window, turns the counts C into scores in [0, 1], and
+keeps the K highest of every token. The objective looks up which tokens of a sequence may have misled a prediction. The
+source leaves the scores open ("derived from C"); normalised PMI is ours.
 """
 
 import functools
@@ -16,24 +16,26 @@ from electra_tf2.papers.counts import PARTS, Counted, Option, TableInputs, Table
 from electra_tf2.util.progress import track
 
 KIND = "cooccurrence"
-NOBODY = -1  # in the place of a neighbour that a token does not have
+NOBODY = -1  # stands for no neighbour
 
 
 class CooccurrenceTable(NamedTuple):
-    """The tokens that a token goes together with, from the highest score on.
+    """Each token's neighbours, from the highest score down.
 
-    neighbours: int32 [V, K] ids, NOBODY at the end of a row that has fewer. scores: float16 [V, K] in [0, 1].
+    neighbours: int32 [V, K] ids; NOBODY at the end of rows with fewer than K.
+    scores: float16 [V, K] in [0, 1].
     """
 
     neighbours: np.ndarray
     scores: np.ndarray
 
-    def examples(self, tokens: Sequence[str], number: int = 5) -> str:
-        """Formats the tokens with the highest scores, and their neighbours, for the user."""
+    def examples(self, tokens: Sequence[str], shown: int = 5) -> str:
+        """Describes the table to the user by the tokens with the highest scores, and their neighbours."""
         lines = []
-        for token in np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")[:number]:
+        highest_first = np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")
+        for token in highest_first[:shown]:
             neighbours = []
-            for other, score in zip(self.neighbours[token, :number], self.scores[token], strict=False):
+            for other, score in zip(self.neighbours[token, :shown], self.scores[token], strict=False):
                 if other != NOBODY:
                     neighbours.append(f"{tokens[other]} {score:.2f}")
             lines.append(f"  {tokens[token]}: {', '.join(neighbours)}")
@@ -48,9 +50,9 @@ def _special(vocab_file: str) -> np.ndarray:
 
 
 def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
-    """Counts pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
+    """Counts pairs of different tokens at most `window` places apart in records [R, L], special tokens left out.
 
-    Keys are token * V + its neighbour, each pair in both directions. totals: int64 [V], pairs that a token is in.
+    A key is token * V + neighbour; each pair counts in both directions. totals: int64 [V], pairs of each token.
     """
     special = _special(vocab_file)
     vocab_size = len(special)
@@ -65,14 +67,14 @@ def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
         pairs.append(left[are_pair] * vocab_size + right[are_pair])
     one_way = np.concatenate(pairs)
     keys, counts = summed(one_way, np.ones_like(one_way))
-    # Each pair the other way round, too.
+    # Each pair in the other direction, too.
     turned_keys = keys % vocab_size * vocab_size + keys // vocab_size
     keys, counts = summed(np.concatenate([keys, turned_keys]), np.concatenate([counts, counts]))
     totals = np.bincount(keys // vocab_size, weights=counts, minlength=vocab_size)
     return Counted(keys, counts, totals.astype(np.int64))
 
 
-def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+def pmi_scores(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """float64 [K] in [0, 1]: normalised PMI, max(0, log(p_ij / (p_i p_j)) / -log p_ij).
 
     Frequent words have little of it.
@@ -85,13 +87,20 @@ def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray) -> np.nd
     return np.clip(pmi / np.maximum(-log_p, 1e-9), 0.0, 1.0)
 
 
-def table_of(
+def make_table(
     parts: Iterable[tuple[np.ndarray, np.ndarray]],
     totals: np.ndarray,
     top_k: int = 64,
     drop_frequent: int = 0,
 ) -> CooccurrenceTable:
-    """The highest scores of every token, from (sorted keys, counts) that hold all pairs of each token together."""
+    """Makes the table of the highest scores of every token.
+
+    Args:
+      parts: (sorted keys, counts); all pairs of a token are in the same part.
+      totals: int64 [V], pairs of each token.
+      top_k: K.
+      drop_frequent: so many of the most frequent tokens are left out.
+    """
     vocab_size = len(totals)
     table = CooccurrenceTable(
         neighbours=np.full([vocab_size, top_k], NOBODY, np.int32), scores=np.zeros([vocab_size, top_k], np.float16)
@@ -100,11 +109,11 @@ def table_of(
     most_frequent = np.argsort(-totals, kind="stable")[:drop_frequent]
     is_dropped[most_frequent] = True
     for keys, counts in parts:
-        scores = scores_of(keys, counts, totals)
+        scores = pmi_scores(keys, counts, totals)
         rows = keys // vocab_size
         columns = keys % vocab_size
         kept = np.flatnonzero((scores > 0) & ~is_dropped[rows] & ~is_dropped[columns])
-        # By token, then from the highest score on, then by neighbour.
+        # By token, then from the highest score down, then by neighbour.
         order = kept[np.lexsort((columns[kept], -scores[kept], rows[kept]))]
         place = np.arange(len(order)) - np.searchsorted(rows[order], rows[order])  # in the row of its token
         order = order[place < top_k]
@@ -115,13 +124,15 @@ def table_of(
 
 
 def build(inputs: TableInputs, output: str, window: int, min_count: int, top_k: int, drop_frequent: int) -> str:
-    """Counts and writes the table; returns what it holds, for the user."""
+    """Counts and writes the table; returns a description of its content for the user."""
     count_in = functools.partial(count_pairs, vocab_file=inputs.vocab_file, window=window)
     length = inputs.record_format.length
     vocab_size = len(inputs.tokens)
-    with counted(inputs, count_in, vocab_size, length * min(length, window)) as (totals, parts_of):
-        parts = track(parts_of(min_count), "scoring part", PARTS)
-        table = table_of(parts, totals, top_k, drop_frequent)
+    keys_of_record = length * min(length, window)
+    # Grouped by token, so that all pairs of a token are in one part.
+    with counted(inputs, count_in, vocab_size, keys_of_record) as (totals, frequent_parts):
+        parts = track(frequent_parts(min_count), "scoring part", PARTS)
+        table = make_table(parts, totals, top_k, drop_frequent)
     write_table(output, KIND, inputs.vocab_file, table._asdict())
     pairs = int((table.neighbours != NOBODY).sum())
     return f"{pairs:,} pairs of {vocab_size:,} tokens\n{table.examples(inputs.tokens)}"

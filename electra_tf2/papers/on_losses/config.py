@@ -11,18 +11,18 @@ from typing import Any
 from electra_tf2.config.hparams import free_hparam, hparam
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import Part, contrast_head, encoder
+from electra_tf2.model.costs import Part, contrast_head, encoder
 from electra_tf2.util.errors import closest
 
-# Their names in aux_tasks, in the order of their variables in checkpoints.
+# Names of the tasks, in the order of their variables in checkpoints.
 TASKS = ("fs", "qt", "asp", "so", "tf", "tf_idf")
-# What to do with tasks that cannot be trained at the same step.
+# Advice on tasks that cannot be trained at the same step.
 _TAKE_TURNS = "choose one, or an aux_combination that trains one at a time (alt, alt+, cmtl, cmtl+)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(PretrainingConfig):
-    """Tasks, their weight, and how they take turns."""
+    """ELECTRA or BERT with auxiliary tasks."""
 
     aux_tasks: list[str] = hparam(
         [],
@@ -58,19 +58,19 @@ class Config(PretrainingConfig):
         default = os.path.join(self.data_dir, "document_frequency.npz")
         values: dict[str, Any] = {"document_frequency_file": self.document_frequency_file or default}
         if self.aux_combination in ("inc", "cmtl", "cmtl+"):
-            # Kept in the configuration: were it to follow num_train_steps, a resumed run that is longer would have had
-            # other stages from the start.
+            # Fixed when the run begins. Were it to follow num_train_steps, a run that is prolonged would have had other
+            # stages from the start.
             values["aux_steps"] = self.aux_steps or self.num_train_steps
         return super().derived() | values
 
     @property
     def half_length(self) -> int:
-        """Tokens of half of a full-length sequence, special ones included."""
+        """Length of half of a full-length sequence, special tokens included."""
         return (self.max_seq_length - 1) // 2 + 2
 
     @property
     def takes_turns(self) -> bool:
-        """True if some steps train other tasks than others."""
+        """True if not all steps train the same tasks."""
         return bool(self.aux_tasks) and self.aux_combination != "sum"
 
     @property
@@ -94,21 +94,21 @@ class Config(PretrainingConfig):
             yield from self._conflicts_at_a_step()
 
     def _conflicts_at_a_step(self) -> Iterator[str]:
-        """Tasks that cannot be trained at the same step, since one changes what another asks about."""
+        """Problems of tasks that cannot be trained at the same step, because one changes what another asks about."""
         tasks = self.aux_tasks
         if "asp" in tasks and "so" in tasks:
             yield f"aux_tasks so, asp rearrange the same two segments: {_TAKE_TURNS}"
-        tasks_of_halves = [task for task in tasks if task in ("qt", "fs")]
-        if "asp" in tasks and tasks_of_halves:
+        half_tasks = [task for task in tasks if task in ("qt", "fs")]
+        if "asp" in tasks and half_tasks:
             yield (
-                f"aux_tasks {', '.join(tasks_of_halves)} want halves of one text, asp puts text of others there: "
+                f"aux_tasks {', '.join(half_tasks)} want halves of one text, asp puts text of others there: "
                 f"{_TAKE_TURNS}"
             )
 
     def further_parts(self) -> list[Part]:
         sizes = self.architecture
         parts = []
-        for task in ("fs", "qt"):  # each reads both halves of every sequence by themselves
+        for task in ("fs", "qt"):  # each reads both halves of every sequence
             if task in self.aux_tasks:
                 network = encoder(f"main network on {self.half_length} tokens", sizes, self.half_length)
                 parts += [network._replace(parameters=0)] * 2
@@ -117,32 +117,32 @@ class Config(PretrainingConfig):
         if "qt" in self.aux_tasks:
             parts.append(contrast_head("quick thoughts", sizes))
         if "asp" in self.aux_tasks:
-            parts.append(_head_of_cls("asp", sizes, 3))
+            parts.append(_cls_head("asp", sizes, 3))
         if "so" in self.aux_tasks:
-            parts.append(_head_of_cls("so", sizes, 2))
+            parts.append(_cls_head("so", sizes, 2))
         for task in ("tf", "tf_idf"):
             if task in self.aux_tasks:
-                parts.append(_head_of_tokens(task, sizes, self.max_seq_length))
+                parts.append(_token_head(task, sizes, self.max_seq_length))
         return parts
 
 
 def _fast_sent_heads(sizes: Architecture, half_length: int) -> Part:
-    """Cost of both heads of FastSent, on two halves of each sequence, and of the cosines."""
+    """Costs of FastSent's two heads, on both halves of each sequence, and of the cosines."""
     hidden = sizes.hidden_size
-    vectors = 2 * (1 + half_length)
+    vectors = 2 * (1 + half_length)  # of [CLS] and of the words
     flops = 2 * vectors * hidden * hidden + 2 * 2 * half_length * hidden
     return Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops)
 
 
-def _head_of_cls(task: str, sizes: Architecture, classes: int) -> Part:
-    """Cost of a `TaskHead` that reads the [CLS] state."""
+def _cls_head(task: str, sizes: Architecture, classes: int) -> Part:
+    """Costs of a `TaskHead` that reads the [CLS] state."""
     hidden = sizes.hidden_size
     kernels = hidden * hidden + hidden * classes
     return Part(f"head of {task}", kernels + hidden + classes, 2 * kernels)
 
 
-def _head_of_tokens(task: str, sizes: Architecture, length: int) -> Part:
-    """Cost of a `TaskHead` that reads every state and gives one number each."""
+def _token_head(task: str, sizes: Architecture, length: int) -> Part:
+    """Costs of a `TaskHead` that computes one number from each state."""
     hidden = sizes.hidden_size
     kernels = hidden * hidden + hidden
     layer_norm = 2 * hidden

@@ -1,4 +1,7 @@
-"""Auxiliary tasks on the halves of a record, each read by itself (On Losses, section 3.2): quick thoughts, FastSent."""
+"""Auxiliary tasks on the halves of a record, each read by itself (On Losses, section 3.2): quick thoughts, FastSent.
+
+Shapes: B rows, L length, C = config.half_length, H hidden.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,37 +10,36 @@ import tensorflow as tf
 
 from electra_tf2.model.coco_lm_heads import ContrastHead
 from electra_tf2.model.kernels.products import matmul
+from electra_tf2.papers.on_losses.auxiliary import Auxiliary
 from electra_tf2.papers.on_losses.config import Config
-from electra_tf2.papers.on_losses.tasks import Auxiliary
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
-from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, View, weighted_mean
 
 
 def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
-    """The text between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
+    """The text between the first [CLS] and the last [SEP], cut in two; each half gets both around it.
 
-    Views of length config.half_length; an odd token belongs to the second half.
+    Each half is one segment. An odd token belongs to the second half.
     """
-    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
+    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)  # [B, 1]
     tokens = tf.maximum(length - 2, 0)
     first_tokens = tokens // 2
     second_tokens = tokens - first_tokens
-    # Where in the sequence each token of a half stands: both begin with [CLS] at 0 and end with the last [SEP], which
-    # follows the second half by itself.
-    place = tf.range(config.half_length)[tf.newaxis]
+    # The half's token at `place` is the sequence's token at the source. Both halves begin with [CLS], at 0, and end
+    # with the last [SEP], which follows the second half anyway.
+    place = tf.range(config.half_length)[tf.newaxis]  # [1, C]
     last_separator = length - 1
-    first_source = tf.where(place == first_tokens + 1, last_separator, place)
-    second_source = tf.where(place == 0, 0, place + first_tokens)
+    first_source = tf.where(place == first_tokens + 1, last_separator, place)  # [B, C]
+    second_source = tf.where(place == 0, 0, place + first_tokens)  # [B, C]
     first = _view(masked, first_source, first_tokens, length)
     second = _view(masked, second_source, second_tokens, length)
     return first, second
 
 
 def _view(masked: MaskedBatch, source: tf.Tensor, tokens: tf.Tensor, length: tf.Tensor) -> View:
-    """So many tokens and two special ones from the places `source` int32 [B, C]; nothing of an empty row."""
+    """Gathers so many tokens and two special ones from the places `source`, int32 [B, C]; of empty rows nothing."""
     place = tf.range(source.shape[1])[tf.newaxis]
     mask = tf.cast((place < tokens + 2) & (length > 0), tf.int32)
     source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
@@ -46,10 +48,10 @@ def _view(masked: MaskedBatch, source: tf.Tensor, tokens: tf.Tensor, length: tf.
 
 
 class QuickThoughts(Auxiliary, Contrast):
-    """Quick thoughts (QT; Logeswaran & Lee 2018): the second half of a record that belongs to each first half.
+    """Quick thoughts (QT; Logeswaran & Lee 2018): which second half belongs to each first half.
 
-    The pre-trained network reads both halves of every original sequence by themselves. As in the paper there is no
-    temperature, and the halves are told from those of other records in one direction only.
+    The network reads both halves of every original sequence by themselves. As in the paper there is no temperature, and
+    only one direction: for first halves.
     """
 
     task = "qt"
@@ -66,14 +68,14 @@ class QuickThoughts(Auxiliary, Contrast):
 
     def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         first, second = forward.views[self.loss_name]
-        return self.vectors(first.sequence, second.sequence)
+        return self.cls_vectors(first.sequence, second.sequence)
 
     def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """Cross-entropy of the cosines of each first half with all second halves."""
-        similarity = without_padding(matmul(first, second, transpose_b=True), real)
+        similarity = without_padding(matmul(first, second, transpose_b=True), real)  # [W, W]
         return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(first)[0]), similarity)
 
-    def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
+    def contrast_metrics(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
         below_any_cosine = -2.0
         similarity = tf.where(real, matmul(first, second, transpose_b=True), below_any_cosine)
         is_right = tf.equal(tf.argmax(similarity, -1, tf.int32), tf.range(tf.shape(first)[0]))
@@ -83,10 +85,10 @@ class QuickThoughts(Auxiliary, Contrast):
 class FastSent(Auxiliary):
     """FastSent (FS; after Hill et al. 2016): a half of a record is near the words of the other half.
 
-    (1 - cosine)^2 of each half's [CLS] state and every token between [CLS] and [SEP] of the other half, both read by
-    themselves. The paper speaks of the cross-entropy of a cosine and 1, its code squares the difference; so does this.
-    There are no other halves to be told from, so the heads could make everything alike: `fs_negative_cosine`, of words
-    of another record, says whether they do.
+    (1 - cosine)^2 between the [CLS] state of a half and every token between [CLS] and [SEP] of the other; the network
+    reads both by themselves. The paper speaks of the cross-entropy of a cosine and 1; the authors' code squares the
+    difference, as is done here. Nothing pulls different records apart, so the heads could make everything alike:
+    `fs_negative_cosine`, with words of another record, shows whether they do.
     """
 
     task = "fs"
@@ -103,7 +105,7 @@ class FastSent(Auxiliary):
         return halves(self.config, masked)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 [B, 2, C], of the words of the second and of the first half; 0 in rows that lack one of the two."""
+        """float32 [B, 2, C]: 1 at words of the second and of the first half; 0 in rows in which a half has no words."""
         first, second = halves(self.config, masked)
         words_of_first = _words(first)
         words_of_second = _words(second)
@@ -112,7 +114,7 @@ class FastSent(Auxiliary):
         return words_of_other_half * tf.cast(has_both, tf.float32)[:, tf.newaxis, tf.newaxis]
 
     def vectors(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
-        """float32 unit vectors: [B, 2, H] of both halves, [B, 2, C, H] of the words of the second and of the first."""
+        """float32 unit vectors: [B, 2, H] of both halves; [B, 2, C, H] of the words of the second and of the first."""
         first_output, second_output = forward.views[self.loss_name]
         first = first_output.sequence
         second = second_output.sequence
@@ -123,8 +125,8 @@ class FastSent(Auxiliary):
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         weights = self.token_weights(forward.masked)
         sentences, words = self.vectors(forward)
-        cosines = tf.einsum("bsh,bsch->bsc", sentences, words)
-        # How near the words of the row before are, which nothing trains.
+        cosines = tf.einsum("bsh,bsch->bsc", sentences, words)  # [B, 2, C]
+        # With the words of the row before, as a metric.
         cosines_with_strangers = tf.einsum("bsh,bsch->bsc", sentences, tf.roll(words, 1, 0))
         strangers = tf.roll(weights, 1, 0) * tf.reduce_max(weights, -1, keepdims=True)
         if weights.shape[0] == 1:
@@ -137,5 +139,5 @@ class FastSent(Auxiliary):
 
 
 def _words(half: View) -> tf.Tensor:
-    """int32 [B, C]: 1 at tokens between [CLS] and [SEP]. [SEP] is the last one of the mask, hence two places less."""
+    """int32 [B, C]: 1 at tokens between [CLS] and [SEP], the first and the last of the mask."""
     return tf.pad(half.input_mask[:, 2:], [[0, 0], [1, 1]])

@@ -1,33 +1,31 @@
 """Auxiliary tasks beside the main objective ("On Losses for Modern Language Models", Aroca-Ouellette & Rudzicz 2020).
 
-An auxiliary task is an objective on the states of the pre-trained network: its input is the corrupted one for ELECTRA,
-the masked one for BERT. Two of them rearrange the text before it is masked. The tasks (section 3.2) are in tasks.py,
-segments.py and halves.py; the steps at which each is trained (section 4) in schedules.py; here are the model and its
-steps.
+An auxiliary task is an objective on the states of the network that is pre-trained; ELECTRA's main network reads the
+corrupted text, BERT the masked text. Two tasks rearrange the text before it is masked. The tasks (section 3.2) stand in
+auxiliary.py, segments.py and halves.py, the steps at which each is trained (section 4) in schedules.py; here are the
+model and its steps.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.corpus.records import FIELDS, read_batches
-from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.layers import SeedStream, fold_in
+from electra_tf2.model.layers import fold_in
+from electra_tf2.papers.on_losses.auxiliary import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.papers.on_losses.config import TASKS, Config
 from electra_tf2.papers.on_losses.halves import FastSent, QuickThoughts
 from electra_tf2.papers.on_losses.schedules import MAIN, ActiveTasks, active_tasks
 from electra_tf2.papers.on_losses.segments import AdjacentSentences, Rearrangement, SentenceOrder
-from electra_tf2.papers.on_losses.tasks import Auxiliary, TaskBatch, TermFrequency, TermFrequencyInverse
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.objective import Objective
 from electra_tf2.pretrain.pretrain_data import Records
-from electra_tf2.pretrain.pretraining_model import PretrainingModel, StepValues
-from electra_tf2.pretrain.task import EVALUATE, TRAIN, PretrainingTask
-from electra_tf2.training.task import whole_step
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.pretraining_task import EVALUATE, TRAIN, PretrainingTask
+from electra_tf2.training.training_task import whole_step
 from electra_tf2.util.errors import UserError
 
 _TASK_CLASSES: dict[str, type[Auxiliary]] = {
@@ -41,7 +39,7 @@ _TASK_CLASSES: dict[str, type[Auxiliary]] = {
 
 
 class Model(PretrainingModel):
-    """A core's model with auxiliary tasks beside its objectives."""
+    """ELECTRA or BERT with auxiliary tasks beside the objectives."""
 
     config: Config
 
@@ -57,14 +55,15 @@ class Model(PretrainingModel):
                 objectives.append(_TASK_CLASSES[task](self.config, networks))
         return objectives
 
-    def loss_weights(self, values: StepValues) -> dict[str, float | tf.Tensor]:
-        weights = super().loss_weights(values)
-        active = active_tasks(self.config, values.step)
+    def loss_weights(self, step: tf.Tensor | None) -> dict[str, float | tf.Tensor]:
+        weights = super().loss_weights(step)
+        active = active_tasks(self.config, step)
         if active is None:
             return weights
-        names = {task.loss_name: task.task for task in self.tasks}
+        task_names = {task.loss_name: task.task for task in self.tasks}
         for loss_name in weights:
-            weights[loss_name] *= active[names.get(loss_name, MAIN)]
+            task_name = task_names.get(loss_name, MAIN)
+            weights[loss_name] *= active[task_name]
         return weights
 
     def rearrange(
@@ -75,46 +74,38 @@ class Model(PretrainingModel):
         global_batch_size: int | None = None,
         active: ActiveTasks | None = None,
     ) -> Batch:
-        """Has tasks rearrange the text, and adds their labels to the batch, where `mask` finds them.
+        """Lets tasks rearrange the text, and adds their labels to the batch, from which `mask` takes them.
 
         Args:
+          batch, seed, row_offset, global_batch_size: as of `prepare`.
           active: tasks that are trained at this step; None: all.
-          others: as of `prepare`, which must get the same ones.
         """
         rows = batch["input_ids"].shape[0]
         for task in self.rearrangements:
             share = 1.0 if active is None else active.get(task.task, 0.0)
             is_active = tf.convert_to_tensor(share) > 0
-            # A key of its own, so that a task's draws do not depend on which others a run has.
-            key = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
-            draw = masking.row_draws(key, rows, row_offset, global_batch_size or rows)
+            # A seed by the task's name, so that its draws do not depend on which other tasks a run has.
+            task_seed = fold_in(seed, zlib.crc32(task.loss_name.encode()) >> 1)
+            draw = masking.row_draws(task_seed, rows, row_offset, global_batch_size or rows)
             rearranged, labels = task.rearrange(batch, draw)
-            batch = batch | {name: tf.where(is_active, rearranged[name], batch[name]) for name in FIELDS}
+            batch = dict(batch)
+            for name in FIELDS:
+                batch[name] = tf.where(is_active, rearranged[name], batch[name])
             batch[_label_field(task)] = tf.where(is_active, labels, -1)
         return batch
 
     def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
-        """Adds the labels of `rearrange`: -1 everywhere in a batch that did not go through it."""
+        """Masks, and adds the labels of `rearrange`; they are -1 if the batch was not rearranged."""
         masked = super().mask(batch, draw)
-        nothing_asked = tf.fill([batch["input_ids"].shape[0]], -1)
+        no_labels = tf.fill([batch["input_ids"].shape[0]], -1)
         labels = {}
         for task in self.rearrangements:
-            labels[task.task] = batch.get(_label_field(task), nothing_asked)
+            labels[task.task] = batch.get(_label_field(task), no_labels)
         return TaskBatch(**vars(masked), labels=labels)
-
-    def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
-        outputs = dict(super().read_views(masked, seeds))
-        for task in self.tasks:
-            views = task.views(masked)
-            if views:
-                outputs[task.loss_name] = [
-                    self.encoder(view.input_ids, view.input_mask, view.segment_ids, seeds) for view in views
-                ]
-        return outputs
 
 
 def _label_field(task: Auxiliary) -> str:
-    """Name of a task's labels in a rearranged batch."""
+    """Key of a task's labels in a rearranged batch."""
     return f"{task.task}_labels"
 
 
@@ -131,16 +122,17 @@ class Task(PretrainingTask):
 
     @whole_step
     def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self.seed_of(TRAIN, step)
-        return super().train_step(self._rearranged(batch, seed, active_tasks(self.config, step)), step)
+        seed = self.step_seed(TRAIN, step)
+        rearranged = self._rearranged(batch, seed, active_tasks(self.config, step))
+        return super().train_step(rearranged, step)
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Measures a batch without rearranging it, so that runs with and without tasks compare.
+        """Measures a batch that is not rearranged, so that runs with and without tasks compare.
 
-        Each task that rearranges the text is measured in a pass of its own.
+        Each task that rearranges the text is measured in a further pass.
         """
         result = super().eval_step(batch, step)
-        seed = self.seed_of(EVALUATE, step)
+        seed = self.step_seed(EVALUATE, step)
         for task in self.model.rearrangements:
             rearranged = self._rearranged(batch, seed, {task.task: 1.0})
             metrics = super().eval_step(rearranged, step)["metrics"]
@@ -155,7 +147,7 @@ class Task(PretrainingTask):
 
 
 def check_records(config: Config, records: Records) -> None:
-    """Raises UserError if the records hold no second segments that tasks ask about."""
+    """Raises UserError if tasks ask about second segments and the records hold none."""
     tasks = [task for task in config.aux_tasks if issubclass(_TASK_CLASSES[task], Rearrangement)]
     if not tasks:
         return

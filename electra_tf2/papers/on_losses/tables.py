@@ -1,4 +1,4 @@
-"""The table of On Losses' TF-IDF: records that hold each token, for inverse document frequencies."""
+"""The table of On Losses' TF-IDF: in how many records each token occurs, for inverse document frequencies."""
 
 from functools import partial
 
@@ -10,17 +10,18 @@ DOCUMENT_FREQUENCY = "document_frequency"
 
 
 def count_documents(ids: np.ndarray, vocab_size: int) -> Counted:
-    """totals: int64 [V + 1], records of ids [R, L] that hold each token, and R."""
+    """Counts, in records of ids [R, L], how many hold each token; totals: int64 [V + 1], these counts, and R."""
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
-    tokens_of_rows = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64))  # each once a record
-    holding = np.bincount(tokens_of_rows % vocab_size, minlength=vocab_size)
+    # (row, token) as one number, each pair once.
+    tokens_by_row = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64))
+    holding = np.bincount(tokens_by_row % vocab_size, minlength=vocab_size)
     totals = np.append(holding, len(ids)).astype(np.int64)
     nothing = np.empty(0, np.int64)
     return Counted(nothing, nothing, totals)
 
 
 def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
-    """float32 [V]: log(documents / documents that hold the token); of a token that none holds, as if one did.
+    """float32 [V]: log(documents / documents that hold the token); for a token that none holds, as if one did.
 
     Raises:
       UserError: the file is no table of this kind, or of another vocabulary.
@@ -30,7 +31,7 @@ def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
 
 
 def build(inputs: TableInputs, output: str) -> str:
-    """Counts and writes the table; returns what it holds, for the user."""
+    """Counts and writes the table; returns a description of its content for the user."""
     count_in = partial(count_documents, vocab_size=len(inputs.tokens))
     with counted(inputs, count_in, len(inputs.tokens), inputs.record_format.length) as (totals, _):
         arrays = {"holding": totals[:-1], "documents": totals[-1:]}

@@ -1,6 +1,8 @@
 """PMI-masking: word n-grams that go together are masked together (Levine et al. 2021, "PMI-Masking").
 
-The n-grams are those of a vocabulary that `electra build-table pmi_vocab` makes (papers.pmi.tables).
+The n-grams come from a vocabulary that `electra build-table pmi_vocab` makes (papers.pmi.tables).
+
+Shapes: B rows, L length.
 """
 
 from functools import lru_cache
@@ -13,7 +15,7 @@ from electra_tf2.papers.pmi.config import Config
 from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
-from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, make_unit, numbered
+from electra_tf2.pretrain.masking_units import MaskingUnit, Units, begins_word, continuations, make_unit, unit_indices
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
@@ -27,9 +29,12 @@ def _sorted_hashes(pmi_vocab_file: str, vocab_file: str, vocab_size: int) -> np.
 
 
 def is_among(ordered: np.ndarray, keys: tf.Tensor) -> tf.Tensor:
-    """bool: int64 keys that are among ordered ones [2^n], by halving; XLA would compare each key with all."""
+    """bool, shaped as the int64 keys: whether each is among the ordered ones, [2^n].
+
+    A binary search written out, because XLA's search compares each key with all.
+    """
     table = tf.constant(ordered)
-    # How many of the table's numbers are known to be below each key.
+    # How many entries of the table are known to be below each key.
     place = tf.zeros_like(keys, tf.int32)
     step = len(ordered) // 2
     while step:
@@ -39,62 +44,72 @@ def is_among(ordered: np.ndarray, keys: tf.Tensor) -> tf.Tensor:
 
 
 def longest_matches(begins: tf.Tensor, input_ids: tf.Tensor, ordered: np.ndarray, vocab_size: int) -> tf.Tensor:
-    """int32 [B, L]: number of tokens of the longest n-gram that begins here; 0 if none does."""
+    """int32 [B, L]: how many tokens the longest n-gram has that begins at each place; 0: none begins there."""
     rows = tf.shape(input_ids)[0]
     length = input_ids.shape[1]
-    # The hash of tokens i..j is the difference of running sums at j + 1 and i, divided by the base to the power i.
-    terms = tf.gather(tf.constant(codes(vocab_size)), input_ids) * tf.constant(powers(length + 1)[:-1])
-    sums = tf.pad(tf.cumsum(terms, axis=-1), [[0, 0], [1, 0]])
+    # With base b: the hash of tokens i..j is (running sum at j + 1 - running sum at i) / b^i (papers.pmi.tables).
+    token_codes = tf.gather(tf.constant(codes(vocab_size)), input_ids)  # int64 [B, L]
+    terms = token_codes * tf.constant(powers(length + 1)[:-1])
+    sums = tf.pad(tf.cumsum(terms, axis=-1), [[0, 0], [1, 0]])  # [B, L + 1]
     inverse_powers = powers(length + 1, inverse=True)[:-1]
 
-    places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-    words = numbered(begins)
-    starts = _starts_of_words(begins, words, places)
+    places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])  # [B, L]
+    words = unit_indices(begins)  # [B, L]
+    starts = _word_starts(begins, words, places)
     sizes = tf.zeros_like(input_ids)
-    for count in range(2, LONGEST + 1):  # so that the longest is the last to be written
-        ends = tf.gather(starts, words + count, batch_dims=1)
+    for word_count in range(2, LONGEST + 1):  # rising, so that the longest match is written last
+        ends = tf.gather(starts, words + word_count, batch_dims=1)  # [B, L]
         hashes = (tf.gather(sums, ends, batch_dims=1) - sums[:, :-1]) * inverse_powers
         is_ngram = begins & is_among(ordered, hashes)
         sizes = tf.where(is_ngram, ends - places, sizes)
     return sizes
 
 
-def _starts_of_words(begins: tf.Tensor, words: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """int32 [B, L + LONGEST]: the place where each word begins; words behind the last begin where the sequence ends.
+def _word_starts(begins: tf.Tensor, words: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """int32 [B, L + LONGEST]: the place where each word begins; words after the last begin where the sequence ends.
 
     Args:
       begins: bool [B, L], tokens that begin a word.
-      words: int32 [B, L], the number of each token's word.
+      words: int32 [B, L], the index of each token's word.
       places: int32 [B, L], 0, 1, ..., L - 1 in each row.
     """
     rows = tf.shape(places)[0]
     length = places.shape[1]
-    # Words of all rows, numbered through; all other tokens go to one more, which is left out.
+    # One segment for each word of each row, and a last one for tokens that begin no word.
     nowhere = rows * length
     row_starts = tf.range(rows)[:, tf.newaxis] * length
-    numbers = tf.where(begins, words + row_starts, nowhere)
-    starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(numbers, [-1]), nowhere + 1)
+    segments = tf.where(begins, words + row_starts, nowhere)
+    flat_places = tf.reshape(places, [-1])
+    flat_segments = tf.reshape(segments, [-1])
+    starts = tf.math.unsorted_segment_min(flat_places, flat_segments, nowhere + 1)
     starts = tf.reshape(starts[:-1], [-1, length])
-    starts = tf.minimum(starts, length)  # of a word that is not there it is int32.max
+    starts = tf.minimum(starts, length)  # int32.max where there is no such word
     return tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
 
 
 def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """bool [B, L]: picks matches that do not overlap, by falling noise, from all matches' sizes in tokens."""
+    """bool [B, L]: picks matches that do not overlap, those with higher noise first.
+
+    Args:
+      sizes: int32 [B, L], how many tokens the match has that begins at each place; 0: none.
+      noise: float32 [B, L].
+    """
     places = tf.range(sizes.shape[1])
     ends = places + sizes
-    # bool [B, L, L]: whether the matches that begin at two places overlap.
-    overlap = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])
-    overlap &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
-    # Ranks, because two numbers of the noise may be equal.
+    # Whether the matches that begin at two places overlap.
+    first_begins_in_time = places[:, tf.newaxis] < ends[:, tf.newaxis, :]
+    second_begins_in_time = places < ends[:, :, tf.newaxis]
+    overlap = first_begins_in_time & second_begins_in_time  # [B, L, L]
+    overlap &= ~tf.eye(sizes.shape[1], dtype=tf.bool)  # a match with itself
+    # Ranks decide, because two draws of the noise may be equal.
     rank = tf.argsort(tf.argsort(noise))
 
     def pick(kept: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Keeps all matches of those left that no other with a higher rank overlaps, and drops what these overlap."""
-        rivals = overlap & left[:, tf.newaxis, :]
-        highest_rival = tf.reduce_max(tf.where(rivals, rank[:, tf.newaxis, :], -1), -1)
-        picked = left & (rank > highest_rival)
-        is_overlapped = tf.reduce_any(overlap & picked[:, tf.newaxis, :], -1)
+        """Keeps all matches left that overlap none of a higher rank, and drops those that they overlap."""
+        rivals = overlap & left[:, tf.newaxis, :]  # [B, L, L]
+        rival_ranks = tf.where(rivals, rank[:, tf.newaxis, :], -1)
+        picked = left & (rank > tf.reduce_max(rival_ranks, -1))  # [B, L]
+        is_overlapped = tf.reduce_any(overlap & picked[:, tf.newaxis, :], -1)  # [B, L]
         return kept | picked, left & ~picked & ~is_overlapped
 
     def any_left(kept: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
@@ -109,34 +124,37 @@ def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 def pmi(config: Config) -> MaskingUnit:
     """Word n-grams that occur together more than by chance (PMI-masking, Levine et al. 2021).
 
-    The units of a sequence are its longest n-grams in the vocabulary of build_table.py; of n-grams that overlap one
-    is picked at random, and words in none are units of their own. They are looked up in the graph, so records do not
-    change with the vocabulary: an n-gram's hash is a difference of running sums, searched in the vocabulary's hashes.
+    The units of a sequence are its longest n-grams in the vocabulary of `electra build-table`. Of n-grams that overlap
+    one is picked at random. Words in no n-gram are units by themselves. N-grams are looked up in the graph, by hashes,
+    so records do not depend on the vocabulary of n-grams.
     """
     continues = continuations(config.vocab_file)
     ordered = _sorted_hashes(config.pmi_vocab_file, config.vocab_file, config.vocab_size)
 
-    def units_of(input_ids: tf.Tensor, draws: tf.Tensor) -> Units:
+    def divide(input_ids: tf.Tensor, draws: tf.Tensor) -> Units:
         begins = begins_word(continues, input_ids)  # no n-gram of the vocabulary holds a special token
         sizes = longest_matches(begins, input_ids, ordered, config.vocab_size)
         sizes = tf.where(without_overlap(sizes, draws), sizes, 0)
         places = tf.range(input_ids.shape[1])
         ends = (places + sizes)[:, tf.newaxis, :]
-        # bool [B, L, L]: whether a token goes on with the n-gram that begins at another.
-        goes_on = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < ends)
-        return Units(numbered(begins & ~tf.reduce_any(goes_on, -1)))
+        # Whether each token continues the n-gram that begins at another.
+        continues_ngram = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < ends)  # [B, L, L]
+        return Units(unit_indices(begins & ~tf.reduce_any(continues_ngram, -1)))
 
-    return units_of
+    return divide
 
 
 class Model(PretrainingModel):
-    """A model whose masked units may be n-grams."""
+    """ELECTRA or BERT whose masked units may be n-grams."""
 
     config: Config
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.unit = pmi(config) if config.mask_unit == "pmi" else make_unit(config)
+        if config.mask_unit == "pmi":
+            self.unit: MaskingUnit | None = pmi(config)
+        else:
+            self.unit = make_unit(config)
 
     def mask(self, batch: Batch, draw: Draw) -> MaskedBatch:
         return masking.mask(self.config, batch, draw, self.special, self.unit)

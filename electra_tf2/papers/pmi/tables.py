@@ -1,8 +1,9 @@
 """Word n-grams that occur together more often than by chance: what PMI-masking masks as a whole (Levine et al. 2021).
 
 `electra build-table pmi_vocab` counts and scores them here; the masking unit finds them in sequences. An n-gram is its
-sequence of wordpieces; a word is a piece without "##" and those with it that follow. N-grams are told apart by a hash
-that is a polynomial in their ids, of which that of any part follows from running sums, in numpy and in a graph alike.
+sequence of wordpieces; a word is a piece without "##" and the pieces with "##" that follow. N-grams are known by a
+hash, a polynomial in their ids modulo 2^64: the hash of any part of a sequence is a difference of running sums, in
+numpy as in a graph.
 """
 
 import functools
@@ -20,15 +21,18 @@ from electra_tf2.util.progress import track
 LONGEST = 5  # words of an n-gram (PMI-masking, section 3)
 SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words
 KIND = "pmi_vocab"
-SCORES = ("pmi", "pmi_freq")  # the paper's, and that of the authors' published lists
+SCORES = ("pmi", "pmi_freq")  # of the paper, and of the authors' published lists
 _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 
 
 class NgramVocabulary(NamedTuple):
     """N-grams in the order of their scores within each length.
 
-    ids: int32 [T], the wordpieces of all, one after the other. ends: int64 [M], where each of them ends.
-    words: int32 [M]. scores: float32 [M]. counts: int64 [M].
+    ids: int32 [T], the wordpieces of all n-grams, one after another.
+    ends: int64 [M], where each n-gram ends in `ids`.
+    words: int32 [M], how many words each has.
+    scores: float32 [M].
+    counts: int64 [M].
     """
 
     ids: np.ndarray
@@ -40,16 +44,16 @@ class NgramVocabulary(NamedTuple):
     def hashes(self, vocab_size: int) -> np.ndarray:
         """int64 [M], the n-grams' hashes."""
         starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
-        return hashes_of(self.ids, vocab_size)(starts, self.ends)
+        return hash_function(self.ids, vocab_size)(starts, self.ends)
 
-    def examples(self, tokens: Sequence[str], number: int = 3) -> str:
-        """Formats the best n-grams of each length for the user."""
+    def examples(self, tokens: Sequence[str], shown: int = 3) -> str:
+        """Describes the vocabulary to the user by the best n-grams of each length."""
         starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         lines = []
         for words in SHARES:
             places = np.flatnonzero(self.words == words)
             texts = []
-            for place in places[:number]:
+            for place in places[:shown]:
                 ids = self.ids[starts[place] : self.ends[place]]
                 texts.append(" ".join(tokens[token] for token in ids).replace(" ##", ""))
             lines.append(f"  {len(places):,} of {words} words: {', '.join(texts)}")
@@ -57,7 +61,7 @@ class NgramVocabulary(NamedTuple):
 
 
 @functools.cache
-def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
+def piece_kinds(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
     """bool [V] each: tokens that continue a word ("##"), and special ones."""
     tokens = load_vocab(vocab_file)
     continues = np.array([token.startswith("##") for token in tokens])
@@ -65,7 +69,7 @@ def pieces_of(vocab_file: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def codes(vocab_size: int) -> np.ndarray:
-    """int64 [V]: a hash of every id, by the last steps of the generator SplitMix64."""
+    """int64 [V]: a code for every id, made by the last steps of the generator SplitMix64."""
     x = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_BASE)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -74,18 +78,18 @@ def codes(vocab_size: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=16)
-def powers(number: int, inverse: bool = False) -> np.ndarray:
-    """int64 [number]: B^0, B^1, ... modulo 2^64, or those of 1/B."""
+def powers(count: int, inverse: bool = False) -> np.ndarray:
+    """int64 [count]: b^0, b^1, ... modulo 2^64 for the base b, or for 1/b."""
     base = pow(_BASE, -1, 1 << 64) if inverse else _BASE
-    factors = np.full(number, base, np.uint64)
+    factors = np.full(count, base, np.uint64)
     factors[0] = 1
     return np.cumprod(factors).view(np.int64)
 
 
-def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Makes the function from int64 [K] starts and ends to int64 [K], hashes of ids[start:end] in ids [T].
+def hash_function(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Makes a function: int64 [K] starts and ends -> int64 [K] hashes of ids[start:end], for ids [T].
 
-    The hash is the sum of code(id) B^place, divided by B^start, so it does not depend on the ids before.
+    The hash is the sum of code(id) b^place, divided by b^start, so that it does not depend on where the ids stand.
     """
     terms = codes(vocab_size)[ids] * powers(len(ids) + 1)[:-1]
     sums = np.concatenate([[0], np.cumsum(terms)])
@@ -98,24 +102,25 @@ def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndar
 
 
 def ngrams_in(ids: np.ndarray, words: int, vocab_file: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """int64 [K] hashes, starts and ends of the n-grams of so many words in ids [T]; none holds a special token.
+    """Hashes, starts and ends, int64 [K] each, of all n-grams of so many words in ids [T], without special tokens.
 
-    Pieces before the first word are left out.
+    Pieces before the first word belong to none.
     """
-    continues, special = pieces_of(vocab_file)
-    bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))
-    # How many special tokens stand before each word: as many at an n-gram's end as at its start if it holds none.
+    continues, special = piece_kinds(vocab_file)
+    bounds = np.append(np.flatnonzero(~continues[ids]), len(ids))  # where words begin, and the end
+    # How many special tokens stand before each word. If an n-gram holds none, it is the same at its end as at its
+    # start.
     specials_before = np.concatenate([[0], np.cumsum(special[ids[bounds[:-1]]])])
     holds_none = specials_before[words:] == specials_before[:-words]
     starts = bounds[:-words][holds_none]
     ends = bounds[words:][holds_none]
-    return hashes_of(ids, len(special))(starts, ends), starts, ends
+    return hash_function(ids, len(special))(starts, ends), starts, ends
 
 
 def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
-    """Counts n-grams of 1 to LONGEST words in records [R, L]; totals: int64 [LONGEST], their number by length.
+    """Counts n-grams of 1 to LONGEST words in records [R, L]; totals: int64 [LONGEST], how many of each length.
 
-    Records begin with [CLS], so none is counted across two of them.
+    Records begin with [CLS], so no n-gram reaches from one record into the next.
     """
     flat = ids.reshape(-1)
     hashes_by_length = [ngrams_in(flat, words, vocab_file)[0] for words in range(1, LONGEST + 1)]
@@ -126,29 +131,29 @@ def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
 
 
 def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Counted, vocab_size: int, squared: bool) -> np.ndarray:
-    """Minimum over the ways to segment an n-gram of log p(n-gram) / product of p(segment) (PMI-masking, equation 3).
+    """Minimum, over the ways to segment an n-gram, of log p(n-gram) / product of p(segment) (PMI-masking, equation 3).
 
     Args:
-      ids: [T], the n-grams' wordpieces.
-      bounds: [M, n + 1], where words of each begin, and where it ends.
-      frequencies: of n-grams of all lengths, keys in order.
-      squared: takes p(n-gram)^2, which prefers frequent ones (the authors' published lists).
+      ids: [T], wordpieces of the n-grams.
+      bounds: [M, n + 1], where the words of each n-gram begin, and where it ends.
+      frequencies: counts of n-grams of all lengths, keys in order.
+      squared: takes p(n-gram)^2, which prefers frequent n-grams (the authors' published lists).
 
     Returns:
       float64 [M].
     """
     words = bounds.shape[1] - 1
-    hashes = hashes_of(ids, vocab_size)
+    hashes = hash_function(ids, vocab_size)
 
     def log_p(first: int, last: int) -> np.ndarray:
-        """Logarithm of the share of these words among all n-grams of their number."""
+        """[M], log p of words first..last - 1: the share of this n-gram among all of the same length."""
         places = np.searchsorted(frequencies.keys, hashes(bounds[:, first], bounds[:, last]))
         return np.log(frequencies.counts[places] / frequencies.totals[last - first - 1])
 
     # best[j]: log-probability of the likeliest way to segment the first j words.
     best = [np.zeros(len(bounds))]
     for last in range(1, words + 1):
-        # The n-gram as a single segment is no way to segment it.
+        # The whole n-gram as one segment does not count as a way to segment it.
         earliest = 1 if last == words else 0
         ways = [best[first] + log_p(first, last) for first in range(earliest, last)]
         best.append(np.max(ways, axis=0))
@@ -172,7 +177,7 @@ def collect(inputs: TableInputs, hashes: np.ndarray) -> dict[int, np.ndarray]:
                 places = np.searchsorted(hashes, batch_hashes)
                 places = np.minimum(places, len(hashes) - 1)  # of a hash beyond the last
                 new = np.flatnonzero((hashes[places] == batch_hashes) & ~is_collected[places])
-                # One of those that a batch holds several times.
+                # Once each, where a batch holds an n-gram several times.
                 new_places, first = np.unique(places[new], return_index=True)
                 is_collected[new_places] = True
                 new = new[first]
@@ -181,23 +186,28 @@ def collect(inputs: TableInputs, hashes: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def _joined(ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Copies ids[start:end] of all starts and ends [K], one after another: slices would keep all ids in memory."""
+    """Copies ids[start:end] for all starts and ends [K], one after another. Slices would keep all ids in memory."""
     sizes = ends - starts
-    # For each: 0, 1, ..., size - 1.
+    # 0, 1, ..., size - 1 for each.
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return ids[np.repeat(starts, sizes) + within]
 
 
-def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
+def make_vocabulary(
+    inputs: TableInputs,
+    size: int = 800_000,
+    min_count: int = 11,
+    score: str = "pmi",
+) -> NgramVocabulary:
     """Counts the n-grams of all records, scores them, and keeps the best of each length, by its share of `size`.
 
     Raises:
       UserError: no word occurs `min_count` times.
     """
     frequencies = _frequencies(inputs, min_count)
-    continues, _ = pieces_of(inputs.vocab_file)
+    continues, _ = piece_kinds(inputs.vocab_file)
     vocab_size = len(continues)
-    ids: list[np.ndarray] = []  # of each n-gram
+    ids: list[np.ndarray] = []  # wordpieces of each n-gram
     lengths: list[int] = []
     scores = []
     for words, joined in collect(inputs, frequencies.keys).items():
@@ -224,10 +234,10 @@ def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11,
 
 def _frequencies(inputs: TableInputs, min_count: int) -> Counted:
     """Counts n-grams of all lengths, keys in order. Raises UserError if none occurs `min_count` times."""
-    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
+    count_records = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
     keys_of_record = inputs.record_format.length * LONGEST
-    with counted(inputs, count_in, 1, keys_of_record) as (totals, parts_of):
-        parts = list(parts_of(min_count))
+    with counted(inputs, count_records, 1, keys_of_record) as (totals, frequent_parts):
+        parts = list(frequent_parts(min_count))
     hashes = np.concatenate([part_hashes for part_hashes, _ in parts])
     counts = np.concatenate([part_counts for _, part_counts in parts])
     if not len(hashes):
@@ -237,8 +247,8 @@ def _frequencies(inputs: TableInputs, min_count: int) -> Counted:
 
 
 def build(inputs: TableInputs, output: str, size: int, min_count: int, score: str) -> str:
-    """Counts and writes the table; returns what it holds, for the user."""
-    vocabulary = vocabulary_of(inputs, size, min_count, score)
+    """Counts and writes the table; returns a description of its content for the user."""
+    vocabulary = make_vocabulary(inputs, size, min_count, score)
     write_table(output, KIND, inputs.vocab_file, vocabulary._asdict())
     return f"{len(vocabulary.words):,} n-grams\n{vocabulary.examples(inputs.tokens)}"
 

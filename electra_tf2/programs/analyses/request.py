@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from electra_tf2.formats.folders import released
+from electra_tf2.formats.folders import shipped_folder
 
 
 class Request(NamedTuple):
@@ -20,4 +20,4 @@ class Request(NamedTuple):
         folder = Path(name) if "/" in name else self.data_dir / "models" / name
         if folder.is_dir():
             return folder
-        return Path(released(name) or folder)
+        return Path(shipped_folder(name) or folder)

@@ -1,0 +1,311 @@
+"""`electra_tf2.finetune`: fine-tunes a model from Python, on texts and labels in memory or on a file.
+
+Examples in memory become a file. From there everything goes as in `electra finetune`.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from electra_tf2.config.hparams import all_hparams, checked, value_type
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.files.writing import write_atomically
+from electra_tf2.finetune.starts import configuration
+from electra_tf2.inference.finetuning_run import prepare
+from electra_tf2.util.environment import before_tensorflow, import_tensorflow
+from electra_tf2.util.errors import UserError, closest, shown
+from electra_tf2.util.progress import counted
+
+if TYPE_CHECKING:
+    from electra_tf2.inference.model import Model
+
+_TASK = "texts"  # name of the task for examples in memory
+_TEXT_COLUMNS = ["text", "second_text"]  # of examples in memory
+# Hparams that an argument of `finetune` determines -> that argument.
+_ARGUMENTS = {
+    "train_file": "train",
+    "dev_file": "dev",
+    "model_name": "model",
+    "init_checkpoint": "model",
+    "pretrained_model_dir": "model",
+    "model_dir": "folder",
+    "results_dir": "folder",
+    "results_txt": "folder",
+    "results_json": "folder",
+    "test_predictions": "folder",
+}
+
+
+def finetune(
+    train: Any,
+    labels: Iterable[Any] | None = None,
+    *,
+    dev: Any = None,
+    dev_labels: Iterable[Any] | None = None,
+    model: str | os.PathLike[str] = "electra_deep",
+    folder: str | os.PathLike[str] | None = None,
+    **hparams: Any,
+) -> "Model":
+    """Fine-tunes a model on texts and labels, or on a table, and loads the result.
+
+    Trains in this process, as `electra finetune` does with the same settings, and prints the same: the data, progress,
+    scores and the worst mistakes.
+
+    Args:
+      train: texts, or pairs of texts, with `labels`; a data frame of pandas, or a list of dicts, with the columns
+        `text` and `label` (`text_column` and `label_column` choose others); or the path of a file, as --train-file.
+      labels: one for each text. Examples with the label None, NaN or "" are left out and counted.
+      dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
+      dev_labels: one for each text of `dev`.
+      model: a shipped model's name (`models`), or the folder of a model in any format that `load` reads.
+      folder: where the model (`<folder>/model_1`) and scores (`<folder>/results`) are written. A second call with the
+        same data and settings resumes the training, or loads the finished model; other settings are refused unless
+        `overwrite=True`. Default: a temporary folder, which is deleted with the model.
+      hparams: of fine-tuning, by name: num_train_epochs=5, seed=1, task_type="regression" (docs/flags.md has all).
+
+    Returns:
+      The trained model, as from `load`; with several trials, that of the first. Its `scores` are those of the
+      development data, and `source.path` is its folder.
+
+    Raises:
+      UserError: something is wrong with texts, labels or hparams, or the folder holds another run.
+      KeyboardInterrupt: training was interrupted, after it saved the step.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("finetune: call it from the main thread, where it can save what is trained when it is stopped")
+    _check_hparams(hparams)
+    if dev is None and dev_labels is not None:
+        raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
+    label_column = hparams.get("label_column", "label")
+    data = {"train": _table_of("train", train, labels, label_column)}
+    if dev is not None:
+        data["dev"] = _table_of("dev", dev, dev_labels, label_column)
+    if folder is not None:
+        with _naming_arguments():
+            return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
+    temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
+    try:
+        with _naming_arguments():
+            trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    weakref.finalize(trained, shutil.rmtree, temporary, ignore_errors=True)
+    return trained
+
+
+@contextlib.contextmanager
+def _naming_arguments() -> Iterator[None]:
+    """Lets errors of what the program shares name arguments where they name flags."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(with_arguments(str(error))) from None
+
+
+def with_arguments(message: str) -> str:
+    """A message with the arguments of `finetune` in the place of the program's flags, a flag's value behind it.
+
+    "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, and "--text-column" text_column.
+    """
+    fields = {field.name: (declaring_class, field) for declaring_class, field in all_hparams(FinetuningConfig)}
+
+    def argument(match: re.Match) -> str:
+        name = match["name"].replace("-", "_")
+        is_on = name in fields or not name.startswith("no_")
+        if not is_on:
+            name = name.removeprefix("no_")
+        if name not in fields:
+            return match[0]  # a flag of another command
+        value = match["value"]
+        if value_type(*fields[name])[0] is bool:
+            value = str(is_on)
+        name = _ARGUMENTS.get(name, name)
+        return f"{name}={value}" if value else name
+
+    return re.sub(r"--(?P<name>[a-z][a-z0-9-]*)( (?P<value>[0-9]+)\b)?", argument, message)
+
+
+def _check_hparams(hparams: Mapping[str, Any]) -> None:
+    """Raises UserError for hparams that are unknown or invalid, or that another argument determines."""
+    known = {field.name for _, field in all_hparams(FinetuningConfig)}
+    for name in hparams:
+        if name not in known:
+            hint = closest(name, [*known, "train", "labels", "dev", "dev_labels", "folder"])
+            raise UserError(f"finetune: there is no hparam {name!r}{hint or '; docs/flags.md has all'}")
+        if name in _ARGUMENTS:
+            raise UserError(f"finetune: {name} follows from the argument {_ARGUMENTS[name]}: give that")
+    checked(FinetuningConfig, _as_lists(hparams))
+    if hparams.get("do_train") is False:
+        raise UserError(
+            "finetune: do_train is false, but it trains: electra.load gives a model that was trained before"
+        )
+
+
+def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams with text_column as a list, where it is a single name."""
+    result = dict(hparams)
+    if isinstance(result.get("text_column"), str):
+        result["text_column"] = [result["text_column"]]
+    return result
+
+
+def _configuration(
+    data: Mapping[str, "str | ExampleTable"], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
+) -> FinetuningConfig:
+    """Makes and checks the configuration of a training that writes into a folder. Raises UserError."""
+    users_hparams = _as_lists(hparams)
+    users_hparams["model"] = os.fspath(model)
+    users_hparams["model_dir"] = str(folder / "model")
+    users_hparams["results_dir"] = str(folder / "results")
+    users_hparams["test_predictions"] = str(folder / "test_predictions")
+    for split, table in data.items():
+        if isinstance(table, ExampleTable):
+            users_hparams.setdefault("text_column", table.text_columns)
+            users_hparams[f"{split}_file"] = _write(table, folder)
+        else:
+            users_hparams[f"{split}_file"] = table
+    advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
+    return prepare(configuration(users_hparams), users_hparams, advice)
+
+
+def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
+    """Trains, and loads the first trial's model. Arguments as `Trials.run`."""
+    before_tensorflow()
+    import_tensorflow()
+    from electra_tf2.finetune.trials import Trials
+
+    code = Trials(config).run(is_kept)
+    if code == 130:
+        raise KeyboardInterrupt
+    if code:
+        raise SystemExit(code)  # a signal that asks the process to end
+    from electra_tf2.inference.model import load
+
+    return load(f"{config.model_dir}_1")
+
+
+# Examples in memory.
+
+
+class ExampleTable(NamedTuple):
+    """Examples in memory: rows, column -> value, and the columns that hold texts."""
+
+    rows: list[dict[str, Any]]
+    text_columns: list[str]
+
+
+def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_column: str) -> "str | ExampleTable":
+    """The path of a file of examples, or a table of examples in memory.
+
+    Args:
+      name: of the argument, "train" or "dev".
+
+    Raises:
+      UserError: there are no examples; labels are missing, too many or not needed.
+    """
+    name_of_labels = "labels" if name == "train" else "dev_labels"
+    if isinstance(examples, (str, os.PathLike)):
+        if not Path(examples).exists():
+            raise UserError(f"finetune: {name}: there is no file {shown(os.fspath(examples))}; texts come as a list")
+        if labels is not None:
+            raise UserError(
+                f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
+            )
+        return os.fspath(examples)
+    if hasattr(examples, "columns") and hasattr(examples, "to_dict"):  # a data frame of pandas
+        examples = examples.to_dict("records")
+    if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
+        raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
+    examples = list(examples)
+    if not examples:
+        raise UserError(f"finetune: {name} holds no examples")
+    if isinstance(examples[0], Mapping):
+        if labels is not None:
+            raise UserError(
+                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
+            )
+        return ExampleTable(_plain_rows(name, examples), ["text"])
+    if labels is None:
+        raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
+    labels = list(labels)
+    if len(labels) != len(examples):
+        raise UserError(
+            f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
+            "each text needs one"
+        )
+    return _table_of_texts(name, examples, labels, label_column)
+
+
+def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    """Converts rows to JSON values. Raises UserError if one is no dict."""
+    rows = []
+    for index, row in enumerate(examples):
+        if not isinstance(row, Mapping):
+            raise UserError(f"finetune: {name}[{index}] is {shown(row)}, but must be a dict as the first is")
+        rows.append(_json_value(row))
+    return rows
+
+
+def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
+    """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
+    are_pairs = isinstance(examples[0], (tuple, list))
+    if are_pairs:
+        columns = _TEXT_COLUMNS
+        expected = "a pair of texts"
+    else:
+        columns = _TEXT_COLUMNS[:1]
+        expected = "a text"
+    rows = []
+    for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
+        texts = [example]
+        if are_pairs and isinstance(example, (tuple, list)):
+            texts = list(example)
+        texts = [_json_value(text) for text in texts]
+        if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
+            raise UserError(f"finetune: {name}[{index}] is {shown(example)}, but must be {expected}")
+        row = dict(zip(columns, texts, strict=True))
+        row[label_column] = _json_value(label)
+        rows.append(row)
+    return ExampleTable(rows, columns)
+
+
+def _write(table: ExampleTable, folder: Path) -> str:
+    """Writes a table as JSON lines into a folder, and returns its path.
+
+    The path depends on the content, so that the data of an earlier training are not overwritten.
+    """
+    lines = [json.dumps(row) + "\n" for row in table.rows]
+    content = "".join(lines)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    path = folder / "data" / digest[:12] / f"{_TASK}.jsonl"
+    if not path.exists():
+        write_atomically(path, content)
+    return str(path)
+
+
+def _json_value(value: Any) -> Any:
+    """Converts a value of Python, numpy or pandas to a JSON value. A missing one (None, NaN, NaT, NA) becomes null."""
+    if hasattr(value, "tolist"):  # an array or number of numpy's
+        value = value.tolist()
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)

@@ -1,0 +1,189 @@
+"""Tables, tags and questions as people reported them with other programs: each is read as it is meant, or refused with
+what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra_tf2.files.tables import open_table
+from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks.labels import classes_of, is_no_label
+from electra_tf2.finetune.tasks.qa_files import place_of, read_questions
+from electra_tf2.finetune.tasks.tags import encoding_of, spelled_as_bioes
+from electra_tf2.finetune.tasks.targets import Scale, label_text
+from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.util.errors import UserError
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in open_table(path).readable()]
+
+
+@pytest.mark.parametrize("name", ["table", "table.txt", "table.data", "table.csv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_a_delimited_table_is_read_whatever_it_is_called(tmp_path: Path, name: str, delimiter: str) -> None:
+    path = tmp_path / name
+    path.write_text(f'text{delimiter}label\n"a, b; c|d"{delimiter}x\nb{delimiter}y\n')
+    first, second = rows_of(path)
+    assert second == {"text": "b", "label": "y"} and first["label"] == "x"
+    if delimiter != "\t":
+        assert first["text"] == "a, b; c|d"
+
+
+def test_a_text_with_tabs_in_its_first_line_is_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("text, or not\tlabel\nb, c\ty\n")
+    assert rows_of(path) == [{"text, or not": "b, c", "label": "y"}]
+
+
+@pytest.mark.parametrize("value", [None, "", " ", "-", "nan", "NaN", "\\N", "<NA>", "NaT", "#N/A", float("nan")])
+def test_labels_that_mean_none(value: Any) -> None:
+    assert is_no_label(value)
+
+
+@pytest.mark.parametrize("value", ["NA", "None", "null", "0", "-1", 0, False])
+def test_labels_that_may_be_classes(value: Any) -> None:
+    assert not is_no_label(value)
+
+
+def examples(*labels: Any) -> list[TextExample]:
+    return [TextExample((f"text {number}",), label, where=f"line {number}") for number, label in enumerate(labels)]
+
+
+def test_labels_that_differ_in_case_alone_are_told(capsys: pytest.CaptureFixture) -> None:
+    """Excel writes TRUE, pandas True."""
+    classes_of(examples("TRUE", "FALSE", "True"), "own", ())
+    assert "differ in case alone are different classes: 'TRUE, True'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_several_labels_of_a_text_lead_to_a_task_in_python() -> None:
+    with pytest.raises(UserError, match=r"line 0: one label is needed, got \['x', 'y'\].*own_tasks"):
+        classes_of(examples(["x", "y"], "x"), "own", ())
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [("1.0", "1"), ("-1.0", "-1"), (1.0, "1"), (" 10.0 ", "10"), ("2.5", "2.5"), ("v1.0", "v1.0"), ("1.00", "1.00")],
+)
+def test_whole_numbers_that_pandas_wrote_as_floats_are_the_same_class(value: Any, name: str) -> None:
+    """A column with gaps has 1.0 where another file of the same data has 1, in JSON as in csv, where cells are text."""
+    assert label_text(value) == name
+
+
+def test_a_label_in_a_list_of_its_own_is_the_label() -> None:
+    """So does doccano write it."""
+    assert classes_of(examples(["x"], ["y"], "x"), "own", ()).names == ("x", "y")
+
+
+@pytest.mark.parametrize("value", ["3,5", "1,200", "-1,200.50"])
+def test_numbers_with_commas_are_refused_with_what_to_write(value: str) -> None:
+    with pytest.raises(UserError, match="has a comma: write decimals with a point"):
+        Scale(0, 5, strict=False).checked(value, "line 1")
+    with pytest.raises(UserError, match=r"must be a number, got .85%.$"):
+        Scale(0, 5, strict=False).checked("85%", "line 1")
+
+
+def test_columns_of_lists_in_one_object_are_a_data_frame(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"text": ["a", "b"], "label": ["x", "y"]}))
+    with pytest.raises(UserError, match="a whole data frame in one JSON object"):
+        open_table(path)
+    path.write_text(json.dumps({"tokens": ["a", "b"], "tags": ["O", "O"], "id": 1}))
+    assert rows_of(path)[0]["tokens"] == ["a", "b"]
+
+
+# Tags.
+
+_KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,Thousands,NNS,O\n,London,NNP,B-geo\nSentence: 2,Iran,NNP,B-geo\n"
+_SIMPLE = "sentence_id,words,labels\n0,Thousands,O\n0,London,B-geo\n1,Iran,B-geo\n"
+
+
+@pytest.mark.parametrize("text", [_KAGGLE, _SIMPLE, _SIMPLE.replace(",", ";"), _SIMPLE.replace(",", "\t")])
+@pytest.mark.parametrize("name", ["ner.csv", "ner.tsv"])
+def test_tables_with_a_word_a_row(tmp_path: Path, text: str, name: str) -> None:
+    if name == "ner.tsv":
+        text = text.replace(",", "\t").replace(";", "\t")
+    (tmp_path / name).write_text(text)
+    sentences = read_sentences(tmp_path / name)
+    assert [list(zip(one.words, one.tags, strict=True)) for one in sentences] == [
+        [("Thousands", "O"), ("London", "B-geo")],
+        [("Iran", "B-geo")],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("word,tag\nAnn,B-PER\n", "a column sentence_id is needed"),
+        ("sentence_id,word,tag\n1,Ann,\n", "line 2: a word and a tag are needed, got 'Ann'"),
+    ],
+)
+def test_bad_tables_of_words_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "ner.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_sentences(tmp_path / "ner.csv")
+
+
+def test_an_underscore_divides_letter_and_type_as_a_dash_does(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ann B_PER\nLee I_PER\nsaw O\nRome B_LOC\n\n")
+    sentences = read_sentences(tmp_path / "a.txt")
+    assert spelled_as_bioes(sentences)[0].tags == ["B-PER", "I-PER", "O", "B-LOC"]
+    assert encoding_of(sentences) == "BIO"
+
+
+def test_numbered_words_of_conll_2003_have_the_tags_of_names_not_those_of_chunks(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 EU NNP I-NP I-ORG\n2 rejects VBZ I-VP O\n\n1 Peter NNP I-NP I-PER\n\n")
+    assert [one.tags for one in read_sentences(tmp_path / "a.txt")] == [["I-ORG", "O"], ["I-PER"]]
+
+
+# Questions.
+
+
+@pytest.mark.parametrize(
+    ("answer", "context", "found"),
+    [
+        ("Ann's", "It is Ann\u2019s.", "Ann\u2019s"),
+        ('"no"', "He said \u201cno\u201d.", "\u201cno\u201d"),
+        ("1990-95", "in 1990\u201395 it", "1990\u201395"),
+        ("Beyonc\u00e9", "by Beyonce\u0301 Knowles", "Beyonce\u0301"),
+        ("Beyonce\u0301", "by Beyonc\u00e9 Knowles", "Beyonc\u00e9"),
+        ("10 km", "some 10\u00a0km away", "10\u00a0km"),
+        ("a  b", "x a\nb y", "a\nb"),
+        ("art", "A part of art", "art"),
+        ("Art", "art is Art", "Art"),
+        ("elsewhere", "it is here", None),
+        ("(1)", "see (1) there", "(1)"),
+    ],
+)
+def test_an_answer_is_found_where_a_reader_finds_it(answer: str, context: str, found: str | None) -> None:
+    place = place_of(answer, context)
+    assert (place is None) == (found is None)
+    if place is not None and found is not None:
+        first, behind = place
+        assert context[first:behind] == found
+    if answer == "art":
+        assert place == (len(context) - 3, len(context))
+
+
+def test_a_single_answer_need_not_stand_in_a_list(tmp_path: Path) -> None:
+    context = "It is in Houston."
+    answer = {"text": "Houston", "answer_start": 9}
+    squad = {
+        "data": [{"paragraphs": [{"context": context, "qas": [{"id": 1, "question": "where?", "answers": answer}]}]}]
+    }
+    (tmp_path / "squad.json").write_text(json.dumps(squad))
+    row = {"question": "where?", "context": context, "answer": answer}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    for name in ("squad.json", "rows.jsonl"):
+        [question] = read_questions(tmp_path / name, v2=False, training=True)
+        assert (question.answers, question.place) == (["Houston"], (9, 15))
+
+
+def test_an_answer_in_another_form_of_unicode_is_not_said_to_be_what_stands_there(tmp_path: Path) -> None:
+    qas = [{"id": 1, "question": "who?", "answers": [{"text": "Beyonce\u0301", "answer_start": 0}]}]
+    content = {"data": [{"paragraphs": [{"context": "Beyonc\u00e9 was.", "qas": qas}]}]}
+    (tmp_path / "squad.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="stands in another form of Unicode"):
+        read_questions(tmp_path / "squad.json", v2=False, training=True)

@@ -1,0 +1,117 @@
+"""Texts with marked spans, as programs for annotation export them, become words with tags."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks.marked_texts import split_at_signs
+from electra_tf2.util.errors import UserError
+from tests.support import finetuning as support
+
+TEXT = "🙂 Anna Schmidt, of Berlin-Mitte."
+SPANS = [(2, 14, "PER"), (19, 25, "LOC")]
+WORDS = ["🙂", "Anna", "Schmidt", ",", "of", "Berlin", "-", "Mitte", "."]
+TAGS = ["O", "B-PER", "I-PER", "O", "O", "B-LOC", "O", "O", "O"]
+
+
+def objects(in_utf16: bool = False, **names: str) -> list[dict[str, Any]]:
+    """The spans as objects, called as `names` says; in_utf16: places as JavaScript counts them."""
+    shift = 1 if in_utf16 else 0
+    keys = {"start": "start", "end": "end", "label": "label"} | names
+    spans = []
+    for start, end, kind in SPANS:
+        values = {"start": start + shift, "end": end + shift, "label": kind}
+        spans.append({"text": TEXT[start:end]} | {keys[key]: value for key, value in values.items()})
+    return spans
+
+
+def label_studio(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = [{"type": "choices", "value": {"choices": ["good"]}}, {"type": "relation"}]
+    for span in spans:
+        result.append({"type": "labels", "value": span | {"labels": [span.pop("label")]}})
+    return [{"was_cancelled": True, "result": []}, {"result": result}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": TEXT, "entities": SPANS},
+        {"text": TEXT, "entities": objects()},
+        {"text": TEXT, "entities": SPANS[::-1], "meta": "x"},
+        {"id": 3, "text": TEXT, "label": SPANS},
+        {"id": 3, "text": TEXT, "labels": SPANS},
+        {"text": TEXT, "entities": objects(start="start_offset", end="end_offset"), "relations": []},
+        {"text": TEXT, "annotations": objects(start="start_offset", end="end_offset"), "meta": {}},
+        {"text": TEXT, "label": [[*span, TEXT[span[0] : span[1]]] for span in SPANS]},
+        {"text": TEXT, "spans": objects(), "tokens": [], "answer": "accept"},
+        {"text": TEXT, "label": [span | {"labels": [span["label"]]} for span in objects(in_utf16=True)]},
+        {"data": {"text": TEXT}, "annotations": label_studio(objects(in_utf16=True))},
+        {"data": {"review": TEXT}, "annotations": label_studio(objects())},
+        {"text": TEXT, "entities": [*SPANS, (7, 14, "INNER"), (14, 14, "EMPTY")]},
+        {"text": TEXT, "entities": [(1, 15 - 1, "PER"), (18, 25, "LOC")]},
+    ],
+)
+def test_spans_of_characters_become_tags_of_words(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(path, json.dumps(row), json.dumps({"text": "none here", "entities": []} | {"spans": []}))
+    first, second = read_sentences(path)
+    assert (first.words, first.tags) == (WORDS, TAGS)
+    assert first.text is not None and first.text.text == TEXT
+    assert [TEXT[start : start + len(word)] for start, word in zip(first.text.starts, WORDS, strict=True)] == WORDS
+    assert second.tags == ["O", "O"]
+
+
+def test_spacys_older_pairs_of_text_and_annotations(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([[TEXT, {"entities": SPANS}], ["none here", {"entities": []}]], indent=1))
+    assert [(one.words, one.tags) for one in read_sentences(path)] == [(WORDS, TAGS), (["none", "here"], ["O", "O"])]
+    path.write_text(json.dumps([["a", "b"], ["c", "d"]]))
+    with pytest.raises(UserError, match="row 1: a JSON object is needed"):
+        read_sentences(path)
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(path, json.dumps({"text": TEXT, "entities": [*SPANS, (7, 14, "INNER"), (12, 20, "ACROSS")]}))
+    read_sentences(path)
+    assert "2 spans are left out" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("span", "message"),
+    [
+        ([0, 99, "PER"], r"line 1: the span from 0 to 99 is none of a text of"),
+        ([4, 2, "PER"], r"line 1: the span from 4 to 2"),
+        ([0, 4], r"line 1: a span must be like \[0, 4, \"PER\"\]"),
+        (["PER", 0, 4], "a span must be like"),
+        ({"start": 0, "end": 4}, "a span must be like"),
+    ],
+)
+def test_a_span_that_is_none_is_named(tmp_path: Path, span: Any, message: str) -> None:
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(path, json.dumps({"text": TEXT, "entities": [span]}))
+    with pytest.raises(UserError, match=message):
+        read_sentences(path)
+
+
+def test_new_text_is_split_as_the_training_data_were(tmp_path: Path) -> None:
+    """Else a tagger of marked texts would not know the words that it has learned."""
+    described: dict[str, Any] = {"type": "tagging", "held_out": 0}
+    for name, row in (("marked", {"text": TEXT, "entities": SPANS}), ("words", {"words": WORDS, "tags": TAGS})):
+        path = tmp_path / f"{name}.jsonl"
+        support.write_lines(path, json.dumps(row))
+        task = support.task(tmp_path, "own", described | {"files": {"train": str(path)}})
+        task.read("train")
+        words = list(task.example({"text": "In Berlin."}, "here", 0).words)
+        assert words == (["In", "Berlin", "."] if name == "marked" else ["In", "Berlin."])
+        of_label_studio = task.example({"id": 1, "data": {"text": "In Berlin."}}, "here", 0)
+        assert list(of_label_studio.words) == words
+
+
+def test_words_of_scripts_without_blanks_are_letters() -> None:
+    assert split_at_signs("我爱 东京。don't e\u0301t\u00e9 3.5%").words == (
+        ["我", "爱", "东", "京", "。", "don", "'", "t", "e\u0301t\u00e9", "3", ".", "5", "%"]
+    )
