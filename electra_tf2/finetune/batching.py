@@ -1,7 +1,7 @@
 """Makes padded batches of features, in an order that is a function of (seed, position).
 
-All features of a run are the rows of one table; a batch is a list of row numbers and a length. Each epoch is a
-permutation of all rows. To pad little, the rows of several batches (a pool) are sorted by length, cut into batches of
+All features of a run are the rows of one table. A batch is a list of row indices and a length. Each epoch is a
+permutation of all rows. To save padding, the rows of several batches (a pool) are sorted by length, cut into batches of
 similar length, and these are shuffled. Evaluation takes every row once, the longest first.
 """
 
@@ -22,7 +22,7 @@ Batch = dict[str, tf.Tensor]
 
 
 def bucket_length(length: int, max_length: int) -> int:
-    """The length that a batch is padded to: steps of an eighth of the next power of two, of 8 at least."""
+    """The length to which a batch is padded: a multiple of an eighth of the next power of two, at least of 8."""
     step = max(8, (1 << max(0, length - 1).bit_length()) // 8)
     return min(max_length, -(-length // step) * step)
 
@@ -39,9 +39,9 @@ class FeatureTable:
     """The features of one or several tasks.
 
     Args:
-      tasks: in the order of `task_names`; a row's task is its index here.
-      fixed_padding: pad every batch to `max_length`, and do not sort by length.
-      choices: rows that make one example of a batch, as the candidates of a question do (`Split.choices`).
+      tasks: in the order of `task_names`. A row's task is an index in this list.
+      fixed_padding: whether every batch is padded to `max_length`, and none sorted by length.
+      choices: number of rows of an example (`Split.choices`).
     """
 
     def __init__(
@@ -67,16 +67,17 @@ class FeatureTable:
 
     @property
     def examples(self) -> int:
-        """Number of examples, in which a batch is counted."""
+        """Number of examples. A batch size counts these, not rows."""
         return len(self._example_lengths)
 
     def training_batches(
         self, batch_size: int, seed: int, position: int = 0, rows: slice | None = None
     ) -> tf.data.Dataset:
-        """Endless batches from the `position`-th example on (a multiple of the batch size).
+        """Makes batches without an end.
 
         Args:
-          rows: the examples of each global batch for this host; None for all of them.
+          position: number of examples to skip, a multiple of the batch size.
+          rows: part of each global batch for this host; None: all of it.
         """
         if rows is None:
             rows = slice(None)
@@ -93,7 +94,7 @@ class FeatureTable:
         return self._dataset(batches, rows_of_this_host)
 
     def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
-        """Every row once; the last batch is filled up with rows of `row` -1."""
+        """Makes batches of every row once. The last one is filled up with copies whose `row` is -1."""
 
         def batches() -> Iterator[dict[str, np.ndarray]]:
             for examples in self._by_length(batch_size):
@@ -103,16 +104,16 @@ class FeatureTable:
         return self._dataset(batches, batch_size)
 
     def plain_batches(self, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Every row once, as arrays, padded to the batch's longest row; the last batch may have fewer rows.
+        """Makes batches of every row once as arrays, padded to the longest row. The last one may have fewer rows.
 
-        For a few rows: a dataset takes 0.1 s to begin.
+        Meant for a few rows, since a dataset takes 0.1 s to start.
         """
         for examples in self._by_length(batch_size):
             longest = self.max_length if self.fixed_padding else int(self._example_lengths[examples].max())
             yield self._batch(examples, longest)
 
     def _by_length(self, batch_size: int) -> Iterator[np.ndarray]:
-        """The examples of every batch, the longest first."""
+        """Yields the indices of every batch's examples, the longest first."""
         order = np.argsort(-self._example_lengths, kind="stable")
         for start in range(0, len(order), batch_size):
             yield order[start : start + batch_size]
@@ -123,10 +124,9 @@ class FeatureTable:
         return bucket_length(int(self._example_lengths[examples].max()), self.max_length)
 
     def _training_examples(self, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-        """The examples of every batch from the first on, without an end: int64 [batch_size].
+        """Yields the indices of every batch's examples, int64 [batch_size], without an end.
 
-        Each epoch sees each example once. The batch that two epochs share holds none of them twice if there are as many
-        as `batch_size`.
+        Each epoch sees each example once. The batch that two epochs share has no example twice if there are enough.
         """
         remainder = np.zeros(0, np.int64)  # the end of the epoch before, too short for a batch
         for epoch in itertools.count():
@@ -147,7 +147,7 @@ class FeatureTable:
             remainder = order[in_whole_batches:]
 
     def _in_pools(self, batches: np.ndarray, random: np.random.Generator) -> Iterator[np.ndarray]:
-        """Regroups the examples of an epoch's batches within pools, so that those of a batch are of similar length."""
+        """Regroups the examples of an epoch's batches within pools, so that a batch has examples of similar length."""
         pool_size = 1
         if not self.fixed_padding:
             pool_size = min(_LARGEST_POOL, max(1, len(batches) // _POOLS_OF_AN_EPOCH))
@@ -177,10 +177,14 @@ class FeatureTable:
         return tf.data.Dataset.from_generator(batches, output_signature=shapes).prefetch(4)
 
     def _batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and int64 `row`.
+        """Makes a padded batch.
 
-        An example of number -1 fills a batch up: its rows are copies of the first row under the task -1, which no
-        head's loss counts.
+        Args:
+          examples: indices of the examples. -1 fills a batch up with copies of its first row under the task -1, which
+            no head's loss counts.
+
+        Returns:
+          int32 [B, L] input_ids, input_mask, segment_ids and labels per token; [B] the other labels and int64 `row`.
         """
         rows = (examples[:, np.newaxis] * self.choices + np.arange(self.choices)).reshape(-1)
         is_filling = np.repeat(examples < 0, self.choices)
@@ -209,13 +213,13 @@ class FeatureTable:
 
 
 def prediction_table(task: Task, split: Split) -> FeatureTable:
-    """The features of a split that is predicted."""
+    """Makes the table of a split to be predicted."""
     part = TaskFeatures(task.name, split.features, task.labels)
     return FeatureTable([part], task.config.max_seq_length, task.config.fixed_padding, split.choices)
 
 
 def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:
-    """[rows, length], zeros behind each row."""
+    """Pads rows with zeros, [rows, length]."""
     values = np.zeros([len(rows), length], dtype)
     for index, row in enumerate(rows):
         values[index, : len(row)] = row[:length]

@@ -14,7 +14,7 @@ _LARGEST_OVERLAP = 0.5  # share of a split that may also be training data withou
 
 
 def data_table(task: Task, splits: Mapping[str, Split]) -> str:
-    """Examples, lengths in tokens, tokens cut off, and labels of a task's splits, a column each."""
+    """Shows examples, lengths in tokens, tokens cut off, and labels of a task's splits, a column for each split."""
     num_examples = [len(split.examples) for split in splits.values()]
     num_inputs = [len(split.features) for split in splits.values()]
     rows = [[task.name, *splits]]
@@ -32,7 +32,7 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
 
 
 def _cut_rows(task: Task, splits: Mapping[str, Split]) -> list[list[str]]:
-    """Rows with the share of each split's examples that were cut, and the tokens lost; none if nothing was cut."""
+    """Makes rows of the share of each split's examples that were cut, and of tokens cut off; none if nothing was."""
     longest_text = task.config.max_seq_length
     shares = []
     totals = []
@@ -49,7 +49,7 @@ def _cut_rows(task: Task, splits: Mapping[str, Split]) -> list[list[str]]:
 
 
 def balance(split: Split) -> dict[str, float]:
-    """Counts of a split's labels by name, the commonest first; of numbers their lowest, median and highest.
+    """Counts a split's labels by name, the commonest first. Of numbers it takes the lowest, median and highest.
 
     {} if the split has no labels.
     """
@@ -62,7 +62,7 @@ def balance(split: Split) -> dict[str, float]:
 
 
 def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:
-    """A row for each label with its count in every split; the commonest of all splits first."""
+    """Makes a row of each label with its count in every split, the commonest of all splits first."""
     together: Counter[str] = Counter()
     for values in balances:
         together.update(values)
@@ -77,7 +77,7 @@ def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:
 
 
 def _count(values: Mapping[str, float], names: Collection[str]) -> str:
-    """The cell of some labels in a split's column: their count and share; of numbers the value itself."""
+    """Makes the cell of some labels in a split's column: their count and share, or the value of a number."""
     if not values:
         return ""
     count = sum(values.get(name, 0) for name in names)
@@ -87,36 +87,39 @@ def _count(values: Mapping[str, float], names: Collection[str]) -> str:
 
 
 def short(name: str) -> str:
-    """The name of a label, cut to the width of a column."""
+    """Cuts the name of a label to the width of a column."""
     if len(name) <= 20:
         return name
     return f"{name[:19]}…"
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:
-    """The tokenizer's `unknown_report` of a task's splits; "" if nothing is unknown."""
+    """Makes the tokenizer's `unknown_report` of a task's splits; "": nothing is unknown."""
     input_ids = []
     texts = []
     for split in splits:
         input_ids += [feature.input_ids for feature in split.features]
-        for row in task.inputs(split):
-            texts += _texts_in(row)
+        texts += strings_in(task.inputs(split))
     return task.tokenizer.unknown_report(input_ids, texts)
 
 
-def _texts_in(row: Mapping[str, Any]) -> list[str]:
-    """All strings in a row of task.inputs, also in lists."""
-    texts = []
-    for value in row.values():
-        values = value if isinstance(value, list) else [value]
-        texts += [item for item in values if isinstance(item, str)]
-    return texts
+def strings_in(value: Any) -> list[str]:
+    """Lists all strings in a value of JSON."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    strings = []
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            strings += strings_in(entry)
+    return strings
 
 
 def trained_on(task: Task, splits: Mapping[str, Split]) -> str:
-    """Names the splits most of which is training data, too, with their shares; "" if there is none.
+    """Names splits that consist mostly of training data, with the shares; "": there is none.
 
-    Examples are equal if the network sees the same of them, labels apart.
+    Examples are equal if their inputs are, whatever their labels.
     """
     if "train" not in splits:
         return ""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, prediction_table
-from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline, remedy
+from electra_tf2.finetune.mistakes import answered_rows, complaint, errors_of, is_baseline, remedy
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
@@ -25,7 +25,7 @@ _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
 
 
 class Predicted(NamedTuple):
-    """A split, the predictions on all its features, the answers they are, and float32 [features] losses, if any."""
+    """Predictions on a split. losses: float32 [features]; None: the head has none in an evaluation."""
 
     split: Split
     predictions: list[Prediction]
@@ -35,10 +35,10 @@ class Predicted(NamedTuple):
 
 @dataclasses.dataclass
 class Evaluated:
-    """What a model makes of a run's splits.
+    """Results of an evaluation.
 
-    scores: of all splits that have labels. majority: those of always predicting a split's commonest label.
-    errors: by "<task> <split>", what `mistakes.errors_of` finds. inputs: number of inputs that were predicted.
+    scores: scores of all splits that have labels. majority: scores of always predicting a split's commonest label.
+    errors: results of `mistakes.errors_of`, by "<task> <split>". inputs: number of inputs.
     """
 
     scores: Scores = dataclasses.field(default_factory=dict)
@@ -56,7 +56,7 @@ class Evaluation:
         self._tables: dict[str, FeatureTable] = {}  # "<task> <split>" -> its features, of those that were predicted
 
     def predicted(self, model: FinetuningTask, task_index: int, name: str) -> Predicted:
-        """A model's predictions on a split of a task."""
+        """Predicts a split of a task."""
         task = self.tasks[task_index]
         split = task.load(name)
         key = f"{task.name} {name}"
@@ -68,7 +68,7 @@ class Evaluation:
         return Predicted(split, predictions, task.answers(split, predictions), losses)
 
     def selecting(self, model: FinetuningTask) -> dict[str, float]:
-        """Flat metrics of the splits that choose the best checkpoint; "score" is what it is chosen by."""
+        """Scores the splits by which the best checkpoint is chosen. "score" is the mean of their primary metrics."""
         flat: dict[str, float] = {}
         primary = []
         for task_index, task in enumerate(self.tasks):
@@ -81,7 +81,7 @@ class Evaluation:
     def evaluate(
         self, model: FinetuningTask, scored: Mapping[str, Sequence[str]], trial: int, folder: Path | None
     ) -> Evaluated:
-        """Scores a model on splits that have labels, and writes its predictions.
+        """Scores the splits that have labels, and writes predictions.
 
         Args:
           scored: by task, the splits to score or to predict.
@@ -96,17 +96,17 @@ class Evaluation:
                     self._score(task, name, predicted, model.num_train_steps, result)
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if name in task.test_splits and "write_test_outputs" in self.files(trial, folder):
+                    if name in task.test_splits and self._predicts_tests(trial):
                         self._submit(task, name, predicted, trial)
             if folder is not None and self.config.write_distill_outputs:
                 self._write(task, "train", self.predicted(model, task_index, "train"), folder)
         return result
 
     def _score(self, task: Task, name: str, predicted: Predicted, steps: int, result: Evaluated) -> None:
-        """Adds what a labelled split says of a model to a result; warns of a model that is no good.
+        """Scores a labelled split and adds that to a result. Warns of a model that is no better than a constant.
 
         Args:
-          steps: that the model was trained for.
+          steps: number of training steps.
         """
         scores = _scores(task, name, predicted, steps)
         result.scores.setdefault(task.name, {})[name] = scores
@@ -121,18 +121,19 @@ class Evaluation:
             result.errors[f"{task.name} {name}"] = errors
 
     def _write(self, task: Task, name: str, predicted: Predicted, folder: Path) -> None:
-        """Writes a split's predictions into a trial's folder, and of development data what official scripts read."""
+        """Writes a split's predictions into a trial's folder, and those of development data for official scripts."""
         if predicted.split.labelled:
-            write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
+            rows = answered_rows(task, predicted.split, predicted.answers)
+            write_json_lines(predictions_file(folder, task.name, name), rows)
         if name in task.evaluation_splits:
             kind = kind_named(self.config.kind_of(task.name))
             outputs = Path(self.config.results_dir) / f"{self.config.run_name}_{kind.outputs_name}"
             task.write_submission(name, predicted.split, predicted.answers, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
-        """Writes the predictions of a test split, and those that a benchmark's server wants, in an archive."""
+        """Writes the predictions of a test split, and adds those for a benchmark's server to an archive."""
         path = self._test_file(task, name, trial)
-        write_json_lines(path, _answers(task, predicted))
+        write_json_lines(path, answered_rows(task, predicted.split, predicted.answers))
         folder = path.parent / f"submission_{trial}"
         written = task.write_submission(name, predicted.split, predicted.answers, folder)
         if written and written[0].suffix in _ARCHIVES:
@@ -140,14 +141,18 @@ class Evaluation:
             say(f"wrote {archive}: {', '.join(names)}")
         say(f"wrote {path}")
 
+    def _predicts_tests(self, trial: int) -> bool:
+        """Tells whether a trial's model predicts the test splits."""
+        return self.config.write_test_outputs and trial <= self.config.n_writes_test
+
     def _test_file(self, task: Task, name: str, trial: int) -> Path:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
     def files(self, trial: int, folder: Path) -> dict[str, list[Path]]:
-        """The files that a trial is to write beside its scores, by the hparam that asks for them."""
+        """Lists the files that a trial writes beside its scores, by the hparam that asks for them."""
         config = self.config
         files: dict[str, list[Path]] = {}
-        if config.write_test_outputs and trial <= config.n_writes_test:
+        if self._predicts_tests(trial):
             files["write_test_outputs"] = []
             for task in self.tasks:
                 files["write_test_outputs"] += [self._test_file(task, name, trial) for name in task.test_splits]
@@ -157,11 +162,12 @@ class Evaluation:
 
 
 def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
-    """One archive of a benchmark's files that were predicted so far, those of other runs too: GLUE's tables in
-    FOLDER.zip, SuperGLUE's JSON lines in FOLDER_superglue.zip.
+    """Archives all files of a benchmark in a folder, also those of earlier runs.
+
+    GLUE's tables go to FOLDER.zip, SuperGLUE's JSON lines to FOLDER_superglue.zip.
 
     Args:
-      suffix: of the benchmark's files, one of _ARCHIVES.
+      suffix: suffix of the benchmark's files, one of _ARCHIVES.
 
     Returns:
       The archive and the names in it.
@@ -175,7 +181,7 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
 
 
 def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
-    """Scores and loss of a labelled split; warns of answers that are all the same."""
+    """Computes scores and loss of a labelled split. Warns if all answers are the same."""
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
         warn(f"{task.name} {name}: {problem}")
@@ -184,9 +190,3 @@ def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str
         # Rows that lie together have equal parts of one loss.
         scores["loss"] = float(predicted.losses.mean()) * predicted.split.choices
     return scores
-
-
-def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:
-    """Each example's input and answer, as one object."""
-    for row, answer in zip(task.inputs(predicted.split), predicted.answers, strict=True):
-        yield row | answer

@@ -1,4 +1,4 @@
-"""Finds what a model gets wrong: confusion of labels, spans by type, the worst mistakes; constant answers."""
+"""Finds what a model gets wrong (confusion of labels, spans by type, the worst mistakes) and constant answers."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ _FEW_STEPS = 100  # with fewer, training may simply have been too short
 
 
 def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
-    """Complains of answers that are the same for every example; None if they are not.
+    """Describes the problem of answers that are the same for every example; None: they are not.
 
     Args:
-      steps: number of steps that the model was trained for; 0: unknown.
+      steps: number of training steps; 0: unknown.
     """
     verdicts = []
     for answer in answers:
@@ -36,7 +36,7 @@ def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0
 
 
 def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
-    """Labels, tags and numbers of an answer; none of texts and vectors, which are hardly ever equal."""
+    """Lists the labels, tags and numbers of an answer, but not texts and vectors, which are hardly ever equal."""
     verdicts = []
     if "label" in answer:
         verdicts.append(answer["label"])
@@ -49,32 +49,35 @@ def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
 
 
 def remedy(steps: int) -> str:
-    """Advice for a model that has not learned its task in so many steps; 0: unknown."""
+    """Gives advice for a model that has not learned its task. steps: number of training steps; 0: unknown."""
     if 0 < steps < _FEW_STEPS:
         return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"
     return "try another seed or a lower learning_rate"
 
 
 def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
-    """True if no score of a split is better than that of always predicting the commonest label."""
+    """Tells whether no score is better than that of always predicting the commonest label."""
     if not majority:
         return False
     return all(scores[metric] <= value for metric, value in majority.items())
 
 
+def answered_rows(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Joins each example's input and answer to one object, as in the file of predictions."""
+    return [row | answer for row, answer in zip(task.inputs(split), answers, strict=True)]
+
+
 def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Finds what answers to a labelled split got wrong, as JSON; {} of kinds of tasks for which this is not defined.
+    """Finds what is wrong in the answers to a labelled split.
 
     Returns:
-      "mistakes": the worst ones. Of classes and numbers: rows as in the file of predictions, by the probability of the
-      wrong label or the distance of the number. Of spans: wrong spans by their probability. Of questions: wrong answers
-      by their probability.
+      JSON; {} for answers of another form than these.
+      "mistakes": the worst ones. Classes and numbers: rows as in the file of predictions, by the probability of the
+      wrong label or the distance of the number. Spans and answers to questions: the wrong ones by their probability.
       "labels" and "confusion" (classes): counts [gold][predicted].
-      "by_label" (classes, spans by type): label -> {"count", "precision", "recall"}, in percent.
+      "by_label" (classes, types of spans): {"count", "precision", "recall"} by label, in percent.
     """
-    rows = []
-    for row, answer in zip(task.inputs(split), answers, strict=True):
-        rows.append(row | answer)
+    rows = answered_rows(task, split, answers)
     if not rows or "gold" not in rows[0]:
         return {}
     if "entities" in rows[0]:
@@ -136,7 +139,7 @@ def _wrong_classes(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spans count as right if type, start and end are, as in the scores."""
+    """Finds wrong spans. As in the scores, a span is right if type, start and end are."""
     counts: dict[str, np.ndarray] = {}  # type -> right, gold, predicted
     wrong = []
     for row in rows:
@@ -163,7 +166,7 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[str, Any]:
-    """An answer is wrong if it matches no acceptable one exactly, as in the scores."""
+    """Finds wrong answers. As in the scores, an answer is right if it equals an acceptable one."""
     wrong = []
     for row in rows:
         may_be_impossible = "null_odds" in row
@@ -188,7 +191,7 @@ def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[s
 
 
 def _by_label(labels: list[str], right: Any, gold: Any, predicted: Any) -> dict[str, dict[str, float]]:
-    """Precision and recall of each label, in percent, from its counts; 0 where there is nothing to divide by."""
+    """Computes precision and recall of each label from its counts, in percent; 0 if the divisor is 0."""
     by_label = {}
     for name, hits, of_gold, of_predicted in zip(labels, right, gold, predicted, strict=True):
         by_label[name] = {
@@ -200,10 +203,10 @@ def _by_label(labels: list[str], right: Any, gold: Any, predicted: Any) -> dict[
 
 
 def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
-    """`errors_of` as lines of 80 columns.
+    """Shows a result of `errors_of` in lines of 80 columns.
 
     Args:
-      name: of task and split, for the headings.
+      name: name of task and split, for the headings.
     """
     lines: list[str] = []
     labels = errors.get("labels", [])
@@ -241,7 +244,7 @@ def _commonest_confusions(labels: list[str], confusion: list[list[int]]) -> list
 
 
 def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Precision, recall and count of each label, the commonest first."""
+    """Shows precision, recall and count of each label, the commonest first."""
     rows = [[name, "precision", "recall", "count"]]
     commonest_first = sorted(by_label.items(), key=lambda item: -item[1]["count"])
     for label, values in commonest_first[:MOST_LABELS]:
@@ -253,7 +256,7 @@ def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> l
 
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
-    """One line of a mistake: what is right, what was predicted, and the text."""
+    """Shows a mistake in a line: what is right, what was predicted, and the text."""
     if "sentence" in mistake:
         predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
         return f"{mistake['text']} ({mistake['gold']}), predicted {predicted}: {mistake['sentence']}"

@@ -1,4 +1,4 @@
-"""An encoder with one head per task, and its training: a step of one replica, its data, predictions."""
+"""The network, an encoder with a head for each task, and its training: a step of a replica, data, predictions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ class FinetuningModel(Layer):
     """Encoder and heads (ELECTRA, section 3.1); create it under the strategy's scope.
 
     Args:
-      seed: of the heads' initial values, and of the encoder's where no checkpoint is loaded.
+      seed: seed of the heads' initial values, and of the encoder's if no checkpoint is loaded.
     """
 
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task], seed: int) -> None:
@@ -41,11 +41,11 @@ class FinetuningModel(Layer):
         training: bool = False,
         task_indices: Sequence[int] | None = None,
     ) -> list[HeadOutput]:
-        """Heads' outputs on every row (finetune.batching describes the batch).
+        """Computes the heads' outputs on every row of a batch of finetune.batching.
 
         Args:
-          seed: int32 [2] of the dropout; None switches it off.
-          task_indices: of the tasks whose heads are computed; None: all.
+          seed: int32 [2] of the dropout; None: without dropout.
+          task_indices: the tasks whose heads are computed; None: all.
         """
         seeds = None if seed is None else SeedStream(seed)
         if task_indices is None:
@@ -63,12 +63,12 @@ class FinetuningModel(Layer):
         return outputs
 
     def predict(self, batch: Batch, task_index: int) -> HeadOutput:
-        """The output of one task's head, without dropout."""
+        """Computes the output of one task's head, without dropout."""
         return self.call(batch, task_indices=[task_index])[0]
 
 
 def layer_of(name: str, num_layers: int) -> int | None:
-    """The transformer layer that a variable belongs to, 0 to num_layers - 1; -1 below them, None for a head."""
+    """The layer of a variable: 0 to num_layers - 1 in transformer layers, -1 in the embeddings, None in a head."""
     if not name.startswith("electra/"):
         return None
     if name.startswith("electra/encoder/LayerNorm/"):
@@ -83,8 +83,8 @@ def layer_of(name: str, num_layers: int) -> int | None:
 def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> float:
     """Factor of a variable's learning rate (Clark et al. 2020, appendix A; Sun et al. 2019).
 
-    A head has 1, and each layer below `decay` times that of the one above, embeddings the least. `top` "pooler" leaves
-    out one step between head and top layer, as the original's code does for a pooler that it has not.
+    A head has 1, and each layer `decay` times the factor of the layer above. With `top` "pooler" there is one step more
+    between head and top layer, for a pooler that the original's code counts but does not have.
     """
     layer = layer_of(name, num_layers)
     if not decay or layer is None:
@@ -96,8 +96,10 @@ def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> floa
 
 
 def number_of_steps(config: FinetuningConfig, examples: int) -> int:
-    """Steps of all epochs, the last partial batch of an epoch counted as a whole one (as in the original); at least
-    `min_train_steps`, but 0 where there are no examples or epochs."""
+    """Computes the steps of all epochs, at least `min_train_steps`; 0 without examples or epochs.
+
+    The last partial batch of an epoch counts as a whole one, as in the original.
+    """
     steps_of_epoch = -(-examples // config.train_batch_size)
     steps = int(config.num_train_epochs * steps_of_epoch)
     if steps == 0:
@@ -106,10 +108,10 @@ def number_of_steps(config: FinetuningConfig, examples: int) -> int:
 
 
 class FinetuningTask(TrainingTask):
-    """Builds model and optimizer; create it under the strategy's scope.
+    """Trains and predicts. Create it under the strategy's scope.
 
     Args:
-      table: training features of all tasks; None to predict only.
+      table: training features of all tasks; None: it only predicts.
     """
 
     def __init__(
@@ -163,6 +165,8 @@ class FinetuningTask(TrainingTask):
             lr_multiplier=lr_multiplier,
             norm_of_slices=norm_of_slices,
         )
+        # Of several hosts each predicts all rows by itself, so that none waits for another.
+        self._predicts_alone = has_several_hosts(strategy)
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
@@ -176,7 +180,7 @@ class FinetuningTask(TrainingTask):
 
     @part_of_step
     def _gradients(self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Any]]:
-        """Gradients of the sum of these rows' losses; a row's loss is that of its own task's head."""
+        """Computes gradients of the sum of the rows' losses. A row's loss is that of its task's head."""
 
         def forward(rows: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             outputs = self.model(rows, seed, training=True)
@@ -211,28 +215,26 @@ class FinetuningTask(TrainingTask):
         batch_size: int,
         progress: Callable[[int], object] = lambda done: None,
     ) -> tuple[list[Prediction], np.ndarray | None]:
-        """One task's predictions on every row of a table of its features.
+        """Predicts every row of a table of one task's features.
 
         Args:
-          task_index: of the task, in the order of `tasks`.
+          task_index: index of the task in `tasks`.
           progress: called with the number of rows done.
 
         Returns:
-          The predictions in the order of the table, and float32 [rows] losses (of labels 0 where there are none); None
-          where the head has no loss outside of training.
+          The predictions in the order of the table, and float32 [rows] losses, meaningless for rows without labels;
+          None instead if the head has no loss outside of training.
         """
         predictions: list[Prediction] = [{} for _ in range(len(table))]
         losses = np.zeros(len(table), np.float32)
         has_losses = True
         dataset = table.evaluation_batches(batch_size)
-        # Of several hosts each predicts all rows by itself, so that none waits for another.
-        alone = has_several_hosts(self.strategy)
-        batches = untuned(dataset) if alone else distribute(self.strategy, dataset)
+        batches = untuned(dataset) if self._predicts_alone else distribute(self.strategy, dataset)
         # Traced for any length: one graph for all batches.
-        self._predict_step.get_concrete_function(batches.element_spec, task_index, alone)
+        self._predict_step.get_concrete_function(batches.element_spec, task_index)
         done = 0
         for batch in batches:
-            result = self._predict_step(batch, task_index, alone)
+            result = self._predict_step(batch, task_index)
             arrays = tf.nest.map_structure(self._on_this_host, result)
             has_losses = "losses" in arrays
             # Rows -1 only fill the last batch up.
@@ -246,11 +248,11 @@ class FinetuningTask(TrainingTask):
         return predictions, losses if has_losses else None
 
     def _on_this_host(self, value: Any) -> np.ndarray:
-        """The rows of all replicas of this host."""
+        """Joins the rows of all replicas of this host."""
         return np.concatenate([part.numpy() for part in self.strategy.experimental_local_results(value)])
 
-    def _predict_batch(self, batch: Batch, task_index: int, alone: bool) -> dict[str, Any]:
-        if alone:
+    def _predict_batch(self, batch: Batch, task_index: int) -> dict[str, Any]:
+        if self._predicts_alone:
             return self.forward_rows(batch, task_index)
         return self.strategy.run(self.forward_rows, args=(batch, task_index))
 

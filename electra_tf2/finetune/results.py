@@ -9,7 +9,7 @@ Scores = dict[str, dict[str, dict[str, float]]]
 
 
 def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
-    """task -> split -> metric -> {median, mean, std, min, max} over the trials; std is that of a sample.
+    """Computes median, mean, std (of a sample), min and max over the trials, by task, split and metric.
 
     Splits on which not every trial was scored, as when a file came later, are left out.
     """
@@ -35,7 +35,7 @@ def _statistics(values: list[float]) -> dict[str, float]:
 
 
 def table(trials: list[Scores], majority: Scores) -> str:
-    """One row per task, split and metric: every trial, then median, mean and standard deviation.
+    """Makes a table with a row for each task, split and metric: every trial, median, mean and standard deviation.
 
     Args:
       majority: scores of always predicting the commonest label; they have rows of their own.
@@ -59,14 +59,14 @@ def table(trials: list[Scores], majority: Scores) -> str:
 
 
 def _figure(number: float) -> str:
-    """Four figures of a number, all figures of a large one."""
+    """Writes a number with four figures, a large one with all."""
     if abs(number) >= 1000:
         return f"{number:.0f}"
     return f"{number:.4g}"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> str:
-    """Lines of a table, whose first `left` columns are aligned at their left and the others at their right."""
+    """Makes the lines of a table. The first `left` columns are aligned on the left, the others on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     text = ""
     for row in rows:

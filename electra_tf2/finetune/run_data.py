@@ -1,4 +1,4 @@
-"""The data of a run: all that it will need of its tasks' files, read and shown before anything slow."""
+"""Reads and shows the data of a run before anything slow."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from electra_tf2.util.progress import warn
 
 
 class RunData(NamedTuple):
-    """What a run reads. Its tasks keep the splits themselves.
+    """Data of a run. The tasks keep the splits that were loaded.
 
     training: the training features of all tasks; None if nothing is trained.
     scored: by task, the splits that are scored or predicted at the end.
@@ -23,7 +23,7 @@ class RunData(NamedTuple):
 
 
 def read_data(config: FinetuningConfig, tasks: Sequence[Task]) -> RunData:
-    """Reads and shows everything that the run will need.
+    """Loads and shows the splits that the run will need.
 
     Raises:
       UserError: what is missing or wrong in the files; tasks that cannot be learned together.
@@ -59,7 +59,7 @@ def read_data(config: FinetuningConfig, tasks: Sequence[Task]) -> RunData:
 
 
 def _test_splits(config: FinetuningConfig, task: Task) -> dict[str, Split]:
-    """The test splits that are to be predicted, or else those that may have labels to be scored by."""
+    """Loads the test splits: all if predictions of them are wanted, else those that may have labels to score."""
     splits = {}
     for name in task.test_splits:
         if config.write_test_outputs:

@@ -1,7 +1,6 @@
-"""Hparams of fine-tuning before a configuration is made: those of the model's folder, its recipe and the task.
+"""Makes the hparams of fine-tuning: those of the model's folder, its recipe, the task and the user, later ones win.
 
-Programs call `configuration`, which hands them to FinetuningConfig, a class that reads no files. What the user gives
-wins over all of them. Free of TensorFlow.
+Programs call `configuration`, which hands them to FinetuningConfig, a class that reads no files. Free of TensorFlow.
 """
 
 import os
@@ -18,37 +17,37 @@ from electra_tf2.settings.described import check_names, settings_of, task_of_fil
 from electra_tf2.util.errors import UserError, reason, shown
 
 
-def configuration(given: Mapping[str, Any]) -> FinetuningConfig:
-    """The configuration of a run with these hparams. Raises UserError: names every problem."""
-    return FinetuningConfig.from_dict(hparams_of(given))
+def configuration(chosen: Mapping[str, Any]) -> FinetuningConfig:
+    """Makes the configuration of a run of the hparams that the user chose. Raises UserError: names every problem."""
+    return FinetuningConfig.from_dict(hparams_of(chosen))
 
 
-def hparams_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams of a run: what is given, and below it what the task, the recipe and the model's folder say.
+def hparams_of(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges what the model's folder, the recipe and the task say, and what the user chose, which wins.
 
     Raises:
       UserError: a wrong hparam, an unknown task, a folder or a recipe that cannot be read.
     """
-    given = with_named(checked(FinetuningConfig, given))
-    section = read_section(given)
+    chosen = with_named(checked(FinetuningConfig, chosen))
+    section = read_section(chosen)
     # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
     return layered(
-        FinetuningConfig, model_hparams(given), section.hparams, task_hparams(given, section), given, by_entry=True
+        FinetuningConfig, model_hparams(chosen), section.hparams, task_hparams(chosen, section), chosen, by_entry=True
     )
 
 
-def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams with those that follow from `model`, and from `train_file` and what belongs to it. Idempotent.
+def with_named(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds the hparams that follow from `model`, and from `train_file` and what belongs to it. Idempotent.
 
     Raises:
-      UserError: what belongs to a train_file without one; a model or a task that is also named in another way.
+      UserError: train_file is missing beside what belongs to it; a model or a task is named in two ways.
     """
-    return dict(given) | _named_model(given) | task_of_file(given)
+    return dict(chosen) | _named_model(chosen) | task_of_file(chosen)
 
 
-def _named_model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams that follow from `model`: a name, or the path of a model in any format."""
-    model = given.get("model")
+def _named_model(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes the hparams that follow from `model`: a name, or the path of a model in any format."""
+    model = chosen.get("model")
     if not model:
         return {}
     path = Path(model)
@@ -60,8 +59,8 @@ def _named_model(given: Mapping[str, Any]) -> dict[str, Any]:
     if not is_name:
         implied = {"model_name": path.resolve().name, "init_checkpoint": model}
     for name, value in implied.items():
-        if given.get(name, value) != value:
-            raise UserError(f"model {model} and {name} {given[name]} are both given: choose one")
+        if chosen.get(name, value) != value:
+            raise UserError(f"model {model} and {name} {chosen[name]} are both given: choose one")
     return implied
 
 
@@ -95,37 +94,32 @@ _DEBUG: dict[str, Any] = {
 }
 
 
-def pretrained_dir(given: Mapping[str, Any]) -> str:
+def pretrained_dir(chosen: Mapping[str, Any]) -> str:
     """Folder of the pre-trained model that hparams name."""
-    folder = os.path.join(given.get("data_dir", "data"), "models", given.get("model_name", "electra_small"))
-    return given.get("pretrained_model_dir") or folder
+    folder = os.path.join(chosen.get("data_dir", "data"), "models", chosen.get("model_name", "electra_small"))
+    return chosen.get("pretrained_model_dir") or folder
 
 
-def run_name(given: Mapping[str, Any]) -> str:
-    """Name of a run's folders and results: its tasks."""
-    return ",".join(given.get("task_names", ["chunk"]))
+def start_of(chosen: Mapping[str, Any]) -> str:
+    """Path of the weights; "": they are in the pre-trained model's folder.
 
-
-def start_of(given: Mapping[str, Any]) -> str:
-    """Path of the weights where they are not in the pre-trained model's folder; "" where they are.
-
-    It is init_checkpoint, or a shipped model of the name that is given, unless a run of the user's has that name.
+    It is init_checkpoint, or a shipped model of that name, unless a run of the user's has the name.
     """
-    if given.get("init_checkpoint") or given.get("pretrained_model_dir") or read_config(pretrained_dir(given)):
-        return given.get("init_checkpoint") or ""
-    return shipped_folder(given.get("model_name", ""))
+    if chosen.get("init_checkpoint") or chosen.get("pretrained_model_dir") or read_config(pretrained_dir(chosen)):
+        return chosen.get("init_checkpoint") or ""
+    return shipped_folder(chosen.get("model_name", ""))
 
 
-def recipe_of(given: Mapping[str, Any]) -> str | None:
-    """The recipe whose section `finetuning` applies: the one that is given, or that of the pre-trained model.
+def recipe_of(chosen: Mapping[str, Any]) -> str | None:
+    """Name of the recipe whose section `finetuning` applies: the chosen one, or that of the pre-trained model.
 
-    Prompts have settings of their own, and compat "original" the original's: there only a recipe that is given applies.
+    Prompts have settings of LM-BFF, compat "original" has the original's: for these only a chosen recipe applies.
     """
-    if given.get("recipe"):
-        return given["recipe"]
-    if given.get("prompt") or given.get("compat") == "original":
+    if chosen.get("recipe"):
+        return chosen["recipe"]
+    if chosen.get("prompt") or chosen.get("compat") == "original":
         return None
-    model = find_model(start_of(given) or pretrained_dir(given))
+    model = find_model(start_of(chosen) or pretrained_dir(chosen))
     if not model.is_run:
         return None
     for hparam in ("recipe", "model_name"):
@@ -135,83 +129,78 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
     return None
 
 
-# The layers of hparams below those that are given, the lowest first: model, recipe, task.
+# The layers of hparams below what the user chose, the lowest first: model, recipe, task.
 
 
 class Section(NamedTuple):
     """A recipe's section `finetuning`: hparams of every task, and of single ones by name."""
 
-    recipe: str | None
     hparams: dict[str, Any]
-    per_task: Any
-
-    def hparams_for(self, name: str, like: str) -> dict[str, Any]:
-        """The hparams of a task alone, or of the built-in one that it is like. Raises UserError: they are no object."""
-        hparams = self.per_task
-        if isinstance(self.per_task, dict):
-            hparams = self.per_task.get(name, self.per_task.get(like, {}))
-        if not isinstance(hparams, dict):
-            raise UserError(
-                f"recipe {self.recipe}: finetuning.per_task must hold objects of hparams, got {shown(hparams)}"
-            )
-        return hparams
+    per_task: dict[str, dict[str, Any]]
 
 
-def read_section(given: Mapping[str, Any]) -> Section:
-    """The section that applies, empty without one. Raises UserError: a recipe that cannot be read."""
-    recipe = recipe_of(given)
+def read_section(chosen: Mapping[str, Any]) -> Section:
+    """Reads the section that applies, empty without a recipe. Raises UserError: it cannot be read."""
+    recipe = recipe_of(chosen)
     if not recipe:
-        return Section(None, {}, {})
+        return Section({}, {})
     hparams = read_recipe(recipe, "finetuning")
     per_task = hparams.pop("per_task", {})
-    return Section(recipe, hparams, per_task)
+    entries = [per_task]
+    if isinstance(per_task, dict):
+        entries = list(per_task.values())
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise UserError(f"recipe {recipe}: finetuning.per_task must hold objects of hparams, got {shown(entry)}")
+    return Section(hparams, per_task)
 
 
-def model_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Hparams of the pre-trained model: its sizes and vocabulary, where it is, and the paper's settings for its size.
+def model_hparams(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes the hparams of the pre-trained model: sizes, vocabulary, folder, and the paper's settings for its size.
 
     Raises:
-      UserError: its configuration is none.
+      UserError: its configuration cannot be read.
     """
-    folder = pretrained_dir(given)
-    start = start_of(given)
+    folder = pretrained_dir(chosen)
+    start = start_of(chosen)
     hparams = find_model(folder).network | find_model(start).network
     hparams["pretrained_model_dir"] = folder
-    if start and not given.get("random_init"):
+    if start and not chosen.get("random_init"):
         hparams["init_checkpoint"] = start
-    size = given.get("model_size", hparams.get("model_size", "small"))
-    if size == "small" and given.get("compat") == "original":
+    size = chosen.get("model_size", hparams.get("model_size", "small"))
+    if size == "small" and chosen.get("compat") == "original":
         return hparams
     return hparams | _SIZES.get(size, {})
 
 
-def task_hparams(given: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Hparams of the task that is trained alone, by its row in the table or in the recipe; of a prompt and debugging.
+def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:
+    """Makes the hparams of a task that is trained alone, by its rows in the table and in the recipe, of prompts and of
+    debugging.
 
     Raises:
-      UserError: unknown tasks, a task's description that is none.
+      UserError: an unknown task, or a wrong description of one.
     """
-    names = given.get("task_names", section.hparams.get("task_names", ["chunk"]))
-    described = given.get("tasks", {})
+    names = chosen.get("task_names", section.hparams.get("task_names", ["chunk"]))
+    described = chosen.get("tasks", {})
     check_names(names, described)
     hparams: dict[str, Any] = {}
     recipes_for_task: dict[str, Any] = {}
     if len(names) == 1:
         settings = settings_of(names[0], described)
         hparams = dict(settings.hparams)
-        recipes_for_task = section.hparams_for(names[0], settings.like)
-        if names[0] in described and _may_train_longer(given):
+        recipes_for_task = section.per_task.get(names[0], section.per_task.get(settings.like, {}))
+        if names[0] in described and _may_train_longer(chosen):
             hparams["min_train_steps"] = _LEAST_STEPS
-    if given.get("prompt"):
+    if chosen.get("prompt"):
         hparams |= _PROMPT | section.hparams
     hparams |= recipes_for_task
-    if given.get("debug"):
+    if chosen.get("debug"):
         hparams |= _DEBUG
     return hparams
 
 
-def _may_train_longer(given: Mapping[str, Any]) -> bool:
-    """True where the number of epochs is neither given nor that of a paper's or the original's protocol."""
-    if "num_train_epochs" in given:
+def _may_train_longer(chosen: Mapping[str, Any]) -> bool:
+    """Tells whether the number of epochs is neither chosen nor that of a paper's or the original's protocol."""
+    if "num_train_epochs" in chosen or chosen.get("compat") == "original":
         return False
-    return not (given.get("prompt") or given.get("few_shot") or given.get("debug") or given.get("compat") == "original")
+    return not any(chosen.get(hparam) for hparam in ("prompt", "few_shot", "debug"))

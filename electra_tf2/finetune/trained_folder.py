@@ -1,14 +1,14 @@
-"""The folder of a fine-tuned model, which is all that evaluation and prediction need of it, and what it is made of.
+"""The folder of a fine-tuned model, all that evaluation and prediction need, and what the model is made of.
 
     config.json    the resolved configuration of the run
-    tasks.json     task -> what its head's outputs mean (label names)
+    tasks.json     by task, what its head's outputs mean (label names)
     vocab.txt      the vocabulary
-    model.ckpt-*   weights; best/ has those that did best, where they were kept
-    made_of.json   `fingerprint` of the weights and the data of training, written when it begins, and its steps
-    scores.json    has the same with that of the scores, under "made_of"
+    model.ckpt-*   weights; best/ has the best ones, if they were kept
+    made_of.json   `fingerprint` of starting weights and training data, written when training begins, and its steps
+    scores.json    under "made_of" the same, and the fingerprint of the scores
 
-A trial is done, goes on or shares a median with others only where all that it is made of is still the same
-(configuration and vocabulary are training.run_folder's to compare). Free of TensorFlow.
+A trial counts as done, is resumed, or shares a median with others only if all that it is made of is still the same.
+training.run_folder compares configuration and vocabulary. Free of TensorFlow.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.config.hparams import checked, free_on_resume, layered, places, shapes_model
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import read_json
-from electra_tf2.finetune.starts import configuration, pretrained_dir, run_name
+from electra_tf2.finetune.starts import configuration, pretrained_dir
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
@@ -46,27 +46,29 @@ _LISTED = 5  # folders that a message names
 _SCORING_HPARAMS = ("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold")
 
 
-def find_trained(given: Mapping[str, Any], trial: int, flag: str = "--model-dir") -> Path:
-    """The folder that model_dir names, or that of a trial under that name or the default one.
+def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir") -> Path:
+    """Finds the folder of a fine-tuned model: the one that model_dir names, or that of a trial of this or the default
+    name.
 
     Args:
-      flag: by which the user names it, for the message.
+      flag: flag that names it, for the message.
 
     Raises:
       UserError: neither holds a fine-tuned model; says which folders do.
     """
-    model_dir = given.get("model_dir")
+    model_dir = chosen.get("model_dir")
     if not model_dir:
-        model_dir = os.path.join(pretrained_dir(given), "finetuning_models", f"{run_name(given)}_model")
+        run_name = ",".join(chosen.get("task_names", ["chunk"]))
+        model_dir = os.path.join(pretrained_dir(chosen), "finetuning_models", f"{run_name}_model")
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):
         if (folder / TASKS).is_file():
             return folder
     problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
-    if not given.get("model_dir") and not given.get("task_names"):
+    if not chosen.get("model_dir") and not chosen.get("task_names"):
         problem = "no fine-tuned model is named"
     elif shipped_folder(model_dir) or (Path(model_dir) / "config.json").is_file():
         problem = f"{model_dir} is not fine-tuned"
-    data_dir = given.get("data_dir", "data")
+    data_dir = chosen.get("data_dir", "data")
     newest = _newest_trained(data_dir)
     if not newest:
         raise UserError(
@@ -77,18 +79,18 @@ def find_trained(given: Mapping[str, Any], trial: int, flag: str = "--model-dir"
 
 
 def _newest_trained(data_dir: str) -> list[Path]:
-    """The folders of fine-tuned models in a data folder, the newest first."""
+    """Lists the folders of fine-tuned models in a data folder, the newest first."""
     folders = [folder for folder in fine_tuned_folders(data_dir) if (folder / TASKS).is_file()]
     folders.sort(key=lambda folder: (folder / TASKS).stat().st_mtime, reverse=True)
     return folders
 
 
 def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) -> FinetuningConfig:
-    """The configuration of a fine-tuned model, with what hparams change for its use.
+    """Makes the configuration of a fine-tuned model for a use of it.
 
     Args:
-      hparams: unchecked; what a trained model depends on may be repeated, but not changed.
-      elsewhere: the model is all that is there: of where things were and what computed them nothing is kept.
+      hparams: changes for this use, unchecked. Hparams that shape the model may be repeated, but not changed.
+      elsewhere: whether only the folder is there, perhaps on another machine. Then paths and devices are not kept.
 
     Raises:
       UserError: a configuration that is none; hparams that do not fit the model.
@@ -120,12 +122,12 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
 
 
 def compared(name: str, value: Any) -> Any:
-    """The value of a hparam as runs are compared by it: of `tasks` without paths, since what files hold counts."""
+    """Makes the value by which runs are compared. `tasks` lose their paths, since the files' content counts."""
     return without_files(value) if name == "tasks" else value
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """SHA-256 of the contents of some files, in their order. Raises UserError."""
+    """Computes the SHA-256 of the contents of files, in their order. Raises UserError."""
     sha256 = hashlib.sha256()
     for path in paths:
         try:
@@ -139,10 +141,10 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
-    """SHA-256 of the files that a trial's weights are made of, or that its scores are made of beside the weights.
+    """Computes SHA-256 of the files of which a trial's weights are made, or beside the weights its scores.
 
-    The development data are among the former if they choose the checkpoint (`keep_best`), settings of the evaluation
-    among the latter, as they are. Files that are not there are left out.
+    The weights also depend on the development data if these choose the checkpoint (`keep_best`). The scores also depend
+    on settings of the evaluation, which are added as they are. Missing files are left out.
     """
     digests: dict[str, Any] = {}
     for task in tasks:
@@ -173,7 +175,7 @@ def _scored_splits(config: FinetuningConfig, task: "Task") -> list[str]:
 
 
 def _digest_of_start(config: FinetuningConfig) -> str | None:
-    """Fingerprint of the weights that training starts from: "random", or None where there is nothing."""
+    """Computes the fingerprint of the starting weights: "random", or None if there are no files."""
     if not config.init_checkpoint:
         return "random"
     start = best_or_newest(config.init_checkpoint)
@@ -186,7 +188,7 @@ def _digest_of_start(config: FinetuningConfig) -> str | None:
 
 
 def _weight_files(checkpoint: str) -> list[Path]:
-    """The files of the weights at a path; [] where there is nothing."""
+    """Lists the files of the weights at a path."""
     path = Path(checkpoint)
     prefix = find_prefix(checkpoint)
     if prefix is not None:
@@ -224,7 +226,7 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names of what is now another than it was; what was not there before is not compared."""
+    """Lists the names whose values differ. A name without a value before is not compared."""
     return [name for name, value in now.items() if before.get(name, value) != value]
 
 

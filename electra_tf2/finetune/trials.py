@@ -66,11 +66,11 @@ class Trials:
         self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
     def run(self, is_kept: bool = True) -> int:
-        """Trains and scores the trials that are not done yet (with do_train false, scores those that were trained), and
-        reports the scores of all.
+        """Trains and scores the trials that are not done yet, and reports the scores of all. With do_train false, it
+        only scores trials that were trained before.
 
         Args:
-          is_kept: whether the files outlive this process, so that it is of use to say where they are.
+          is_kept: whether the files outlive this process. Only then is it said where they are.
 
         Returns:
           Exit code, 128 and the signal's number after one.
@@ -131,10 +131,10 @@ class Trials:
     # Training.
 
     def _train(self, trial: int, held: RunFolder, data: RunData) -> tuple[int, FinetuningTask, dict[str, Any]]:
-        """Trains the model of a trial, or goes on with it.
+        """Trains the model of a trial, or resumes its training.
 
         Returns:
-          Exit code, the model with the weights that are scored, and how the training went.
+          Exit code, the model with the weights to score, and facts about the training for scores.json.
         """
         config = self.config
         folder = held.path
@@ -154,7 +154,7 @@ class Trials:
             say(weights.start(task.model, config))
             self._say_expected_loss(task)
         if self.chief and config.overwrite and trial == 1:
-            for other in filter(holds_work, self.folders[1:]):  # a stopped command goes on with none of them, either
+            for other in filter(holds_work, self.folders[1:]):  # or the command, stopped and resumed, would go on there
                 set_aside(other)
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
@@ -174,7 +174,7 @@ class Trials:
         return 0, task, training
 
     def _say_expected_loss(self, task: FinetuningTask) -> None:
-        """Says what the first loss should be about, where one task is learned and its examples count alike."""
+        """Says which loss to expect at first, if one task is learned and all its examples count alike."""
         heads = task.model.heads
         counts_alike = self.config.class_weights in ("none", "balanced")
         if len(heads) == 1 and counts_alike and heads[0].expected_loss:
@@ -185,7 +185,7 @@ class Trials:
             )
 
     def _steps(self, features: FeatureTable) -> int:
-        """Number of training steps. Raises UserError: less than one."""
+        """Computes the number of training steps. Raises UserError: less than one."""
         config = self.config
         steps = number_of_steps(config, features.examples)
         what = "inputs" if features.choices == 1 else "questions"
@@ -234,7 +234,7 @@ class Trials:
         training: dict[str, Any],
         keep: bool = True,
     ) -> dict[str, Any]:
-        """Evaluates and, to keep that, writes scores.json, from which the trial is done."""
+        """Evaluates, and with `keep` writes scores.json, after which the trial is done."""
         start = time.monotonic()
         evaluated = self.evaluation.evaluate(task, data.scored, trial, folder if self.chief else None)
         seconds = time.monotonic() - start
@@ -256,7 +256,7 @@ class Trials:
         return result
 
     def _trained_folders(self) -> list[Path]:
-        """The folders of all trials. Raises UserError where they are not made of the same."""
+        """Finds the folders of all trials. Raises UserError: they are not made of the same."""
         config = self.config
         folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
         for folder in folders:
@@ -285,7 +285,7 @@ class Trials:
 
 
 def _median_rate(folder: Path) -> float:
-    """Examples per second of a training; the median, so that the first loop, which traces, does not spoil it."""
+    """Examples per second of a training: the median, since the first loop also traces the graph."""
     logged = read_json_lines(folder / "train_metrics.jsonl", "metrics", cut=True)
     rates = [line["examples_per_second"] for _, line in logged if "examples_per_second" in line]
     return float(np.median(rates)) if rates else 0.0
@@ -311,6 +311,6 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
 
 
 def delete_weights(folder: Path) -> None:
-    """Leaves scores and predictions of a trial's folder."""
+    """Deletes a trial's weights. Scores and predictions stay."""
     for path in [*folder.glob("**/model.ckpt-*"), folder / "checkpoint", folder / "best" / "best.json"]:
         path.unlink(missing_ok=True)

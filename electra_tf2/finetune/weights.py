@@ -1,4 +1,4 @@
-"""Weights of fine-tuning: those that a trial starts from, and those that it left."""
+"""Loads the weights from which a trial starts, and those that it left."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ from electra_tf2.util.progress import warn
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     """Loads the pre-trained weights. Returns what to tell the user.
 
-    Of a fine-tuned folder the weights that were scored are taken, the best ones where they were kept.
+    A fine-tuned folder gives the weights that were scored, the best ones if they were kept.
     """
     if not config.init_checkpoint:
         return "random_init: starting from random weights"
@@ -42,11 +42,12 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
 
 
 def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[str, list[str]]:
-    """Finds what the tasks' heads of head_style modernbert begin with: the detector's head or the language model's, but
-    for the last layer, as in Hugging Face's ModernBERT.
+    """Finds the pre-trained head with which heads of head_style modernbert start, as in Hugging Face's ModernBERT.
+
+    It is the detector's head or the language model's, without the last layer.
 
     Returns:
-      Names in the checkpoint by a variable's name, of heads that have the same shape there: not of those that read more
+      Names in the checkpoint by a variable's name, if the shapes are the same. They differ for a head that reads more
       than one state.
     """
     scopes = ["discriminator_predictions"]
@@ -73,12 +74,12 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
 
 
 def _missing_encoder(report: LoadReport) -> list[str]:
-    """Names of variables that the checkpoint lacks, but for those of new heads."""
+    """Lists variables that the checkpoint lacks, without those of new heads."""
     return [name for name in report.missing if not name.startswith("task_specific/")]
 
 
 def _summary(report: LoadReport) -> list[str]:
-    """A report of loaded weights without the names of everything that pre-training leaves behind."""
+    """Summarises what was loaded, without the names of everything that pre-training leaves behind."""
     missing = _missing_encoder(report)
     unused = Counter(name.split("/")[0] for name in report.unused)
     new = len(report.missing) - len(missing)
@@ -90,12 +91,12 @@ def _summary(report: LoadReport) -> list[str]:
 
 
 def check_states(folder: Path, tasks: Sequence[Task]) -> None:
-    """The tasks adopt what the outputs of a folder's model mean, or refuse it. Raises UserError."""
+    """Lets tasks adopt what the outputs of a folder's model mean. Raises UserError: the data say otherwise."""
     adopt_states(tasks, read_json(folder / TASKS, "fine-tuned model"), str(folder))
 
 
 def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -> None:
-    """The same from what `Task.state` says by the task's name."""
+    """Lets tasks adopt states (`Task.state`) by the task's name. Raises UserError as `check_states`."""
     for task in tasks:
         state = states.get(task.name)
         if not isinstance(state, dict):
@@ -112,15 +113,18 @@ def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -
 
 
 def take_averages(model: FinetuningModel, folder: Path, step: int) -> None:
-    """Gives the model the averages of its weights in a checkpoint of a run that keeps them (ema_decay)."""
+    """Loads the averaged weights of a run with ema_decay."""
     warm_start(model, open_model(checkpoint_files.prefix(folder, step)))
 
 
 def build_trained(
     config: FinetuningConfig, tasks: Sequence[Task], strategy: tf.distribute.Strategy, folder: Path
 ) -> tuple[FinetuningTask, int]:
-    """The model of a fine-tuned folder, whose states the tasks have adopted, and the step of its weights, the best ones
-    where they were kept."""
+    """Builds the model of a fine-tuned folder, whose states the tasks have adopted.
+
+    Returns:
+      The model, and the step of its weights, the best ones if they were kept.
+    """
     with strategy.scope():
         task = FinetuningTask(config, tasks, strategy, wants_xla(config), None, config.seed)
     stored = open_model(folder)

@@ -24,6 +24,7 @@ from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.batching import prediction_table
+from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
@@ -127,23 +128,9 @@ def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> U
         values = [value for key, value in row.items() if key in text_keys]
         if not values:  # a file's columns may have other names
             values = list(row.values())
-        texts += _strings_in(values)
+        texts += strings_in(values)
     all_ids = np.concatenate([feature.input_ids for feature in split.features])
     return unknown_tokens(task.tokenizer, [all_ids], [texts])
-
-
-def _strings_in(value: Any) -> list[str]:
-    """All strings in a JSON value."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, (list, tuple)):
-        return []
-    strings = []
-    for entry in value:
-        strings += _strings_in(entry)
-    return strings
 
 
 # Rows: the JSON objects that `Task.example` reads.

@@ -38,27 +38,27 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
 
-def check_files(given: dict[str, Any]) -> None:
+def check_files(chosen: dict[str, Any]) -> None:
     """Raises UserError if a file that a flag names is missing."""
     for split in SPLITS:
-        path = given.get(f"{split}_file")
+        path = chosen.get(f"{split}_file")
         if path and not Path(path).exists():
             raise UserError(f"--{split}-file: there is no file {path}")
 
 
 def main() -> int:
     typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
-    given = with_named(typed)
+    chosen = with_named(typed)
     if flags.FLAGS.predict:
-        return label(given, flags.FLAGS.predict)
-    if not (given.get("do_train", True) or given.get("do_eval", True)):
+        return label(chosen, flags.FLAGS.predict)
+    if not (chosen.get("do_train", True) or chosen.get("do_eval", True)):
         raise UserError("do_train and do_eval are both false: nothing to do")
-    if given.get("do_train", True):
-        check_files(given)
-        config = configuration(given)
+    if chosen.get("do_train", True):
+        check_files(chosen)
+        config = configuration(chosen)
         config = prepare(config, typed, advice_on_folder(config))
     else:
-        config = trained_config(find_trained(given, 1), given, elsewhere=False)
+        config = trained_config(find_trained(chosen, 1), chosen, elsewhere=False)
         check_vocabulary(config)
     import_tensorflow()
     from electra_tf2.finetune.trials import Trials
@@ -75,7 +75,7 @@ def advice_on_folder(config: FinetuningConfig) -> str:
     return f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir {new_folder}"
 
 
-def label(given: dict[str, Any], source: str) -> int:
+def label(chosen: dict[str, Any], source: str) -> int:
     """Labels a file with a fine-tuned model, for --predict.
 
     If the answers go to standard output, everything else goes to standard error.
@@ -93,9 +93,9 @@ def label(given: dict[str, Any], source: str) -> int:
             raise UserError(f"--output {output} is the file that is to be labelled: give another")
         delimiter = delimiter_of_output(output)
         check_writable(output)
-    folder = find_trained(given, flags.FLAGS.trial, flag="--model")
-    wanted = given.pop("task_names", None)
-    config = trained_config(folder, given, elsewhere=True)
+    folder = find_trained(chosen, flags.FLAGS.trial, flag="--model")
+    wanted = chosen.pop("task_names", None)
+    config = trained_config(folder, chosen, elsewhere=True)
     names = [name for name in config.task_names if wanted is None or name in wanted]
     if len(names) != 1:
         raise UserError(f"predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")

@@ -1,8 +1,7 @@
 """The tasks that are known by name: GLUE, SuperGLUE, RACE, question answering and tagging.
 
-One table: a task's kind, its files and columns, its labels and metrics, and its default hparams when it is trained
-alone. A further task is a further row. settings.kinds has the kinds. Free of TensorFlow, so that a wrong hparam is
-refused at once.
+A task is a row of one table: its kind (settings.kinds), files and columns, labels and metrics, and the default hparams
+of a run that trains it alone. Free of TensorFlow, so that a wrong hparam is refused at once.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from electra_tf2.settings.kinds import KINDS
 
 
 class Prompt(NamedTuple):
-    """A template, and label name -> word; the words of a regression's ends are under "low" and "high"."""
+    """A template, and words by the labels' names; of a regression those of its ends, "low" and "high"."""
 
     template: str
     words: Mapping[str, str]
@@ -25,21 +24,21 @@ class Prompt(NamedTuple):
 class TextSettings:
     """Settings of a task of classification or regression, tasks.text.TextTask.
 
-    texts: one or two columns. label: column; None for files without labels. Of several names the first that is there.
-    header: whether the first line of a delimited file is one even where it names none of the texts.
-    delimiter, quoted: as of files.tables.open_table.
+    texts: one or two columns. label: column; None: files have none. Of several names of a column the first that exists.
+    header: whether the first line of a delimited file is a header even if it names none of the texts.
+    delimiter, quoted: as in files.tables.open_table.
     id: field of JSON lines that names an example in a submission; "" without one.
-    spans: how files mark the two parts of the texts that are asked about, one of tasks.spans.READERS; "": none are.
-    metrics: of settings.metrics, the first is the primary one, by which the best weights are chosen.
+    spans: how files mark the two parts of the texts that are asked about, "wic" or "wsc" (tasks.spans); "": none are.
+    metrics: metrics of settings.metrics; by the first one the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
-    numbers: names in the order of the numbers that files may hold for them, as those of `datasets`; None: none may.
+    numbers: names for which the numbers 0, 1, ... in files stand, as in those of `datasets`; None: none do.
     value_range: least and greatest value of a regression task; None for classification.
-    range_of_data: whether an infinite end of `value_range` stands for the training data's.
-    double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
-    evaluation_splits, optional_splits: scored, the latter where their files are.
-    test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
-    submitted_labels: label -> how a benchmark's server spells it, where that differs.
-    prompt: template and words by default.
+    range_of_data: whether an infinite end of `value_range` becomes the training data's.
+    double_unordered: whether the order of the two texts means nothing, so that training may see both.
+    evaluation_splits, optional_splits: splits to score, the latter if their files exist.
+    test_splits, optional_test_splits: splits to predict if the user wants it, the latter if their files exist.
+    submitted_labels: by label, how a benchmark's server spells it, if that differs.
+    prompt: default template and words.
     """
 
     texts: tuple[Column, ...] = (columns.TEXT,)
@@ -67,10 +66,10 @@ class TaskSettings(NamedTuple):
     """A row of the table of tasks.
 
     kind: one of settings.kinds.KINDS, or the class of a task in Python, "module:Class".
-    text: of a task over one or two texts.
-    options: further arguments of the class: those of tasks.files.TaskFiles, and its own.
+    text: settings of a task over one or two texts.
+    options: further arguments of the class, among them those of tasks.files.TaskFiles.
     hparams: defaults of a run that learns this task alone.
-    like: built-in task whose settings in a recipe hold for this one, too; "" without one.
+    like: built-in task whose settings in a recipe hold for this one, too; "": there is none.
     """
 
     kind: str
@@ -123,7 +122,7 @@ def _glue(
     options: Mapping[str, Any] = {},
     **settings: Any,
 ) -> tuple[str, TaskSettings]:
-    """A task of GLUE: the numbers of its files' columns. Its folder has the name of the file that the server wants."""
+    """Makes a task of GLUE. texts, label: numbers of its files' columns. folder: also the name of the server's file."""
     names: Sequence[tuple[str, ...]] = [columns.ONE_TEXT]
     if len(texts) == 2:
         names = [columns.FIRST_TEXT, columns.SECOND_TEXT]
@@ -197,7 +196,7 @@ def _folders(name: str) -> tuple[str, ...]:
 
 
 def _files(folder: str) -> dict[str, Any]:
-    """Options of a task whose files lie in a folder of the benchmark's."""
+    """Makes the options of a task whose files lie in a folder of the benchmark."""
     submission = {"test": f"{folder}.jsonl"}
     return {"folders": _folders(folder), "file_names": {"dev": ("val",)}, "submission": submission}
 
@@ -210,14 +209,14 @@ def _superglue(
     options: Mapping[str, Any] = {},
     **settings: Any,
 ) -> TaskSettings:
-    """A task over texts or, with `spans`, over parts of them."""
+    """Makes a task over texts or, with `spans`, over parts of them."""
     text = TextSettings(texts, "label", id="idx", labels=labels, **{"numbers": labels} | settings)
     kind = "spans" if text.spans else "classification"
     return TaskSettings(kind, text, _files(folder) | dict(options), hparams)
 
 
 def _candidates(form: str, files: Mapping[str, Any], hparams: Mapping[str, Any]) -> TaskSettings:
-    """A task of questions with candidates; `form` is one of tasks.choice_files.FORMS."""
+    """Makes a task of questions with candidates, in one of tasks.choice_files.FORMS."""
     return TaskSettings("choice", None, {"form": form} | dict(files), hparams)
 
 

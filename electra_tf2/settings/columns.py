@@ -1,6 +1,6 @@
-"""Names that the columns of tables have: in files of one's own, and in those that others distribute.
+"""Names of tables' columns, in files of one's own and in those that others distribute.
 
-Of several names for a column the first that a table has is read.
+Of several names for a column, the first one in a table counts.
 """
 
 # Of a table of one's own, where nothing else is said.

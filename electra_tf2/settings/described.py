@@ -1,7 +1,7 @@
-"""Tasks that a user describes: by the hparam `tasks`, or by --train-file and the flags that go with it.
+"""Tasks that a user describes, by the hparam `tasks`, or by --train-file and the flags that go with it.
 
-A description is one entry of `tasks` (docs/own_tasks.md). Its type is a kind of task, or a class in Python; the other
-keys are that kind's, or that class's, settings. Does not import TensorFlow.
+A description is an entry of `tasks` (docs/own_tasks.md). Its type is a kind of task or a class in Python, its other
+keys are settings of that kind or class. Free of TensorFlow.
 """
 
 import math
@@ -32,14 +32,14 @@ _GREATEST = 2**63 - 1  # int64
 
 
 def settings_of(name: str, tasks: Mapping[str, Any]) -> TaskSettings:
-    """The settings of a task whose name `check_names` has accepted; tasks: the hparam."""
+    """Makes the settings of a task whose name `check_names` has accepted. tasks: the hparam."""
     if name in tasks:
         return _settings_of_description(name, tasks[name])
     return BUILT_IN[name]
 
 
 def without_files(tasks: Any) -> Any:
-    """The hparam `tasks` without the paths of files. Values of a wrong type stay, so that checks can report them."""
+    """Takes the paths of files out of the hparam `tasks`. Values of a wrong type stay, for checks to report them."""
     if not isinstance(tasks, dict):
         return tasks
     result = {}
@@ -54,7 +54,7 @@ def check_names(names: Any, tasks: Mapping[str, Any]) -> None:
     """Checks the hparam `task_names`, and with it `tasks`.
 
     Raises:
-      UserError: `names` is no list of different known tasks, or a description is wrong, be it of a named task or not.
+      UserError: `names` is not a list of different known tasks, or any description is wrong.
     """
     known = list(dict.fromkeys([*BUILT_IN, *tasks]))
     if not isinstance(names, list) or not names or len({str(name) for name in names}) < len(names):
@@ -71,7 +71,7 @@ def check_names(names: Any, tasks: Mapping[str, Any]) -> None:
 
 
 def _settings_of_description(name: str, description: Any) -> TaskSettings:
-    """The settings that a description gives; hparams that differ are those of the built-in task that is like it.
+    """Makes the settings of a description, with the hparams of the built-in task that its kind is like.
 
     Raises:
       UserError: no or an unknown type, unknown keys, values of a wrong type or out of range.
@@ -99,7 +99,7 @@ def _settings_of_description(name: str, description: Any) -> TaskSettings:
 
 
 def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
-    """Raises UserError: a key that the kind does not have, a value of a wrong type or out of range."""
+    """Checks keys and values. Raises UserError: a key that the kind does not have, or a wrong value."""
     types_of_key = KINDS[kind].keys
     for key, value in options.items():
         if key not in types_of_key:
@@ -167,7 +167,7 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
 
 
 def _metrics(where: str, regression: bool, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The metric by which the best weights are chosen, and the usual one. Raises UserError: an unknown one."""
+    """Lists the metric by which the best weights are chosen, and the usual one. Raises UserError: it is unknown."""
     valid = tuple(CLASSIFICATION_METRICS)
     usual = "accuracy"
     default = "accuracy"
@@ -194,13 +194,13 @@ _TRAIN_FILE_HPARAMS: dict[str, Any] = {
 
 
 def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams `tasks` and `task_names` that follow from `train_file` and those that need it; {} without it.
+    """Makes the hparams `tasks` and `task_names` of `train_file` and the hparams that go with it; {} without it.
 
     Args:
-      hparams: by name; those that are missing have their defaults.
+      hparams: hparams by name; others have their defaults.
 
     Raises:
-      UserError: hparams that need train_file without it, a pipe, or a task that is also named or described otherwise.
+      UserError: train_file is missing or a pipe, or the task is also named or described otherwise.
     """
     train_file = hparams.get("train_file")
     if not train_file:
@@ -228,10 +228,10 @@ def _check_nothing_needs_train_file(hparams: Mapping[str, Any]) -> None:
 
 
 def _files_of_splits(train_file: str, hparams: Mapping[str, Any]) -> dict[str, str]:
-    """The absolute path of each split's file: that of --<split>-file, or, of a folder with several splits, the folder.
+    """Makes the absolute path of each split's file: --<split>-file, or train_file if it is a folder of several splits.
 
     Raises:
-      UserError: a pipe, since files are read more than once.
+      UserError: a pipe, which cannot be read more than once.
     """
     paths = {split: hparams.get(f"{split}_file") for split in table_files.SPLITS}
     for split, path in paths.items():

@@ -1,6 +1,6 @@
 """The kinds of tasks: one table, in which a kind is a row. Free of TensorFlow.
 
-What a row says is asked for before a task's class is loaded; all else that differs by kind stands in the class.
+A row holds what must be known of a kind where its class is not loaded; all else that differs stands in the class.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ class Kind(NamedTuple):
     """A kind of task.
 
     task: the class of finetune/tasks/ that reads, learns and scores it, "module:Class".
-    keys: what a description in the hparam `tasks` may say; nothing: no description may be of this kind.
-    like: the built-in task whose hparams a described task has by default; "": none.
-    plain_texts: it reads one or two texts and nothing else, so that prompts can ask for its labels and SavedModels take
-      strings.
-    numeric: its labels are numbers on a scale.
-    embeds: it learns vectors of texts.
-    transformers_class: name, behind the family's, of the class of transformers with the same head; "": there is none.
-    outputs_name: what the folder of files for official scripts is called behind the run's name, as by the original.
+    keys: keys of a description in the hparam `tasks`, with their types; none: no description may name this kind.
+    like: built-in task whose hparams a described task has by default; "": there is none.
+    plain_texts: whether it reads one or two texts and nothing else. Only then can a prompt ask for its labels, and a
+      SavedModel take strings.
+    numeric: whether labels are numbers on a scale.
+    embeds: whether it learns vectors of texts.
+    transformers_class: end of the name of the class of transformers with the same head; "": there is none.
+    outputs_name: end of the name of the folder for official scripts, as in the original.
     """
 
     task: str
@@ -79,5 +79,5 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_named(name: str) -> Kind:
-    """The row of a kind; of a task in Python, "module:Class", one that says what holds for a class of texts."""
+    """Takes the row of a kind. A task in Python, "module:Class", has one with defaults."""
     return KINDS.get(name, Kind(name, transformers_class="SequenceClassification"))

@@ -1,4 +1,4 @@
-"""Scores of classification and regression, from scikit-learn and scipy; in percent.
+"""Metrics of classification and regression, by scikit-learn and scipy, in percent.
 
 `measured` computes a task's metrics by their names: those in METRICS, and AVERAGE, the mean of the others, by which
 benchmarks rank.
@@ -46,12 +46,12 @@ def _sklearn_score(function: str, gold: np.ndarray, predictions: np.ndarray, **s
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
-    """0 where it is not defined: constant predictions, fewer than two examples."""
+    """Pearson's correlation; 0 if it is not defined: constant predictions, or fewer than two examples."""
     return _correlation("pearsonr", targets, predictions)
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
-    """0 where it is not defined."""
+    """Spearman's correlation; 0 if it is not defined."""
     return _correlation("spearmanr", targets, predictions)
 
 
@@ -77,7 +77,7 @@ AVERAGE = "average"
 def measured(
     metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None
 ) -> dict[str, float]:
-    """The scores of the metrics, by their names; num_classes: of a classification, None for a regression."""
+    """Computes metrics by their names. num_classes: None for regression."""
     scores = {}
     for metric in metrics:
         if metric == "macro_f1":
@@ -90,6 +90,6 @@ def measured(
 
 
 def with_average(scores: dict[str, float]) -> dict[str, float]:
-    """The scores and their mean, SuperGLUE's score of a task."""
+    """Adds the mean of the scores, SuperGLUE's score of a task."""
     average = float(np.mean(list(scores.values())))
     return scores | {AVERAGE: average}

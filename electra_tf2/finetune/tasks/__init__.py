@@ -1,4 +1,4 @@
-"""Tasks by their names: a row of the table of tasks (settings), and the class of its kind."""
+"""Makes tasks by their names, of a row of the table of tasks (settings) and the class of its kind."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "list[Task]":
-    """The tasks of a run, nothing read yet. Raises UserError for one that cannot be learned so."""
+    """Makes the tasks of a run, which have read nothing yet. Raises UserError: one cannot be learned so."""
     if config.prompt and tokenizer is not None and not tokenizer.is_wordpiece:
         raise UserError(
             f"task_names: {', '.join(config.task_names)}: a prompt's words are looked up in a WordPiece vocabulary, "
@@ -26,7 +26,7 @@ def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "
 
 
 def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
-    """The task of a name that settings.described.check_names has let pass. Raises UserError: there is no such class."""
+    """Makes the task of a name that settings.described.check_names accepted. Raises UserError: it has no class."""
     settings = settings_of(name, config.tasks)
     kind = settings.kind
     if config.prompt:
@@ -40,7 +40,7 @@ def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokeni
 
 
 def _class(where: str, kind: str) -> Any:
-    """The class of a kind of ours, or the one of a task in Python that "module:Class" names."""
+    """Imports the class of one of our kinds, or of a task in Python, "module:Class"."""
     if kind in KINDS:
         module, _, name = KINDS[kind].task.partition(":")
         return getattr(importlib.import_module(f"electra_tf2.finetune.tasks.{module}"), name)

@@ -3,7 +3,7 @@
     an object of a file --choice_files--> Passage, its Items --encode--> an input for each candidate --head--> which are
     right
 
-Where exactly one of a fixed number of candidates is right, they compete in a softmax (ChoiceHead); else each is
+If exactly one of a fixed number of candidates is right, they compete in a softmax (ChoiceHead). Otherwise each is
 classified by itself, as any text.
 """
 
@@ -38,7 +38,7 @@ class ChoiceTask(Task):
     """Questions with candidates.
 
     Args:
-      form: of the files and of the scores, one of choice_files.FORMS.
+      form: form of the files and of the scores, one of choice_files.FORMS.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class ChoiceTask(Task):
         self.form = FORMS[form]
         self.primary_metric = self.form.primary_metric
         self.choices = self.form.choices
+        self.compete = self.choices > 1  # exactly one of a question's candidates is right
 
     # Files to examples.
 
@@ -61,7 +62,7 @@ class ChoiceTask(Task):
         return TaskData(passages)
 
     def _objects(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(where it stands, the object) of each object in the files of a split."""
+        """Yields (place, object) of the files of a split."""
         for path in self.files.paths(split):
             if path.suffix == ".txt":  # RACE's, in a folder of the school's level
                 yield str(path), {"level": path.parent.name, "id": path.name} | read_json(path, "task")
@@ -79,7 +80,7 @@ class ChoiceTask(Task):
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         for item in items:
-            if self.choices > 1 and len(item.candidates) != self.choices:
+            if self.compete and len(item.candidates) != self.choices:
                 raise UserError(f"{where}: {len(item.candidates)} candidates, but {self.choices} are needed")
             texts = _texts([item])
             if not texts or not all(text.strip() for text in texts):
@@ -95,8 +96,8 @@ class ChoiceTask(Task):
 
     @property
     def labels(self) -> dict[str, Label]:
-        """`right`: the number of a question's right candidate; `label_ids`: 1 of a candidate that is right, else 0."""
-        name = "right" if self.choices > 1 else "label_ids"
+        """`right`: the index of a question's right candidate; `label_ids`: 1 of a candidate that is right, else 0."""
+        name = "right" if self.compete else "label_ids"
         return {name: Label("int32")}
 
     def encode(self, examples: Sequence[Passage], split: str) -> Split:
@@ -108,8 +109,8 @@ class ChoiceTask(Task):
         (label_name,) = self.labels
         features = []
         for item in track(items, f"inputs of {self.name}", len(items)):
-            if self.choices > 1:
-                # The candidates compete: each of their inputs has the number of the right one.
+            if self.compete:
+                # Each candidate's input has the index of the right one.
                 right = item.right[0] if item.right else 0
                 labels = [right] * len(item.candidates)
             else:
@@ -128,8 +129,8 @@ class ChoiceTask(Task):
         return Split(examples, features, counts, labelled, self.choices, golds)
 
     def _golds(self, item: Item) -> list[str]:
-        """Name of the right candidate; "right" or "wrong" of each where they do not compete."""
-        if self.choices > 1:
+        """Lists the name of the right candidate; if they do not compete, "right" or "wrong" for each."""
+        if self.compete:
             return [str(name) for name in _right_names(item)]
         return ["right" if is_right else "wrong" for is_right in item.is_right]
 
@@ -137,15 +138,15 @@ class ChoiceTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         width = encoder.architecture.hidden_size
-        if self.choices > 1:
+        if self.compete:
             return ChoiceHead(self.scope, width, self.choices, self.config, seed)
         return ClassificationHead(self.scope, width, 2, self.config, seed)
 
     # Scores and answers.
 
     def judged(self, split: Split, predictions: Sequence[Prediction]) -> list[Passage]:
-        """The passages with their candidates' probabilities to be right; of those that compete they sum to 1."""
-        if self.choices > 1:
+        """Adds to passages the probability of each candidate to be right. Those of competing candidates sum to 1."""
+        if self.compete:
             log_probs = np.array([prediction["log_probs"] for prediction in predictions])
             shares = np.exp(log_probs.astype(np.float64))
         else:
@@ -166,7 +167,7 @@ class ChoiceTask(Task):
         return self.form.scores(items_of(self.judged(split, predictions)))
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """An item's answer, or of a passage with several a list of them under `answers`."""
+        """Makes the answer of a passage's item, or a list under `answers` if it has several items."""
         result = []
         for passage in self.judged(split, predictions):
             answers = [self.form.answer(item) for item in passage.items]
@@ -183,15 +184,15 @@ class ChoiceTask(Task):
         return rows
 
     def majority(self, split: Split) -> dict[str, float]:
-        """The scores of always choosing the place that is right most often, or of calling all candidates the same.
+        """Computes the scores of the place that is right most often, or of the same verdict on all candidates.
 
-        {} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest.
+        {} for ReCoRD, whose candidates are different names in every passage.
         """
         items = items_of(split.examples)
         if any(item.gold for item in items):
             return {}
         judged = []
-        if self.choices > 1:
+        if self.compete:
             commonest = np.sum([item.is_right for item in items], axis=0).argmax()
             for item in items:
                 judged.append(item._replace(shares=np.eye(self.choices)[commonest]))
@@ -216,7 +217,7 @@ class ChoiceTask(Task):
 
 
 def _texts(items: Sequence[Item]) -> list[str]:
-    """Both texts of each candidate's input."""
+    """Lists both texts of each candidate's input."""
     texts: list[str] = []
     for item in items:
         for pair in item.candidates:
@@ -225,15 +226,15 @@ def _texts(items: Sequence[Item]) -> list[str]:
 
 
 def _right_names(item: Item) -> list[Any]:
-    """Names of the right candidates; none where they are unknown."""
+    """Lists the names of the right candidates; none if they are unknown."""
     return [item.names[index] for index in item.right or ()]
 
 
 class ChoiceHead(Head):
-    """One number of each text (GPT, section 3.3; as every encoder since does for RACE).
+    """One logit for each candidate (GPT, section 3.3; as every encoder since does for RACE).
 
     Args:
-      choices: candidates of a question; rows that lie together are one question's.
+      choices: number of a question's candidates, which are neighbouring rows.
     """
 
     def __init__(self, scope: str, hidden_size: int, choices: int, config: FinetuningConfig, seed: int) -> None:
@@ -248,7 +249,7 @@ class ChoiceHead(Head):
         return self.classifier(text_state(inputs.sequence, inputs.input_mask, self.pooling), seeds)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `right`, the number of the question's right candidate on each of its rows.
+        """Labels: int32 [B] `right`, the index of the question's right candidate on each of its rows.
 
         Losses: the question's, in equal parts on its rows. Predictions: float32 [B] log-probability of each candidate.
         """

@@ -25,11 +25,11 @@ class Item(NamedTuple):
     """A question.
 
     candidates: the two texts of each candidate's input.
-    names: what each candidate is called in answers.
-    right: the numbers of those that are right; None: unknown.
-    id: within the object. gold: texts that are right, where the candidates' names are compared with them. level: of the
-    school, of RACE.
-    shares: float64 [candidates], the probability of each to be right; empty before a model's predictions.
+    names: name of each candidate in answers.
+    right: indices of the right candidates; None: unknown.
+    id: id within the object. gold: right texts, with which ReCoRD compares the candidates' names. level: RACE's level
+    of the school.
+    shares: float64 [candidates], the probability of each to be right; empty before a model has predicted it.
     """
 
     candidates: tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
     @property
     def best(self) -> int:
-        """Number of the likeliest candidate."""
+        """Index of the likeliest candidate."""
         return int(self.shares.argmax())
 
     @property
@@ -57,7 +57,7 @@ class Item(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """An object of a file: questions about the same text; answered by one object."""
+    """An object of a file, questions about the same text. Its answer is one object, too."""
 
     id: Any
     items: tuple[Item, ...]
@@ -70,13 +70,13 @@ class Passage(NamedTuple):
 class Form(NamedTuple):
     """A benchmark's form of questions with candidates.
 
-    choices: number of the candidates, of which exactly one is right; 1: any number, each judged by itself.
-    primary_metric: of `scores`.
-    items: the questions of an object of a file and, where the flag asks for labels, which candidates are right; raises
-      UserError that says what is wrong, the caller says where.
-    scores: of all items, in percent.
-    answer: an item's answer as JSON.
-    submitted: the server's lines for an object's id and the answers to its items.
+    choices: number of candidates, of which exactly one is right; 1: any number, each judged by itself.
+    primary_metric: the one of `scores` by which trials are compared.
+    items: reads the questions of an object, and which candidates are right; the flag says whether that must be there.
+      Raises UserError without a place, which the caller adds.
+    scores: scores all items, in percent.
+    answer: makes an item's answer as JSON.
+    submitted: makes the server's lines of an object's id and the answers to its items.
     """
 
     choices: int
@@ -88,7 +88,7 @@ class Form(NamedTuple):
 
 
 def _whole(record: dict[str, Any], name: str) -> int:
-    """A whole number, which tables hold as text. Raises UserError: it is missing, or none."""
+    """Reads a whole number, which tables hold as text. Raises UserError: it is missing or wrong."""
     if isinstance(record, dict):
         number = cell(record, name, "whole", f"the field {name!r}")
         if number is not None:
@@ -98,14 +98,14 @@ def _whole(record: dict[str, Any], name: str) -> int:
 
 
 def _list(record: dict[str, Any], name: str) -> list[Any]:
-    """A list, which tables hold as text. Raises UserError: it is missing, or none."""
+    """Reads a list, which tables hold as text. Raises UserError: it is missing or wrong."""
     if isinstance(record, dict) and isinstance(record.get(name), str):
         record = record | {name: cell(record, name, "list", f"the field {name!r}")}
     return field(record, name, list)
 
 
 def likeliest_scores(items: Sequence[Item]) -> dict[str, float]:
-    """The share of the questions whose likeliest candidate is right."""
+    """Computes the share of questions whose likeliest candidate is right."""
     right = []
     for item in items:
         right.append(item.right[0] if item.right else -1)  # -1 equals no candidate
@@ -174,8 +174,8 @@ def multirc_items(row: dict[str, Any], labelled: bool) -> list[Item]:
 
 
 def multirc_scores(items: Sequence[Item]) -> dict[str, float]:
-    """f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of whose
-    answers are judged rightly; their average."""
+    """Computes f1a, the F1 over all answers of all questions, exact_match, the share of questions with all answers
+    judged rightly, and their average."""
     right = []
     judged_right = []
     exact_matches = []
@@ -233,7 +233,7 @@ def record_items(row: dict[str, Any], labelled: bool) -> list[Item]:
 
 
 def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
-    """The different strings that a passage marks as entities, in their order."""
+    """Lists the different strings that a passage marks as entities."""
     names: dict[str, None] = {}  # an ordered set: the same name is marked at several places
     for entity in _list(passage, "entities"):
         start = _whole(entity, "start")
@@ -245,7 +245,7 @@ def _entities(passage: dict[str, Any], text: str) -> tuple[str, ...]:
 
 
 def record_scores(items: Sequence[Item]) -> dict[str, float]:
-    """F1 and exact match with the nearest answer, and their average."""
+    """Computes F1 and exact match with the nearest answer, and their average."""
     golds = {}
     chosen = {}
     for index, item in enumerate(items):
@@ -305,7 +305,7 @@ def race_items(row: dict[str, Any], labelled: bool) -> list[Item]:
 
 
 def _race_level(row: dict[str, Any]) -> str:
-    """The school's level: a field, or what the id begins with; "" if neither tells."""
+    """Reads the school's level from its field, or from the beginning of the id; "": neither has it."""
     if row.get("level"):
         return str(row["level"])
     identity = str(row.get("id", row.get("example_id", "")))
@@ -316,7 +316,7 @@ def _race_level(row: dict[str, Any]) -> str:
 
 
 def race_scores(items: Sequence[Item]) -> dict[str, float]:
-    """Accuracy over all questions, and over those of middle and of high schools."""
+    """Computes accuracy over all questions, and over those of middle and of high schools."""
     scores = likeliest_scores(items)
     for level in _LEVELS:
         level_items = [item for item in items if item.level == level]

@@ -1,4 +1,4 @@
-"""Files of tagged words, whatever their layout."""
+"""Reads files of tagged words in any layout."""
 
 import collections
 import re
@@ -28,9 +28,9 @@ _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as
 
 
 class Sentence(NamedTuple):
-    """Words, their tags ([] where the file has none), and the line of the first word.
+    """Words, their tags ([]: the file has none), and the line of the first word.
 
-    text: the text that they are the words of, where the file has one.
+    text: the text of these words; None: the file has words alone.
     """
 
     words: list[str]
@@ -47,9 +47,9 @@ def split_words(text: str) -> Words:
 def read_sentences(
     path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
 ) -> list[Sentence]:
-    """The sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; a table with
-    lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts); or a
-    table with a word in each row, its tag, and the number of its sentence.
+    """Reads the sentences of a file: lines of a word and its tag, with blank lines between sentences; CoNLL-U; a table
+    with lists of words and tags, as the library `datasets` writes them, or of texts with marked spans (marked_texts);
+    or a table with a word in each row, its tag, and the number of its sentence.
 
     The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last
     column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
@@ -81,8 +81,8 @@ def read_sentences(
 
 
 def sentences_by_look(text: str, name: str) -> list[Sentence]:
-    """The sentences of a text that has the look of a file of tagged words: several lines of as many columns, at least
-    two; [] of any other text."""
+    """Reads the sentences of a text that looks like a file of tagged words: several lines with the same number of
+    columns, at least two. Any other text gives []."""
     lines = _lines(text)
     layout = _layout(lines)
     widths = [len(_columns(line, layout.tabs)) for line in _word_lines(lines)]
@@ -145,7 +145,7 @@ def _columns(line: str, tabs: bool) -> list[str]:
 
 
 def _word_lines(lines: Sequence[str]) -> list[str]:
-    """Lines with words, without those that begin with "#": only the layout tells comments from words."""
+    """Picks the lines with words, except those that begin with "#": the layout tells whether these are comments."""
     return [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
 
 
@@ -189,7 +189,7 @@ def _may_be_span(tag: str) -> bool:
 
 
 def _sentences_in_lines(lines: Sequence[str], path: str, tagged: bool) -> Iterator[Sentence]:
-    """The sentences of lines, each of which a blank line must follow."""
+    """Reads the sentences of lines. A blank line must follow each."""
     layout = _layout(lines)
     words: list[str] = []
     tags: list[str] = []
@@ -221,7 +221,7 @@ def _sentences_in_lines(lines: Sequence[str], path: str, tagged: bool) -> Iterat
 def _sentences_in_table(
     path: Path, tagged: bool, tag_columns: tuple[str, ...], labels: Sequence[str]
 ) -> Iterator[Sentence]:
-    """The sentences of rows with lists of words and tags."""
+    """Reads the sentences of a table with lists of words and tags."""
     table = open_table(path)
     left_out = 0
     for line, row in table.readable():
@@ -306,7 +306,7 @@ def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
 
 
 def _tags_of_row(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
-    """The tags in the only column that has one of the names; None without such a column."""
+    """Takes the tags in the only column that has one of the names; None if there is no such column."""
     names_in_row = [name for name in names if name in row]
     if not names_in_row:
         return None

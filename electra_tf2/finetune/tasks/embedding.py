@@ -3,10 +3,10 @@
     train file --read_triplets--> (text, positive, negative) --encode--> Features, two or three that lie together
     pairs with a score --TextTask--> cosines of two vectors --> Spearman's correlation
 
-An example is a text and one that means the same, and if there is one a text that does not although it looks alike
-(SimCSE, section 4). A text alone is its own partner: dropout makes its two passes different (section 3). Scored on
-STS-B's development data and on pairs of one's own, where their files are; their labels are not trained on. B rows, N
-examples, H hidden.
+An example is a text, one that means the same, and perhaps one that looks alike and means something else, a hard
+negative (SimCSE, section 4). A text alone is its own partner: dropout makes its two passes different (section 3).
+Vectors are scored on STS-B's development data and on pairs of one's own, if their files exist. Nothing learns from the
+scores of these pairs. B rows, N examples, H hidden.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,9 +41,9 @@ _SCORED_PAIRS = TextSettings(
 
 
 def read_triplets(path: Path) -> list[tuple[str, str, str]]:
-    """(text, positive, negative) of each line of a training file.
+    """Reads (text, positive, negative) of each line of a training file; "" for what a line lacks.
 
-    Tables have them under names of settings.columns; plain text has a sentence a line. What a line lacks is "".
+    Tables have them under names of settings.columns. Plain text has a sentence in each line.
 
     Raises:
       UserError: no or an empty text; names file and line.
@@ -68,7 +68,7 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
 
 
 def _first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The value under the first of the names that has one; None if none has."""
+    """Takes the value under the first of the names that has one; None if none has."""
     for name in names:
         if row.get(name) is not None:
             return row[name]
@@ -76,7 +76,7 @@ def _first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 class EmbeddingTask(Task):
-    """Vectors whose cosine says how alike two sentences are."""
+    """Vectors of sentences whose cosine says how alike two sentences are."""
 
     primary_metric = "spearman"
     text_keys = (("text",), ("text1", "text2"))
@@ -102,7 +102,7 @@ class EmbeddingTask(Task):
     # Files to examples.
 
     def read(self, split: str) -> TaskData:
-        """Training examples have two texts, or three where one of them has a negative; others are scored pairs."""
+        """Reads training examples of two texts, or three if one of them has a negative, or scored pairs."""
         if split == "train":
             return TaskData(self._training_examples())
         task, task_split = self._scored[split]
@@ -144,7 +144,7 @@ class EmbeddingTask(Task):
         return task.files_of(task_split)
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
-        """Reads a text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
+        """Reads `text`, to be answered by its vector, or `text1` and `text2`, by their similarity."""
         names_of_texts: Sequence[tuple[str, ...]] = [columns.ANCHOR]
         if _first_value(row, columns.SCORED_PAIR[1]) is not None:
             names_of_texts = columns.SCORED_PAIR
@@ -159,20 +159,20 @@ class EmbeddingTask(Task):
 
     @property
     def labels(self) -> dict[str, Label]:
-        """`text`: a number of the text, the same for equal ones; 0 for one that is not there, or of another task."""
+        """`text`: an id of the text, the same for equal ones; 0 for one that is not there, or of another task."""
         return {"text": Label("int32")}
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
-        """[CLS] text [SEP] of each text; one that stands several times is tokenised once."""
+        """Makes [CLS] text [SEP] of each text. A text that occurs several times is tokenised once."""
         texts: list[str] = []
         for example in examples:
             texts += example.texts
         distinct = list(dict.fromkeys(texts))
-        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in distinct])
+        all_pieces = self.tokenizer.pieces([text.replace("\n", " ") for text in distinct])
         row_by_text = {}
-        for text, pieces in zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        for text, pieces in zip(distinct, all_pieces, strict=True):
             row_by_text[text] = pack([pieces], self.tokenizer.special, self.config.max_seq_length)
-        # Equal texts get equal numbers, by which the loss knows them; 0 is a missing negative.
+        # Equal texts get equal ids, by which the loss knows them; 0 is a missing negative.
         text_ids = {"": 0}
         for text in distinct:
             text_ids.setdefault(text, len(text_ids))
@@ -195,7 +195,7 @@ class EmbeddingTask(Task):
         return ContrastHead(self.scope, width, choices, self._rarity(), self.config, seed)
 
     def _rarity(self) -> np.ndarray | None:
-        """float32 [V], log of texts to texts that hold a wordpiece, of the training data; 0 of special tokens."""
+        """Inverse document frequency of each wordpiece in the training texts, float32 [V]; 0 for special tokens."""
         if not self.config.lexical_weight or not self.config.do_train:
             return None
         holding = np.zeros(len(self.tokenizer))
@@ -210,14 +210,14 @@ class EmbeddingTask(Task):
     # Scores and answers.
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Spearman's and Pearson's correlation of the cosines with the people's scores."""
+        """Computes the correlations of the cosines with the people's scores."""
         gold = np.array([example.label for example in split.examples], np.float64)
         vectors = np.stack([prediction["embedding"] for prediction in predictions])
         similarities = np.sum(vectors[0::2] * vectors[1::2], axis=1)  # vectors of length 1, a pair's together
         return {"spearman": spearman(gold, similarities), "pearson": pearson(gold, similarities)}
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """`embedding` of a text, `similarity` of two."""
+        """Makes the `embedding` of a text, or the `similarity` of two."""
         answers: list[dict[str, Any]] = []
         for vectors in split.by_example([prediction["embedding"] for prediction in predictions]):
             if len(vectors) == 1:
@@ -228,13 +228,13 @@ class EmbeddingTask(Task):
 
 
 class ContrastHead(Head):
-    """The softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
+    """Softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
 
-    Without variables: what is learned is the encoder. Texts are compared with those of their micro-batch on their
-    device; those equal to the text or to its partner, or partners of an equal text, are left out.
+    It has no variables: the encoder learns. Texts are compared with those of their micro-batch on their device, except
+    for texts equal to the text or to its partner, and partners of equal texts.
 
     Args:
-      choices: texts of an example, which lie together: the text, its partner, and with 3 its negative.
+      choices: number of an example's texts, neighbouring rows: the text, its partner, and with 3 its negative.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class ContrastHead(Head):
         return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
 
     def _example_losses(self, vectors: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
-        """float32 [N], of each example."""
+        """Computes the loss of each example, float32 [N]."""
         # [N, H] and [N]: all texts, all partners, and with 3 choices all negatives.
         anchors, *others = self._by_choice(vectors)
         anchor_ids, *other_ids = self._by_choice(inputs.labels["text"])
@@ -292,12 +292,12 @@ class ContrastHead(Head):
         return losses + self.lexical_weight * tf.reduce_sum(weights * errors, -1)
 
     def _by_choice(self, values: tf.Tensor) -> list[tf.Tensor]:
-        """[N, ...] for each choice, of values [B, ...] whose rows are example by example."""
+        """Splits values [B, ...], whose rows go example by example, into [N, ...] for each choice."""
         return tf.unstack(tf.reshape(values, [-1, self.choices, *values.shape[1:]]), axis=1)
 
 
 def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
-    """float32 [B, V] of length 1, log(1 + count) * rarity of each wordpiece."""
+    """Computes vectors of wordpieces, float32 [B, V] of length 1: log(1 + count) * rarity of each."""
     assert inputs.input_ids is not None
     ids = inputs.input_ids * inputs.input_mask  # padding counts as id 0, a special token of rarity 0
     rows = tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids)

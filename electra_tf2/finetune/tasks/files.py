@@ -1,4 +1,4 @@
-"""Where a task's files are: those of its splits, and those that a run writes about it."""
+"""Finds the files of a task's splits, and writes JSON lines about them."""
 
 import json
 import os
@@ -20,14 +20,15 @@ class TaskFiles:
 
     Args:
       name: of the task; its files lie in `config.task_data_dir(name)`.
-      endings: of files' names, of which the first that is there is taken, also compressed.
-      files: split -> path of a file or folder elsewhere, which counts from data_dir; with "train" among them, all that
-        there are.
-      held_out: share of the training data that are the development data where there is no file of those.
+      endings: endings of files' names, the first that exists wins; files may be compressed.
+      files: by split, the path of a file or folder elsewhere, relative to data_dir; with "train" among them, these are
+        all splits.
+      held_out: share of the training data that is held out if there is no file of development data.
       folders: other names of the task's folder.
-      file_names: split -> other names of its file, with or without an ending.
-      patterns: of many files that are a split together, such as "{split}/*.txt", looked for before the others.
-      submission: split -> file name of its predictions on a benchmark's server, which has the labels of these splits.
+      file_names: by split, other names of its file, with or without an ending.
+      patterns: patterns of many files that make up a split, such as "{split}/*.txt", looked for first.
+      submission: by split, the name of a file of predictions that a benchmark's server scores; these splits come
+        without labels.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class TaskFiles:
         self._patterns = patterns
 
     def paths(self, split: str) -> list[Path]:
-        """The files of a split: one, or several of a folder. Raises UserError: there is none."""
+        """Lists the files of a split: one, or several of a folder. Raises UserError: there is none."""
         return self._by_pattern(split) or table_files.files_of(self.path(split), split)
 
     def path(self, split: str) -> Path:
-        """File or folder of a split: the one that the description names, else the first in the task's folders.
+        """Finds a split's file or folder: the one that the description names, else the first in the task's folders.
 
         Raises:
           UserError: there is none; says where it was looked for.
@@ -81,7 +82,7 @@ class TaskFiles:
         raise UserError(self._not_found(split, tried))
 
     def _candidates(self, split: str) -> list[Path]:
-        """Every path that a split's file may have in the task's folders."""
+        """Lists every path that a split's file may have in the task's folders."""
         file_names: list[str] = []
         for name in (split, *self._names.get(split, ())):
             if Path(name).suffix:
@@ -118,22 +119,22 @@ class TaskFiles:
             return False
 
     def may_have_labels(self, split: str) -> bool:
-        """Tells whether there may be labelled data of a test split, as far as its files tell."""
+        """Tells whether a test split may have labels: it has files, and no server keeps its labels."""
         return split not in self.submission and self.exists(split)
 
     @property
     def holds_out(self) -> bool:
-        """Tells whether the development data are a part of the training data, which is not trained on."""
+        """Tells whether the development data are held out from the training data."""
         return bool(self.held_out) and not self.exists("dev")
 
     def file_of(self, split: str) -> str:
-        """The split whose file holds the examples of a split, as that of the training data may hold others too."""
+        """The split whose file holds the examples of a split: "train" for those that are held out from it."""
         if split == FEW_SHOT_DEV or (split == "dev" and self.holds_out):
             return "train"
         return split
 
     def remembered(self, split: str) -> list[Path]:
-        """The files that a trial remembers by content: the split's or, where a task reads others, all in its folder."""
+        """The files whose content a trial remembers: the split's, or all in the folder of a task that reads others."""
         file = self.file_of(split)
         if self.exists(file):
             return self.paths(file)
@@ -141,7 +142,7 @@ class TaskFiles:
 
 
 def predictions_file(folder: str | os.PathLike[str], task: str, split: str) -> Path:
-    """File of a fine-tuned model's answers to a split."""
+    """Path of a fine-tuned model's answers to a split."""
     return Path(folder) / "predictions" / f"{task}_{split}.jsonl"
 
 
@@ -150,5 +151,5 @@ def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> str:
-    """JSON lines; what JSON has no type for, dates of a columnar file say, is text."""
+    """Makes JSON lines of rows. Values that JSON has no type for, such as dates of a columnar file, become text."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)

@@ -1,7 +1,7 @@
-"""Base class of heads: a layer on top of the encoder that makes losses and predictions of its states, one a task.
+"""Base class of heads: layers on top of the encoder that make losses and predictions, one for each task.
 
-Each kind's head stands in the kind's own file. `Classifier` is what several of them end with. B batch, L length
-(differs between batches), H hidden.
+The head of a kind of task stands in the kind's file. Several end with a `Classifier`. B batch, L length (differs
+between batches), H hidden.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ class HeadInput(NamedTuple):
 
     sequence: [B, L, H], the encoder's last layer, in the compute type.
     input_mask, segment_ids: int32 [B, L].
-    labels: name -> [B] or [B, L]; zeros where there are none.
-    input_ids: int32 [B, L], what the encoder read.
+    labels: [B] or [B, L] by name, zeros if there are none.
+    input_ids: int32 [B, L].
     """
 
     sequence: tf.Tensor
@@ -33,9 +33,9 @@ class HeadInput(NamedTuple):
 class HeadOutput(NamedTuple):
     """Output of a head on a batch.
 
-    losses: float32 [B], one per row; the rows of one example have equal parts of its loss. None where an evaluation has
-      no loss.
-    predictions: name -> [B, ...]; empty when training.
+    losses: float32 [B], one per row; the rows of an example have equal parts of its loss. None: an evaluation has no
+      loss.
+    predictions: [B, ...] by name; empty in training.
     """
 
     losses: tf.Tensor | None
@@ -45,28 +45,28 @@ class HeadOutput(NamedTuple):
 class Head(Layer):
     """Base of heads; variables under "task_specific/<task>" as in the original."""
 
-    # The loss that a head with random weights should have, in words for the user; "" where it hangs on the data.
+    # The loss to expect with random weights, in words for the user; "": it depends on the data.
     expected_loss = ""
     choices = 1  # rows of a batch that lie together and are compared, as the candidates of a question
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """`seeds` of the dropout, None without it."""
+        """Computes losses and predictions. seeds: of the dropout; None: without dropout."""
         raise NotImplementedError
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, ...], what other programs' heads of the kind say; not every kind has such."""
+        """Computes float32 [B, ...], the logits of a head of this kind in other programs, if they have such heads."""
         raise NotImplementedError
 
 
 class Classifier(Layer):
-    """States to logits: dropout and a dense layer, without a pooler (ELECTRA, section 3.1).
+    """Maps states to logits by dropout and a dense layer, without a pooler (ELECTRA, section 3.1).
 
     Args:
-      width: of the states.
-      config: `classifier` "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM). With
-        head_style modernbert a head as in pre-training is before the dropout.
+      width: width of the states.
+      config: `classifier` "tanh" or "gelu" puts dropout and a dense layer with that activation first (COCO-LM).
+        `head_style` "modernbert" puts a head as in pre-training first.
       last: name of the last layer's variables.
-      deep: whether config.classifier counts.
+      deep: whether `classifier` has an effect.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Labels of a file's rows: which rows have one, and what labels mean where nobody has said it."""
+"""Labels of a file's rows: which rows have one, and what labels mean if only the rows say it."""
 
 import math
 import re
@@ -29,15 +29,16 @@ def is_no_label(value: Any) -> bool:
 def labelled_rows(
     rows: Sequence[TextExample], task: str, settings: TextSettings, target: Target | None
 ) -> tuple[list[TextExample], Target]:
-    """The rows of training or development data whose labels say something, checked, and what labels mean.
-
-    A warning counts the rows that have no label, which are left out.
+    """Checks the labels of training or development data. Rows without a label are left out, with a warning.
 
     Args:
-      target: what labels mean; None: what these rows say.
+      target: what labels mean; None: the rows say it.
+
+    Returns:
+      The rows that have labels, and what labels mean.
 
     Raises:
-      UserError: no row has a label, a wrong one, or -1 may be a class as well as mark a missing label.
+      UserError: no row has a label; a label is wrong; -1 may be a class as well as a missing label.
     """
     kept = _rows_with_labels(rows, task, settings)
     if target is None and settings.value_range is not None:
@@ -48,9 +49,10 @@ def labelled_rows(
 
 
 def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[TextExample]:
-    """The rows of test data, with labels if all are right. Missing ones are usual, and others need not be the task's.
+    """Checks the labels of test data, which are often missing or placeholders. One that is wrong gives a warning.
 
-    A label that is wrong gives a warning.
+    Returns:
+      The rows, with their labels if all of them are right, else with none.
     """
     are_missing = [is_no_label(row.label) or row.label in (-1, "-1") for row in rows]  # -1: as GLUE on the Hub
     if not all(are_missing):
@@ -62,7 +64,7 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[T
 
 
 def _rows_with_labels(rows: Sequence[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
-    """The rows that have a label; a warning counts the others."""
+    """Leaves out the rows without a label, with a warning that counts them."""
     labels = {label_text(row.label) for row in rows} - {None}
     class_names = settings.labels or ()
     if not class_names and "+" in labels:
@@ -91,10 +93,10 @@ def _rows_with_labels(rows: Sequence[TextExample], task: str, settings: TextSett
 def _minus_one_is_none(
     labels: Collection[str | None], class_names: Sequence[str], task: str, settings: TextSettings
 ) -> bool:
-    """Tells whether the label -1 marks a missing label, as beside classes that have names or are counted from 0.
+    """Tells whether -1 marks a missing label, as it does beside classes with names or classes counted from 0.
 
     Raises:
-      UserError: beside 0 and 1 alone it may as well be a class, of negative, neutral and positive.
+      UserError: beside 0 and 1 alone it may also be a class, as in negative, neutral and positive.
     """
     is_regression = settings.value_range is not None
     if "-1" not in labels or "-1" in class_names or is_regression:
@@ -152,7 +154,7 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
 
 
 def scale_of(rows: Sequence[TextExample], task: str, value_range: tuple[float, float]) -> Scale:
-    """The scale of a regression. Where value_range is infinite, the end is the training data's least or greatest label.
+    """The scale of a regression. An infinite end of value_range becomes the least or greatest label of the rows.
 
     Raises:
       UserError: a label that is no number or outside of value_range; all labels are equal.

@@ -2,9 +2,9 @@
 
     [CLS] the question in the template, with [MASK] [SEP] an example of the first label, with its word [SEP] ... [SEP]
 
-LM-BFF's "prompt-based fine-tuning with demonstrations" (Gao et al. 2021), which COCO-LM's Table 4 uses. The question is
-the example to be classified. Demonstrations, the labelled examples behind it, are drawn anew for every training input,
-never the question itself; at evaluation the logits of several draws are averaged. All segment ids are 0.
+This is LM-BFF's "prompt-based fine-tuning with demonstrations" (Gao et al. 2021), which COCO-LM's Table 4 uses. The
+question is the example to be classified. The labelled examples behind it, demonstrations, are drawn anew for every
+training input, never the question itself. An evaluation averages the logits of several draws. All segment ids are 0.
 """
 
 import zlib
@@ -41,7 +41,7 @@ _SAVED_DEMONSTRATIONS = 16  # of each label, saved with a fine-tuned model; LM-B
 class _Prompted(NamedTuple):
     """An example in the template.
 
-    ids: int32, its wordpieces. mask: the place of [MASK] among them. cut: how many wordpieces did not fit.
+    ids: int32, its wordpieces. mask: position of [MASK] among them. cut: number of wordpieces that did not fit.
     """
 
     ids: np.ndarray
@@ -50,9 +50,9 @@ class _Prompted(NamedTuple):
 
 
 class PromptTask(Task):
-    """A classification or regression task whose labels are words of the vocabulary.
+    """Classification or regression whose labels are words of the vocabulary.
 
-    Only inputs and head differ from those of the TextTask `text`, which reads the files, scores and answers.
+    Only inputs and head differ from the TextTask `text`, which reads files, scores and answers.
     """
 
     settings: TextSettings
@@ -103,21 +103,18 @@ class PromptTask(Task):
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
         return self.text.example(row, where, index)
 
-    def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return self.text.inputs(split)
-
     # Words.
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The names that words stand for: the labels, or the ends of a regression's scale."""
+        """Names for which words stand: the labels, or the ends of a regression's scale."""
         if self.text.is_regression:
             return ("low", "high")
         return self.text.label_names
 
     @property
     def word_ids(self) -> list[int]:
-        """One wordpiece per label.
+        """The wordpiece of each label.
 
         Raises:
           UserError: a label has no word, a word is not one wordpiece, or two labels share one.
@@ -147,9 +144,9 @@ class PromptTask(Task):
         return self.text.labels | {"mask_positions": Label("int32", is_input=True)}
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
-        """Every example several times, with demonstrations of its own each time.
+        """Makes several inputs of each example, each with other demonstrations.
 
-        A pair is not turned around for training: its template would not fit.
+        A pair is not turned around for training, since its template would not fit.
         """
         special = self.tokenizer.special
         word_ids = self.word_ids
@@ -173,7 +170,7 @@ class PromptTask(Task):
         return Split(examples, features, counts, labelled, golds=golds_of(examples, labelled))
 
     def _draws(self, examples: int, split: str) -> int:
-        """The number of inputs that are made of each example, with other demonstrations each."""
+        """Number of inputs that are made of each example."""
         if not self.config.prompt_demonstrations:
             return 1
         if split != "train":
@@ -183,7 +180,7 @@ class PromptTask(Task):
         return max(1, round(_TRAINING_INPUTS / max(1, examples)))
 
     def _demonstrations(self, split: str, index: int, draw: int) -> list[_Prompted]:
-        """One training example of each label, in the order of `ends`, for a draw of the example `index` of a split."""
+        """Draws a training example of each label, in the order of `ends`, for the example `index` of a split."""
         pool = self._pool(is_new=split == "new")
         random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), index, draw])
         chosen = []
@@ -196,7 +193,7 @@ class PromptTask(Task):
         return chosen
 
     def _pool(self, is_new: bool) -> "_Pool":
-        """The training examples that demonstrations are drawn from; for new text, those saved with the model."""
+        """The examples to draw demonstrations from: training examples, or for new text those saved with the model."""
         if is_new in self._pools:
             return self._pools[is_new]
         if is_new and self._saved_demonstrations:
@@ -218,7 +215,7 @@ class PromptTask(Task):
         return self._pools[is_new]
 
     def _prompted(self, examples: Sequence[TextExample]) -> list[_Prompted]:
-        """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
+        """Puts examples in the template. Texts are cut so that an input's blocks fit, the longer of a pair first."""
         fixed_pieces = self._pieces_of_words | {MASK: np.zeros(1, np.int32)}  # _with_word fills in the 0
         room = self._room(fixed_pieces)
         texts = []
@@ -244,7 +241,7 @@ class PromptTask(Task):
         return result
 
     def _room(self, fixed_pieces: Mapping[str, np.ndarray]) -> int:
-        """The number of wordpieces of texts that one block may have. Raises UserError: less than one for each text."""
+        """Number of wordpieces that a block has for texts. Raises UserError: less than one for each text."""
         blocks = 1
         if self.config.prompt_demonstrations:
             blocks += len(self.ends)
@@ -284,7 +281,7 @@ class PromptTask(Task):
         return self.text.write_submission(name, split, answers, folder)
 
     def _means(self, split: Split, predictions: Sequence[Prediction]) -> list[Prediction]:
-        """One prediction per example: the mean of the logits over the draws of demonstrations."""
+        """Averages each example's logits over the draws of demonstrations."""
         means: list[Prediction] = []
         for draws in split.by_example(predictions):
             logits = np.mean([prediction["logits"] for prediction in draws], axis=0)
@@ -303,7 +300,7 @@ class PromptTask(Task):
         return state | {"language_model_head": list(self._head), "demonstrations": demonstrations}
 
     def _demonstrations_to_save(self) -> list[TextExample]:
-        """A few training examples of each label, so that new text can be labelled without the training data."""
+        """Draws a few training examples of each label, with which new text is labelled without the training data."""
         if not self.config.prompt_demonstrations:
             return []
         groups = np.array([self.target.group(example.label) for example in self.training], np.int64)
@@ -328,14 +325,14 @@ class _Pool(NamedTuple):
 
 
 def _with_word(prompted: _Prompted, word: int) -> np.ndarray:
-    """The wordpieces with a word, or [MASK] itself, at [MASK]."""
+    """Puts a word, or [MASK] itself, at the position of [MASK]."""
     filled = prompted.ids.copy()
     filled[prompted.mask] = word
     return filled
 
 
 def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
-    """Scope of the language-model head of a checkpoint's main network, and whether the head has a transform.
+    """Finds the scope of the language-model head of a checkpoint's main network, and whether it has a transform.
 
     Raises:
       UserError: there is none, as after ELECTRA's pre-training with a separate generator.
@@ -360,9 +357,9 @@ class LabelWordHead(Head):
     [MASK] itself. The factor is the same for all words, so the logits are enough (COCO-LM, section 3.1).
 
     Args:
-      scope: that of the pre-trained head.
-      transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
-      word_ids: one per label; for a regression those of the lower and the upper end.
+      scope: scope of the pre-trained head.
+      transform: whether it has a dense layer and a layer norm (BERT's), or tied softmax and bias alone (COCO-LM's).
+      word_ids: the word of each label; in a regression those of the lower and the upper end.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Field(NamedTuple):
     modifier: str
 
     def filled(self, texts: tuple[str, ...]) -> str:
-        """The text that stands there."""
+        """Makes the text that stands there."""
         text = texts[self.text_index].strip()
         if self.modifier == "trim":
             return text[:-1]
@@ -66,7 +66,7 @@ def parse_template(template: str) -> list[Part]:
 
 
 def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
-    """The template and label words of the hparams, each by default those known for the task.
+    """Takes template and label words from the hparams, or those known for the task.
 
     Raises:
       UserError: neither the hparams nor the task have one of them; a word is not text.

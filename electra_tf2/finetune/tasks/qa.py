@@ -47,12 +47,13 @@ _HIDDEN = 512  # width of the head's inner layers
 
 
 class QATask(Task):
-    """Answers are spans of the document, found in overlapping windows of it.
+    """Questions answered by spans of a document, which is read in overlapping windows.
 
     Args:
-      v2: questions may have no answer (SQuAD 2.0); None: if some of the training data have none.
-      mrqa: files are called as MRQA's JSON lines are; else as SQuAD's JSON. What is in them says what they are.
-      f1_of: what answers are compared by, of settings.metrics.F1_OF.
+      v2: whether questions may have no answer (SQuAD 2.0); None: if some of the training data have none.
+      mrqa: whether files have the names of MRQA's JSON lines, else those of SQuAD's JSON. Their content says which they
+        are.
+      f1_of: what the F1 of answers counts, one of settings.metrics.F1_OF.
     """
 
     primary_metric = "f1"
@@ -91,7 +92,7 @@ class QATask(Task):
         return TaskData(questions)
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """The questions of a file of SQuAD or MRQA, with their answers if it has some."""
+        """Reads the questions of a file of SQuAD or MRQA, with their answers if it has some."""
         if '"qas"' not in text or '"context"' not in text:
             return None
         if not Path(name).is_file():
@@ -119,7 +120,7 @@ class QATask(Task):
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
     def encode(self, examples: Sequence[Question], split: str) -> Split:
-        """The questions with their windows; those of which no window is learned are left out."""
+        """Makes the windows of each question. Questions of which no window is learned are left out."""
         training = split == "train"
         as_original = self.config.compat == "original"
         paragraphs = {id(question.paragraph): question.paragraph for question in examples}
@@ -155,7 +156,7 @@ class QATask(Task):
         return Split(encoded, features, counts, labelled, longest_text=self.config.max_query_length)
 
     def _windows(self, question: Question, question_ids: np.ndarray, document: Located) -> list[DocumentWindow]:
-        """The windows of a document beside a question, which is cut to its own limit."""
+        """Makes the windows of a document beside a question, which is cut to max_query_length."""
         asked = min(len(question_ids), self.config.max_query_length)
         room = self.config.max_seq_length - asked - 3
         if room < 1:
@@ -171,7 +172,7 @@ class QATask(Task):
     def _window_labels(
         self, window: DocumentWindow, question: Question, answer: tuple[int, int] | None
     ) -> dict[str, int] | None:
-        """Labels of a window; None of one without the answer that is not to be learned."""
+        """Makes the labels of a window; None: it lacks the answer and is not learned."""
         place = None
         if answer is not None:
             place = window.positions(*answer)
@@ -202,7 +203,7 @@ class QATask(Task):
     # Scores and answers.
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, Decoded]]:
-        """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
+        """Makes (id, answers) of each example. Ids in a file to be answered may occur twice."""
         if self._decoded[0] is predictions:  # which scores and answers both ask for
             return self._decoded[1]
         windows = [window for example in split.examples for window in example.windows]
@@ -235,7 +236,7 @@ class QATask(Task):
         return rows
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """`start`, `end`: the characters of the context between which the answer stands; null of none."""
+        """Makes the best answer and others. `start`, `end`: its characters in the context; null if there is none."""
         result = []
         for identity, answer in self.decoded(split, predictions):
             best = answer.best
@@ -254,7 +255,7 @@ class QATask(Task):
         return result
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-        """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
+        """Writes files for the official scripts: best texts and null odds (SQuAD 2.0) by id, and n-best lists."""
         files: dict[str, dict[str, Any]] = {"preds": {}, "nbest": {}}
         if self.v2:
             files["null_odds"] = {}
@@ -283,11 +284,11 @@ class QATask(Task):
 
 
 class AnswerHead(Head):
-    """Start logits; end logits given the start (joint_prediction) or not; whether there is no answer.
+    """Logits of an answer's start, of its end, and of there being no answer.
 
-    With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
-    best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
-    of shape [B, beam, L, 2H] exists.
+    With joint_prediction the end is predicted given the start: the true one in training, each of the best `beam_size`
+    ones in evaluation. The first layer over [start state, end state] is split into two products, so that no array
+    [B, beam, L, 2H] exists.
     """
 
     def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
@@ -322,7 +323,8 @@ class AnswerHead(Head):
         `start_logits`, `end_logits` [B, L]. Always `answerable_logit` [B], positive means impossible.
         """
         del seeds  # the original has no dropout here
-        states, labels = inputs.sequence, inputs.labels
+        states = inputs.sequence
+        labels = inputs.labels
         if self.prediction_head is not None:
             states = self.prediction_head(states)
         allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
@@ -354,7 +356,9 @@ class AnswerHead(Head):
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
         """float32 [B, L, 2] of starts and ends, without joint_prediction."""
-        states = inputs.sequence if self.prediction_head is None else self.prediction_head(inputs.sequence)
+        states = inputs.sequence
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
         return tf.stack([_logit(self.start, states), _logit(self.end, states)], -1)
 
     def _end_logits(self, starts: tf.Tensor, states: tf.Tensor) -> tf.Tensor:

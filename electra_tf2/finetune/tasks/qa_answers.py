@@ -1,4 +1,4 @@
-"""Answers to questions from predictions on windows, as the document spells them."""
+"""Makes answers to questions from predictions on windows, as the document spells them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ _WINDOWS_AT_ONCE = 256  # in a call of `candidates`
 
 
 class Candidate(NamedTuple):
-    """An answer, its probability, and the characters of the context, from and to, that its pieces stand for."""
+    """An answer and its probability. start, end: its characters in the context, [start, end)."""
 
     text: str
     probability: float
@@ -46,15 +46,15 @@ class Decoded(NamedTuple):
 def candidates(
     outputs: Mapping[str, Any], first: tf.Tensor, behind: tf.Tensor, config: FinetuningConfig
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The spans of each input that may be its answer, by the head's outputs. SavedModels trace this function, too.
+    """Lists the spans that may answer each input, by the head's outputs.
 
     Args:
-      outputs: of the head, for B inputs.
+      outputs: outputs of the head for B inputs.
       first, behind: int32 [B], the position of the document's first token, and the one behind its last.
 
     Returns:
-      First and last position int32 [B, spans], and the sum of both ends' scores float32 [B, spans], the likelier starts
-      first; -inf of spans that cannot be answers.
+      First and last positions, int32 [B, spans], and the sums of both ends' scores, float32 [B, spans], likelier starts
+      first. The score of a span that cannot be an answer is -inf.
     """
     if config.joint_prediction:
         # A beam: the best starts, and the best ends after each of them.
@@ -89,7 +89,7 @@ CandidateSpans = tuple[np.ndarray, np.ndarray, np.ndarray]
 def candidate_spans(
     windows: Sequence[DocumentWindow], predictions: Sequence[Prediction], config: FinetuningConfig
 ) -> list[CandidateSpans]:
-    """The spans of each window that may be its answer."""
+    """Lists the spans of each window that may be its answer."""
     # Outputs of equal shapes are stacked, so that many windows take one call of `candidates`.
     indices_by_shape: dict[Any, list[int]] = {}
     for index, prediction in enumerate(predictions):
@@ -107,7 +107,7 @@ def candidate_spans(
 def _batch_spans(
     windows: Sequence[DocumentWindow], predictions: Sequence[Prediction], config: FinetuningConfig
 ) -> list[CandidateSpans]:
-    """`candidate_spans` of windows whose outputs have the same shapes."""
+    """Computes `candidate_spans` of windows whose outputs have the same shapes."""
     outputs = {}
     for name in predictions[0]:
         outputs[name] = np.stack([prediction[name] for prediction in predictions])
@@ -122,7 +122,7 @@ def _batch_spans(
 
 
 class _Place(NamedTuple):
-    """A span of a document: the sum of both ends' scores, its first and its last piece."""
+    """A span of a document: the sum of both ends' scores, and its first and last piece."""
 
     score: float
     first: int
@@ -136,7 +136,7 @@ def decode(
     config: FinetuningConfig,
     tokenizer: WordpieceTokenizer,
 ) -> Decoded:
-    """The answers to a question from the predictions on its windows: what the document spells, not the tokenizer."""
+    """Makes the answers to a question from the predictions on its windows."""
     question, document, windows = example
     place_of_text: dict[str, _Place] = {}  # the best place of each text, the best text first
     for place in _places(windows, spans):
@@ -169,9 +169,9 @@ def decode(
 
 
 def _places(windows: Sequence[DocumentWindow], spans: Sequence[CandidateSpans]) -> list[_Place]:
-    """The spans of all windows as places in the document, the best first.
+    """Finds the spans of all windows in the document, the best first.
 
-    A span that several windows hold is taken from the one where its first piece has the most context.
+    Of a span in several windows, that of the window counts in which its first piece has the most context.
     """
     places: list[_Place] = []
     for window, has_most_context, (starts, ends, scores) in zip(windows, max_context(windows), spans, strict=True):
@@ -185,7 +185,7 @@ def _places(windows: Sequence[DocumentWindow], spans: Sequence[CandidateSpans]) 
 
 
 def _null_score(predictions: Sequence[Prediction], config: FinetuningConfig) -> float:
-    """The score of there being no answer, in the window where it is lowest: an answer in one window is enough."""
+    """The score of there being no answer: the lowest of all windows, since an answer in one window is enough."""
     lowest = np.inf
     for prediction in predictions:
         score = prediction["answerable_logit"]
@@ -196,12 +196,12 @@ def _null_score(predictions: Sequence[Prediction], config: FinetuningConfig) -> 
 
 
 def _characters(document: Located, place: _Place) -> tuple[int, int]:
-    """First character of a place in the context, and the one behind its last."""
+    """The characters [start, end) of a place in the context."""
     return document.spans[place.first, 0].item(), document.spans[place.last, 1].item()
 
 
 def _original_text(question: Question, document: Located, first: int, last: int, tokenizer: WordpieceTokenizer) -> str:
-    """The original's answer: the part of the words there that looks like the pieces first to last."""
+    """Makes the original's answer: the part of the words there that looks like the pieces first to last."""
     tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
     predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
     first_word = document.word_of_piece[first]
@@ -211,7 +211,7 @@ def _original_text(question: Question, document: Located, first: int, last: int,
 
 
 def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
-    """The part of the original text that the predicted, tokenised text stands for; all of it where that is unclear.
+    """Finds the part of the original text that equals the predicted, tokenised text; all of it if that is unclear.
 
     "steve smith" in "Steve Smith's" is "Steve Smith".
     """

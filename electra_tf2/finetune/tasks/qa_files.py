@@ -1,4 +1,4 @@
-"""Files of questions about documents: SQuAD's JSON, MRQA's lines, tables."""
+"""Reads files of questions about documents: SQuAD's JSON, MRQA's JSON lines, tables."""
 
 import functools
 import itertools
@@ -25,9 +25,9 @@ _LISTED = 5  # questions in a warning
 class Question(NamedTuple):
     """A question about a paragraph.
 
-    answers: acceptable texts; none if it is impossible, or unknown.
+    answers: acceptable texts; none if the question is impossible, or the answers are unknown.
     start, end: first and last word of the answer that is learned; -1 if there is none.
-    answer: its text. place: its first and last character.
+    answer: text of that answer. place: its first and last character.
     """
 
     id: str
@@ -52,14 +52,14 @@ def split_words(text: str) -> Words:
 
 
 def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -> list[Question]:
-    """The questions of a file: SQuAD's JSON; MRQA's JSON lines; or a table with the columns id, question, context and
-    answers, as `datasets` has them, or with the text of an answer, which is then looked for in the context.
+    """Reads the questions of a file: SQuAD's JSON; MRQA's JSON lines; or a table with the columns id, question, context
+    and answers, as `datasets` has them, or with the text of an answer, which is then looked for in the context.
 
     Args:
-      v2: keep impossible questions; without it they are left out, and counted.
-      training: find each answer's words; a question whose answer is not where the file says is left out, and
-        mentioned.
-      compat: compare answer and document as the original does, which fails at no-break spaces.
+      v2: whether impossible questions stay. Otherwise they are left out, with a warning that counts them.
+      training: whether each answer's words are looked up. Questions whose answer is not where the file says are left
+        out, with a warning.
+      compat: whether answer and document are compared as in the original, which fails at no-break spaces.
 
     Raises:
       UserError: unreadable file, missing fields, nothing left.
@@ -107,7 +107,7 @@ def has_impossible(path: Path) -> bool:
 
 
 def _located(question: Question, compat: bool) -> Question:
-    """The question with its answer's words and characters. Raises ValueError: they are not at the file's place."""
+    """Looks up the words and characters of a question's answer. Raises ValueError: it is not where the file says."""
     text, words, word_starts = question.paragraph
     first, last = question.place
     if first < 0 and not question.answer:
@@ -140,7 +140,7 @@ def _located(question: Question, compat: bool) -> Question:
 
 
 def _questions(path: Path, training: bool) -> Iterator[Question]:
-    """The questions of a file; the objects' fields tell its form. Their places are the file's, unchecked.
+    """Reads the questions of a file, whose objects' fields tell its form. Places of answers are not checked.
 
     Raises:
       UserError: among others, a table to train on whose first row has no field for answers.
@@ -181,14 +181,14 @@ def _questions(path: Path, training: bool) -> Iterator[Question]:
 
 
 def _is_of_squad(qa: Any) -> bool:
-    """Tells a question as SQuAD has it from one as MRQA has it, both of which stand under "qas"."""
+    """Tells SQuAD's questions from MRQA's, both of which stand under "qas"."""
     return isinstance(qa, dict) and "id" in qa and not {"qid", "detected_answers"} & qa.keys()
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, object) of a table, of JSON lines, or of the list under "data" of one object.
+    """Yields (place, object) of a table, of JSON lines, or of the list under "data" of one object.
 
-    JSON lines are read one at a time: MRQA's larger files are gigabytes, most of it tokens that are not needed here.
+    JSON lines are read one at a time: MRQA's larger files have gigabytes, most of them tokens that nobody needs here.
     """
     if table_files.format_of(path) != "json":
         table = tables.open_table(path)
@@ -210,7 +210,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _rows_of_content(content: Any, path: Path) -> list[Any]:
-    """The rows of a file that is one JSON value: SQuAD's object with the list `data`, or a list of objects."""
+    """Lists the rows of a file that is one JSON value: SQuAD's object with the list `data`, or a list of objects."""
     if isinstance(content, dict):
         return field(content, "data", list, str(path))
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
@@ -226,7 +226,7 @@ def question_of(
     words_of: Callable[[str], Words],
     mrqa: bool = False,
 ) -> Question:
-    """A question about the context of an entry. Raises UserError: what is missing or of the wrong type; EmptyText."""
+    """Makes a question about an entry's context. Raises UserError: a missing or wrong field; EmptyText."""
     paragraph = words_of(field(entry, "context", str, where))
     text = field(qa, "question", str, where)
     if not paragraph.words:
@@ -253,7 +253,7 @@ def question_of(
 
 
 def _mrqa_answers(qa: dict[str, Any], where: str) -> list[str]:
-    """The acceptable answers to a question of MRQA."""
+    """Reads the acceptable answers to a question of MRQA."""
     answers = _list(qa, "answers", where)
     for answer in answers:
         if not isinstance(answer, str):
@@ -262,7 +262,7 @@ def _mrqa_answers(qa: dict[str, Any], where: str) -> list[str]:
 
 
 def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int, int]]:
-    """The first answer that MRQA detected in the context, and its first and last character; "" and -1 without one."""
+    """Reads the first answer that MRQA detected in the context, and its first and last character; "" and -1: none."""
     detected = _list(qa, "detected_answers", where)
     if not detected:
         return "", (-1, -1)
@@ -277,7 +277,7 @@ def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int
 
 
 def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
-    """The answers to a question, each with its `text` and `answer_start`; -1 of a text that is not in the context."""
+    """Reads the answers to a question, each with its `text` and `answer_start`, -1 if the context lacks the text."""
     names = [name for name in ANSWERS if name in qa]
     if not names:
         return []
@@ -365,7 +365,7 @@ def _plain(text: str) -> tuple[str, list[int]]:
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
-    """A list that may be missing or null."""
+    """Reads a list that may be missing or null."""
     value = cell(record, name, "list", where)
     if value is None:
         return []

@@ -1,4 +1,4 @@
-"""Scores of answers to questions, as the official scripts of SQuAD, MRQA, KorQuAD and CMRC compute them."""
+"""Scores answers to questions as the official scripts of SQuAD, MRQA, KorQuAD and CMRC do."""
 
 import collections
 import re
@@ -14,7 +14,7 @@ _CMRC_TOKENS = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+(?:[.,'][^\W\u4e0
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without punctuation, articles and surplus blanks."""
+    """Puts an answer in lower case, without punctuation, articles and surplus blanks."""
     text = _without(_PUNCTUATION, text.lower())
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -37,7 +37,7 @@ def _in_common(gold: Sequence[str], predicted: Sequence[str]) -> int:
 
 
 def _longest_run(gold: Sequence[str], predicted: Sequence[str]) -> int:
-    """Length of the longest stretch that stands in both."""
+    """Computes the length of the longest common stretch."""
     longest = 0
     # runs[i + 1]: length of the common stretch that ends at the current token of gold and at predicted[i].
     runs = [0] * (len(predicted) + 1)
@@ -52,10 +52,10 @@ def _longest_run(gold: Sequence[str], predicted: Sequence[str]) -> int:
 
 
 class Comparison(NamedTuple):
-    """A way to compare an answer with an acceptable one; `COMPARISONS` lists them.
+    """A way to compare an answer with an acceptable one, one of COMPARISONS.
 
-    normalized: what exact match compares. tokens: of a normalised text, what F1 counts. in_common: how many of them two
-    answers share.
+    normalized: makes of an answer what exact match compares. tokens: makes of that what F1 counts. in_common: counts
+    the tokens that two answers share.
     """
 
     normalized: Callable[[str], str]
@@ -66,13 +66,13 @@ class Comparison(NamedTuple):
         return float(self.normalized(gold) == self.normalized(predicted))
 
     def f1(self, gold: str, predicted: str) -> float:
-        """F1; two empty answers agree (SQuAD 2.0)."""
+        """Computes F1. Two empty answers agree (SQuAD 2.0)."""
         if not self.normalized(gold) or not self.normalized(predicted):
             return self.exact(gold, predicted)
         return self.overlap_f1(gold, predicted)
 
     def overlap_f1(self, gold: str, predicted: str) -> float:
-        """F1; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
+        """Computes F1. Empty answers agree with nothing (SQuAD 1.1, MRQA)."""
         gold_tokens = self.tokens(self.normalized(gold))
         predicted_tokens = self.tokens(self.normalized(predicted))
         shared = self.in_common(gold_tokens, predicted_tokens)
@@ -94,7 +94,11 @@ COMPARISONS = {
 def answered_scores(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str], comparison: Comparison = WORDS
 ) -> dict[str, float]:
-    """SQuAD 1.1, MRQA, ReCoRD, of acceptable answers and predictions by id: one without a prediction counts 0."""
+    """Computes the scores of SQuAD 1.1, MRQA and ReCoRD. An answer without a prediction counts 0.
+
+    Args:
+      answers: acceptable answers by id. predictions: texts by id.
+    """
     exact = []
     f1 = []
     for identity, text in predictions.items():
@@ -112,12 +116,13 @@ def squad_v2_scores(
     threshold: float,
     comparison: Comparison = WORDS,
 ) -> dict[str, float]:
-    """SQuAD 2.0: exact and F1 with no answer above `threshold`, and at the thresholds that suit them best.
+    """Computes the scores of SQuAD 2.0, at a threshold and at the thresholds that suit exact match and F1 best.
 
     Args:
-      answers: id -> acceptable answers, none for an impossible question.
-      predictions: id -> text of the best answer.
-      null_odds: id -> score of there being no answer.
+      answers: acceptable answers by id, none for an impossible question.
+      predictions: text of the best answer by id.
+      null_odds: score of there being no answer by id.
+      threshold: score above which no answer is given.
     """
     answered = [identity for identity in answers if identity in predictions]
     possible = [identity for identity in answered if answers[identity]]
@@ -152,7 +157,7 @@ def _best_threshold(
     raw: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """The highest score over all thresholds, and the first threshold that reaches it."""
+    """Finds the highest score over all thresholds, and the first threshold that reaches it."""
     # Below the lowest odds nothing is answered, which is right for every impossible question.
     score = float(sum(1 for texts in answers.values() if not texts))
     best = score

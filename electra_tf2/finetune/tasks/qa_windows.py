@@ -1,4 +1,4 @@
-"""Documents in overlapping windows, and where the answer to a question stands in them."""
+"""Cuts documents into overlapping windows, and finds the answer to a question in them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class QAExample(NamedTuple):
 
 
 def document_windows(pieces: int, room: int, stride: int, question_length: int) -> list[DocumentWindow]:
-    """Windows of at most `room` pieces, each `stride` after the last (or its length, if that is less)."""
+    """Makes windows of at most `room` pieces, each `stride` pieces (or its length, if that is less) after the last."""
     windows = []
     start = 0
     while start < pieces:
@@ -51,9 +51,9 @@ def document_windows(pieces: int, room: int, stride: int, question_length: int) 
 
 
 def max_context(windows: Sequence[DocumentWindow]) -> list[np.ndarray]:
-    """bool [length] per window: whether a piece has the most context there of all windows that hold it.
+    """Tells in which window each piece has the most context: bool [length] for each window.
 
-    Context is the smaller number of pieces to either side, plus a hundredth of the window's length; the first of equals
+    Context is the smaller number of pieces to either side, plus a hundredth of the window's length. Of equals the first
     wins.
     """
     pieces = max(window.start + window.length for window in windows)
@@ -73,7 +73,7 @@ def max_context(windows: Sequence[DocumentWindow]) -> list[np.ndarray]:
 
 
 def answer_pieces(question: Question, document: Located) -> tuple[int, int]:
-    """First and last of the pieces that hold the answer to a question that has one."""
+    """Finds the first and the last piece of a question's answer, which it must have."""
     first, last = question.place
     starts, ends = document.spans.T
     # The first piece that ends behind the answer's first character, and the last that starts at or before its last.
@@ -85,8 +85,11 @@ def answer_pieces(question: Question, document: Located) -> tuple[int, int]:
 
 
 def original_answer_pieces(question: Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
-    """First and last piece of an answer as the original finds them: in its words the first stretch that equals the
-    answer's own pieces, so that "1895" is found in "(1895-1943)." (BERT's _improve_answer_span), else all of them."""
+    """Finds the first and the last piece of an answer as the original does (BERT's _improve_answer_span).
+
+    They are the first stretch within the answer's words that equals the pieces of the answer alone, so that "1895" is
+    found in "(1895-1943)."; without such a stretch, all pieces of the words.
+    """
     first = int(document.first_piece[question.start])
     last = len(document.ids) - 1
     if question.end + 1 < len(document.first_piece):

@@ -1,7 +1,6 @@
 """Samples a list of examples before it is encoded: a part is held out, a share or a few of them are taken.
 
-Every draw is a function of the hparams' seeds and of the list. An example has `texts`, which must not lie on both sides
-of a held-out part.
+Every draw is a function of the hparams' seeds and of the list. Examples with equal `texts` are held out together.
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,10 +15,10 @@ from electra_tf2.util.progress import say
 
 
 def used(examples: Sequence[Any], split: str, files: TaskFiles, config: FinetuningConfig, target: Any) -> list[Any]:
-    """Picks, of all examples in a file, those of a split that a run uses, in the order of the file.
+    """Picks the examples of a split that a run uses from all examples of its file.
 
     Args:
-      target: what the examples' labels mean, a targets.Classes or Scale where there is one.
+      target: what labels mean. Only with a targets.Classes or Scale can examples of each label be chosen.
 
     Raises:
       UserError: there are too few to hold out a part, or to choose a few of each label.
@@ -43,23 +42,26 @@ def used(examples: Sequence[Any], split: str, files: TaskFiles, config: Finetuni
 
 
 def selection_splits(config: FinetuningConfig, evaluation_splits: tuple[str, ...]) -> tuple[str, ...]:
-    """The splits of the development data that choose the best checkpoint."""
+    """The splits by whose scores the best checkpoint is chosen."""
     if config.few_shot:
         return (FEW_SHOT_DEV,)
     return evaluation_splits
 
 
 def share_of(examples: Sequence[Any], share: float, seed: int) -> list[Any]:
-    """A random share of the examples; a larger one holds those of a smaller one."""
+    """Draws a share of the examples. A larger share holds the examples of a smaller one."""
     kept = max(1, round(len(examples) * share))
     order = np.random.default_rng([seed, 2]).permutation(len(examples))
     return [examples[index] for index in sorted(order[:kept].tolist())]
 
 
 def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, development: bool) -> list[Any]:
-    """The training examples that are held out as development data, or the others.
+    """Splits the training examples, and takes those that are held out as development data, or else the others.
 
-    Each class has its share on either side. Raises UserError: nothing is left.
+    Each class has its share on either side.
+
+    Raises:
+      UserError: there are too few.
     """
     groups = []
     classes = []
@@ -86,10 +88,10 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
 def draw_held_out(
     groups: Sequence[Hashable], classes: Sequence[Hashable], share: float, random: np.random.Generator
 ) -> set[int]:
-    """Draws the numbers of the examples that are held out: whole groups, of each class its share.
+    """Draws the indices of held-out examples: whole groups of them, and a share of each class.
 
     Args:
-      groups, classes: of each example.
+      groups, classes: the group and the class of each example.
     """
     members: dict[Hashable, list[int]] = {}  # group -> its examples
     for index, group in enumerate(groups):
@@ -97,8 +99,8 @@ def draw_held_out(
     groups_of_class: dict[Hashable, list[list[int]]] = {}  # a group counts for the class of its first example
     for indices in members.values():
         groups_of_class.setdefault(classes[indices[0]], []).append(indices)
-    # How many examples of each class are held out: shares are cut to whole numbers, and what is missing in the sum goes
-    # to the classes that lost most by that.
+    # How many examples of each class are held out, by the largest remainders: shares are cut to whole numbers, and what
+    # is missing in the sum goes to the classes that lost most by that.
     room: dict[Hashable, int] = {}
     lost: dict[Hashable, float] = {}
     for name, grouped in groups_of_class.items():
@@ -124,7 +126,7 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
     """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
 
     Args:
-      groups: int64 [examples], the label's number of each.
+      groups: int64 [examples], the group of each by its label.
       size: K, examples of each label in either split.
 
     Raises:
@@ -144,7 +146,7 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
 
 
 def shuffled_groups(groups: np.ndarray, seed: int) -> list[list[int]]:
-    """The numbers of each group's examples, in a random order. Arguments as `few_shot_split`."""
+    """Lists the indices of each group's examples in a random order. Arguments as in `few_shot_split`."""
     order = np.random.default_rng(seed).permutation(len(groups))
     members: dict[int, list[int]] = {int(group): [] for group in np.unique(groups)}
     for index in order.tolist():
@@ -153,5 +155,5 @@ def shuffled_groups(groups: np.ndarray, seed: int) -> list[list[int]]:
 
 
 def same_text(*texts: str) -> Hashable:
-    """Equal for texts that differ in case, white space and order alone."""
+    """Makes a key that is equal for texts that differ in case, white space and order alone."""
     return frozenset(" ".join(text.split()).casefold() for text in texts)

@@ -1,11 +1,18 @@
 """The two parts of texts that SuperGLUE's files ask about: the word of WiC, the phrase and the pronoun of WSC."""
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from electra_tf2.finetune.tasks.text_files import TextPart
 from electra_tf2.util.errors import UserError, shown
+
+
+class TextPart(NamedTuple):
+    """The characters [start, end) of the text of this index."""
+
+    text: int
+    start: int
+    end: int
 
 
 def wic_spans(row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
@@ -21,12 +28,14 @@ def wic_spans(row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
 
 
 def wsc_spans(row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
-    """Characters of either mention, by `target`: the number of its first word (between blanks) and its text.
+    """Characters of either mention. The field `target` has the index of its first word (between blanks) and its text.
 
-    The distributed files want some forbearance: numbers are off by a word or two, so the mention's occurrence that
-    is nearest to the word is taken; mentions have other blanks than the text, or the full stop behind them; and of
-    one that does not occur at all ("Kamenev and Zinoviev", of a text with more between the two), as many words as
-    it has are taken from the numbered one on.
+    The distributed files are not exact. An index is off by a word or two: the mention's nearest occurrence counts. A
+    mention has other blanks than the text, or the full stop behind it. One does not occur at all ("Kamenev and
+    Zinoviev" in a text with more between the two): as many words as it has count from the index on.
+
+    Raises:
+      UserError: a missing or wrong field.
     """
     target = row.get("target")
     text = row.get("text")
@@ -63,4 +72,14 @@ def _place(row: dict[str, Any], name: str, where: str) -> int:
     return value
 
 
-READERS: dict[str, Callable[[dict[str, Any], str], tuple[TextPart, ...]]] = {"wic": wic_spans, "wsc": wsc_spans}
+_READERS: dict[str, Callable[[dict[str, Any], str], tuple[TextPart, ...]]] = {"wic": wic_spans, "wsc": wsc_spans}
+
+
+def marked_parts(form: str, texts: Sequence[str], row: dict[str, Any], where: str) -> tuple[TextPart, ...]:
+    """Reads which parts of its texts a row marks, in a benchmark's form, "wic" or "wsc". Raises UserError."""
+    parts = _READERS[form](row, where)
+    for text, start, end in parts:
+        size = len(texts[text])
+        if end > size:
+            raise UserError(f"{where}: characters {start} to {end} are beyond the text of {size} characters")
+    return parts

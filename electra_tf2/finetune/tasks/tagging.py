@@ -44,16 +44,17 @@ _KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged wo
 
 
 class PredictedWords(NamedTuple):
-    """Words that one input predicts: their numbers in the text, and the positions of their first pieces."""
+    """Words that an input predicts: their indices in the text, and the positions of their first pieces."""
 
     words: np.ndarray
     positions: np.ndarray
 
 
 class TaggedSentence(NamedTuple):
-    """Words in their text, and the labels that are learned (BIOES for spans); None for text without tags.
+    """Words in their text.
 
-    windows: the inputs made of the text: one, or several of a long text.
+    labels: those that are learned (BIOES for spans); None: the text has no tags.
+    windows: the text's inputs, several of a long text.
     """
 
     text: Words
@@ -70,17 +71,17 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingTask(Task):
-    """One label per word of {train,dev,test}.txt in CoNLL columns, or of tables with lists of words and tags.
+    """One label for each word of {train,dev,test}.txt in CoNLL columns, or of tables with lists of words and tags.
+
+    The labels are those of the training data, for spans with all of B, I, E and S of every type. A text longer than
+    max_seq_length is read in windows that overlap by half. A word's label is taken from the window where it has the
+    most context. (compat original: words beyond max_seq_length are left out.)
 
     Args:
-      spans: the tags are BIO or BIOES; learned as BIOES and scored by spans (precision, recall, F1). Otherwise the
+      spans: whether tags are BIO or BIOES. They are learned as BIOES and scored by spans (precision, recall, F1). Other
         tags are scored word by word.
-      labels: names of tags, in the order of the numbers by which a table holds them.
+      labels: names of the tags that a table holds as the numbers 0, 1, ...
       label_column: a table's column of tags; default: tags or <task>_tags, or the only column with a usual name.
-
-    The label set is that of the training data, for spans with all of B, I, E and S of every type. Texts longer than
-    max_seq_length are read in windows that overlap by half, each word where it has the most text around it. (compat
-    original: words beyond max_seq_length are left out.)
     """
 
     text_keys = (("text",),)
@@ -133,7 +134,7 @@ class TaggingTask(Task):
         return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
-        """The labels of each sentence; None for all where the split has no tags, or a test split wrong ones."""
+        """Lists the labels of each sentence; None for all if the split has no tags, or a test split wrong ones."""
         if any(sentence.tags for sentence in sentences):
             try:
                 return [self._checked_labels(sentence, split) for sentence in sentences]
@@ -179,7 +180,7 @@ class TaggingTask(Task):
         return sentences
 
     def _labels_in(self, sentences: Sequence[conll.Sentence]) -> list[str]:
-        """The label set, of the training data's sentences."""
+        """Lists all labels in the training data."""
         sentences = list(sentences)
         if self._as_original:
             # The original collects its labels from the files of all splits.
@@ -194,7 +195,7 @@ class TaggingTask(Task):
         return sorted(labels)
 
     def _labels_of(self, sentence: conll.Sentence) -> list[str]:
-        """The labels that are learned: the tags themselves, or the spans that they encode as BIOES."""
+        """Turns tags into the labels that are learned: the tags themselves, or their spans as BIOES."""
         if not self.spans:
             return sentence.tags
         read_spans = originals_spans if self._as_original else spans_of
@@ -220,8 +221,7 @@ class TaggingTask(Task):
         return self._labels_of(sentence)
 
     def files_of(self, split: str) -> list[Path]:
-        """The files that a split's examples depend on: its own; with compat original, whose label set is that of all
-        splits, all files."""
+        """Lists a split's files; with compat original all files, since its labels are those of all splits."""
         if not self._as_original:
             return super().files_of(split)
         paths: list[Path] = []
@@ -231,7 +231,7 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """The sentences of a file of tagged words, with its tags: one whose tags are nearly all the task's."""
+        """Reads the sentences of a file of tagged words, if nearly all of its tags are the task's."""
         if is_json(text):
             return None
         sentences = conll.sentences_by_look(text, name)
@@ -249,7 +249,7 @@ class TaggingTask(Task):
         return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
 
     def _num_known(self, tags: Sequence[str]) -> int:
-        """The number of tags that are the task's; of tags of spans, of those whose type is."""
+        """Counts the tags that are the task's; of spans, the tags whose type is."""
         known_tags = set(self.label_names)
         if not self.spans:
             return sum(tag in known_tags for tag in tags)
@@ -299,7 +299,7 @@ class TaggingTask(Task):
         return Split(encoded, features, counts, labelled, golds=golds)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
-        """The windows of a text."""
+        """Makes the inputs of a text."""
         special = self.tokenizer.special
         length = self.config.max_seq_length
         if self._as_original:
@@ -326,7 +326,7 @@ class TaggingTask(Task):
     # Scores and answers.
 
     def _word_values(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
-        """The prediction `name` for every word of every example; `missing` for words that are in no window."""
+        """Lists the prediction `name` of every word of every example; `missing` for a word that is in no window."""
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
             values = [missing] * len(example.words)
@@ -337,7 +337,7 @@ class TaggingTask(Task):
         return result
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
-        """A label for every word of every example; "O", or "" without spans, for words that are in no window."""
+        """Lists the label of every word of every example; "O", or "" without spans, for a word that is in no window."""
         missing = "O" if self.spans else ""
         result = []
         for label_ids in self._word_values(split, predictions, "predictions", None):
@@ -358,10 +358,10 @@ class TaggingTask(Task):
         return tagging_scores(gold, predicted, self.spans)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Each text's `words`, and their `tags`, `probabilities`, `starts` and `ends`, a list each.
+        """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
 
-        `starts` and `ends` count characters of the text; of an input of words, of the words joined by blanks. With
-        spans there are also `entities`: the `type`, `text`, `start` and `end` of each.
+        `starts` and `ends` count characters of the text, or of words given as a list, joined by blanks. With spans
+        there are also `entities`, each with `type`, `text`, `start` and `end`.
         """
         answers = []
         all_labels = self.predicted_labels(split, predictions)
@@ -388,7 +388,7 @@ class TaggingTask(Task):
         return answers
 
     def _file_tags(self, labels: Sequence[str]) -> list[str]:
-        """Labels as tags in the encoding of the training data."""
+        """Turns labels into tags in the encoding of the training data."""
         if not self.spans:
             return list(labels)
         return as_written(spans_of(labels), len(labels), self._encoding)
@@ -407,7 +407,7 @@ class TaggingTask(Task):
         return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-        """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
+        """Writes a CoNLL file of words and predicted tags, with a blank between them, or a tab if words hold blanks."""
         path = folder / f"{self.name}_{name}.txt"
         words = [word for example in split.examples for word in example.words]
         no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
@@ -440,7 +440,7 @@ class TaggingTask(Task):
 def _label_values(
     example: TaggedSentence, window: PredictedWords, id_of_label: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """The labels of one window by name. A word whose label the training data does not have has no loss."""
+    """Makes the labels of a window by name. A word with a label that the training data lack has no loss."""
     labels = np.zeros(len(window.words), np.int32)
     mask = np.ones(len(window.words), np.float32)
     if example.labels:
@@ -455,7 +455,7 @@ def _label_values(
 def original_input(
     words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int
 ) -> tuple[Row, PredictedWords]:
-    """The one input that the original makes of a text, with the words that fit by its way of counting."""
+    """Makes the one input of a text as the original does, with the words that fit by its way of counting."""
     input_ids = [special.cls]
     positions: list[int] = []
     cut = 0
@@ -484,7 +484,7 @@ def original_input(
 
 
 class TaggingHead(Head):
-    """A softmax over the labels at words' first pieces (BERT, section 5.3), always of one dense layer."""
+    """Softmax over the labels at words' first pieces (BERT, section 5.3), always of one dense layer."""
 
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
@@ -514,6 +514,6 @@ class TaggingHead(Head):
 
 
 def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:
-    """float32 [B], the sum over a row's words; logits: [B, L, labels], entry i of word i."""
+    """Sums the losses of each row's words, float32 [B]. logits: [B, L, labels], entry i of word i."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
     return tf.reduce_sum(losses * labels["labels_mask"], -1)

@@ -40,11 +40,11 @@ ENCODINGS = {
 
 
 def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences of a file with their tags of spans in the letters of BIOES, before the type.
+    """Rewrites the span tags of a file in the letters of BIOES, before the type.
 
-    BIO, IOB1 and BIOES are accepted; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type
-    ("PER-B"); letters without a type, as in BioBERT's corpora (the type is then "_", as in seqeval); and types without
-    letters, as in Few-NERD, where neighbours of one type are one span.
+    It accepts BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type ("PER-B");
+    letters without a type, as in BioBERT's corpora (the type becomes "_", as in seqeval); and types without letters, as
+    in Few-NERD, where neighbours of the same type are one span.
     """
     respelled = _with_letters_before_types(sentences)
     result = []
@@ -55,7 +55,7 @@ def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
-    """The tags of a file that are not a letter, a dash and a type, and how they are written so."""
+    """Maps tags that are not a letter, a dash and a type to tags that are."""
     tags: list[str] = []  # of words inside spans
     num_outside = 0
     for sentence in sentences:
@@ -79,7 +79,7 @@ def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
 
 
 def _in_bioes_letters(tag: str) -> str:
-    """A tag of spans with BIOES' capital letter; any other tag as it is."""
+    """Gives a span tag the capital letter of BIOES. Other tags stay."""
     letter, dash, kind = tag.partition("-")
     upper = letter.upper()
     if len(letter) != 1 or not (dash or upper == "O"):
@@ -108,13 +108,13 @@ def encoding_of(sentences: Sequence[Sentence]) -> str:
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans of tags in any of the encodings (also IOB1), by conlleval's rules: a change of type ends a span."""
+    """Finds the spans of tags in any encoding (also IOB1) by conlleval's rules: a change of type ends a span."""
     bioes_tags = [_in_bioes_letters(tag) for tag in tags]
     return [Span(start, end, kind) for kind, start, end in get_entities(bioes_tags)]
 
 
 def originals_spans(tags: Sequence[str]) -> list[Span]:
-    """The spans by the original's rules: a change of type goes on with the span, which has its last tag's type."""
+    """Finds spans by the original's rules: a span goes on at a change of type, and has the type of its last tag."""
     spans = []
     start = -1
     last = "O"
@@ -135,12 +135,12 @@ def _type(tag: str) -> str:
 
 
 def bioes(spans: Sequence[Span], length: int) -> list[str]:
-    """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
+    """Makes a tag for each word: S for a span of one word, else B, I, ..., E; O outside."""
     return encoded(spans, length, "BIOES")
 
 
 def bio(spans: Sequence[Span], length: int) -> list[str]:
-    """One tag per word: B for a span's first word, I for the others; O outside."""
+    """Makes a tag for each word: B for a span's first word, I for its others; O outside."""
     return encoded(spans, length, "BIO")
 
 
@@ -164,7 +164,7 @@ def as_written(spans: Sequence[Span], length: int, encoding: str) -> list[str]:
 
 
 def with_all_positions(labels: set[str]) -> set[str]:
-    """O, and B, I, E and S of every type among the labels, whichever of them the data happens to have."""
+    """Completes labels of spans: O, and B, I, E and S of every type."""
     complete = {"O"}
     for label in labels:
         if label != "O":
@@ -180,7 +180,7 @@ def is_span_tag(tag: str) -> bool:
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
-    """In percent: accuracy of words; for spans also precision, recall and F1 (seqeval, conlleval's rules)."""
+    """Computes accuracy of words and, for spans, precision, recall and F1 (seqeval, conlleval's rules), in percent."""
     is_right: list[bool] = []
     for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
         is_right += [right == answer for right, answer in zip(gold_labels, predicted_labels, strict=True)]

@@ -3,7 +3,7 @@
 Both kinds of `Target` have these methods and attributes:
   checked: a label as a file holds it -> the label; UserError with the place if it is none.
   encoded: a label -> what the head learns, a class id or a share of the scale; 0 for None.
-  group: a label -> a number; few-shot splits and demonstrations take equally many examples of each number.
+  group: a label -> an index; few-shot splits and demonstrations take equally many examples of each group.
   predicted: a prediction -> the value that is scored.
   answers: predictions -> their rows in files of answers.
   submitted: an answer -> the text that GLUE's server expects.
@@ -31,11 +31,11 @@ _ENOUGH_ROWS = 20  # from which on labels of one row each look like another colu
 
 
 def label_text(value: Any) -> str | None:
-    """A class's name from the value of a label in a file; None if the value is neither text nor a number, nor a list of
-    one of them, as doccano writes it.
+    """Makes a class's name of a label in a file; None if it is neither text nor a number, nor a list of one of them, as
+    doccano writes it.
 
-    Different spellings give one name: white space around it, composed or decomposed accents (Unicode's NFC and NFD),
-    and 1.0 for 1, to which pandas turns the whole numbers of a column with gaps.
+    Different spellings give one name: with white space around it, with composed or decomposed accents (Unicode's NFC
+    and NFD), and 1.0 for 1, since pandas writes the whole numbers of a column with gaps so.
     """
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
@@ -63,8 +63,8 @@ class Classes:
     """One of several names, in the order of their ids.
 
     Args:
-      numbers: names in the order of the numbers, from 0, by which files may give them; (): no number is accepted.
-        Without effect where names are numbers themselves.
+      numbers: the names that the numbers 0, 1, ... in a file stand for; (): none. Without effect if names are numbers
+        themselves.
     """
 
     key = "label_ids"
@@ -116,11 +116,11 @@ class Classes:
 
 
 class Scale:
-    """A number between two ends, learned as a share of their distance; the groups are the halves of the scale.
+    """A number between two ends, learned as a share of their distance. Its two groups are the halves of the scale.
 
     Args:
-      strict: whether a number beyond the ends is an error. Not if the ends are the least and the greatest label of the
-        training data, which other data may exceed.
+      strict: whether a number beyond the ends is an error. It is none if the ends are the least and the greatest label
+        of the training data, which other data may exceed.
     """
 
     key = "targets"
@@ -181,7 +181,7 @@ Target = Classes | Scale
 
 
 def known_target(task: str, settings: TextSettings) -> Target | None:
-    """The classes or the scale that a task's settings say; None where the training data have to say it."""
+    """The classes or the scale in a task's settings; None: the training data have to say it."""
     if settings.value_range is not None:
         an_end_is_unknown = any(map(math.isinf, settings.value_range))
         if an_end_is_unknown and settings.range_of_data:
@@ -193,17 +193,17 @@ def known_target(task: str, settings: TextSettings) -> Target | None:
 
 
 def checked_classes(classes: Classes, task: str, metrics: Sequence[str]) -> Classes:
-    """Returns the classes unchanged. Raises UserError: more than two, and a metric of the task is for two."""
+    """Returns the classes. Raises UserError: there are more than two, but a metric of the task is for two."""
     if "f1" in metrics and len(classes.names) > 2:
         raise UserError(f"{task}: the metric f1 is for two labels, there are {len(classes.names)}: choose macro_f1")
     return classes
 
 
 def adopted(target: Target | None, saved: Mapping[str, Any], task: str, settings: TextSettings) -> Target | None:
-    """What labels mean to a model by its saved state, where the data do not say it.
+    """Takes what labels mean from a model's saved state if the data do not say it.
 
     Args:
-      target: what labels mean by the data; None where they do not say it.
+      target: what labels mean by the data; None: they do not say it.
 
     Raises:
       UserError: the data have other labels than those that the model was trained on.

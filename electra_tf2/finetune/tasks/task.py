@@ -1,10 +1,9 @@
 """Base class of tasks: a task reads files, encodes examples, makes a head, scores predictions and answers.
 
-    files --read--> examples --(sampling)--> --encode--> Split --(batching, encoder, head)--> predictions --scores,
-    answers--> results
+    files --read--> examples --sampling, encode--> Split --batching, encoder, head--> predictions --scores, answers-->
 
-All else comes from elsewhere: batching, the encoder, training, several tasks and trials, result files and exports. Each
-kind of task is a file of this folder; settings.built_in has the table of tasks.
+A task knows nothing of batches, training, trials, result files and exports. Each kind of task is a file of this folder;
+settings.built_in has the table of tasks.
 """
 
 import abc
@@ -29,15 +28,15 @@ Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head'
 
 
 class EmptyText(UserError):
-    """There is no text to answer about."""
+    """A row to be answered has no text."""
 
 
 class Features(NamedTuple):
-    """One input of the encoder: an example, or a window of a long one.
+    """An input of the encoder: an example, or a window of a long one.
 
     input_ids, segment_ids: int32 [length], special tokens included, no padding.
-    labels: name -> scalar or, for a `Label` that is per token, array of at most `length` items.
-    cut: tokens of its texts that did not fit.
+    labels: by name, a number, or for a `Label` that is per token an array of at most `length` numbers.
+    cut: number of tokens of its texts that did not fit.
     """
 
     input_ids: np.ndarray
@@ -47,9 +46,10 @@ class Features(NamedTuple):
 
 
 class Label(NamedTuple):
-    """Type of a label: one number, or with `per_token` one for each token, padded with 0 to the batch's length.
+    """Type of a label.
 
-    is_input: whether a trained head reads it, too.
+    per_token: whether it has a number for each token, padded with 0 to the batch's length, or one number in all.
+    is_input: whether the head reads it when it predicts, too.
     """
 
     dtype: str
@@ -62,9 +62,9 @@ class Split(NamedTuple):
 
     counts: number of each example's features, which lie together; None: one each.
     labelled: whether the examples have labels, so that predictions can be scored.
-    choices: features that a batch keeps together, each with a share of their loss, as the candidates of a question are.
-    golds: labels to count, names or numbers; none where they are unknown, or nothing to count.
-    longest_text: tokens beyond which a text is cut; None: those of max_seq_length.
+    choices: number of features that stay together in a batch and share a loss, as the candidates of a question do.
+    golds: labels, names or numbers, for the counts that the data report shows; empty if there is nothing to count.
+    longest_text: number of tokens to which a text is cut; None: max_seq_length.
     """
 
     examples: Sequence[Any]
@@ -76,29 +76,29 @@ class Split(NamedTuple):
     longest_text: int | None = None
 
     def by_example(self, values: Sequence[T]) -> list[Sequence[T]]:
-        """Groups values of the features by example: those of one lie together, in the order of `examples`."""
+        """Groups values of the features by example, in the order of `examples`."""
         counts = self.counts or [1] * len(self.examples)
         ends = np.cumsum([0, *counts])
         return [values[start:end] for start, end in itertools.pairwise(ends)]
 
     @property
     def cut(self) -> list[int]:
-        """Tokens that were left out of each example: of its inputs', the largest number."""
+        """Number of tokens that were cut off each example: the most of any of its inputs."""
         return [max(feature.cut for feature in features) for features in self.by_example(self.features)]
 
 
 class TaskData(NamedTuple):
-    """All examples in the files of a split, and what their labels mean; None where that is no news."""
+    """All examples in the files of a split. target: what their labels mean, if these files say it."""
 
     examples: list[Any]
     target: Any = None
 
 
 class Task(abc.ABC):
-    """One thing to learn.
+    """Something to learn.
 
-    A subclass says what an example is: any type that has `texts`, the strings which must not lie on both sides of a
-    part that is held out, and `label`, or whose `inputs` says what is shown of it.
+    A subclass says what an example is, of any type. It has `texts`, strings that must not occur both in held-out
+    examples and in the others, and `label`, unless the subclass overrides `inputs`.
 
     Args:
       name: of the task and of its files' folder.
@@ -111,7 +111,7 @@ class Task(abc.ABC):
     text_keys: Sequence[tuple[str, ...]] = ()  # names of one text, or of two between which a line has a tab
     holds_tabs = False  # the last text of a line may hold tabs, too
     list_key = ""  # name of a list; "": a list holds the texts of `text_keys`
-    target: Any = ()  # what labels mean; None until the training data have said it
+    target: Any = ()  # what labels mean; None: the training data will say it
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
@@ -126,7 +126,7 @@ class Task(abc.ABC):
         self._splits: dict[str, Split] = {}  # those that were loaded
 
     def load(self, split: str) -> Split:
-        """The examples of a split that are used, as the network sees them. They are read once.
+        """Reads, samples and encodes a split, the first time that it is asked for.
 
         Args:
           split: "train", one of `evaluation_splits` or one of `test_splits`, whose labels may be missing.
@@ -161,17 +161,20 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read(self, split: str) -> TaskData:
-        """All examples in the files of a split. Raises UserError that names file and line.
+        """Reads all examples in the files of a split.
 
-        Where `target` is None, the split is "train" and the result says what labels mean.
+        While `target` is None, the split is "train", and the result has a target.
+
+        Raises:
+          UserError: names file and line.
         """
 
     @abc.abstractmethod
     def example(self, row: dict[str, Any], where: str, index: int) -> Any:
-        """An example without its label from a JSON object, to be answered.
+        """Makes an example without a label of a JSON object that is to be answered.
 
         Args:
-          where: it stands, for messages. index: of the object, from 0 on, which is its id where it has none.
+          where: place of the object, for messages. index: of the object, its id if it has none.
 
         Raises:
           UserError: a missing field, a value of the wrong type, ...; EmptyText.
@@ -179,37 +182,39 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Any], split: str) -> Split:
-        """The examples with what the network sees of them; `split` is "new" of those that are to be answered."""
+        """Encodes examples. The split is "new" for those that are to be answered."""
 
     @abc.abstractmethod
     def make_head(self, encoder: Encoder, seed: int) -> Head:
-        """The layer on top of this encoder."""
+        """Makes the layer on top of an encoder."""
 
     @abc.abstractmethod
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Metrics, in percent where they are shares, from predictions in the order of `split.features`."""
+        """Computes metrics of predictions in the order of `split.features`; shares are in percent."""
 
     @abc.abstractmethod
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """One JSON object per example: the predicted label, tags or text, and probabilities."""
+        """Makes a JSON object of each example's predictions: label, tags or text, and probabilities."""
 
     # What it may say besides.
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """The rows of a file that is to be answered and is laid out as the task's own training files are; None of any
-        other file, which is a table, JSON lines or a text a line.
+        """Reads the rows of a file to be answered that has the form of the task's training files.
 
         Args:
-          name: of the file, for messages.
+          text: content of the file. name: of the file, for messages.
+
+        Returns:
+          None for a file of another form: a table, JSON lines, or a text a line.
 
         Raises:
-          UserError: such a file that cannot be read.
+          UserError: the file cannot be read.
         """
         del text, name
         return None
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        """One JSON object per example, to stand before its answer: its texts, and `gold`, its label, if it has some."""
+        """Makes a JSON object of each example, to stand before its answer: its texts and, if there is one, `gold`."""
         rows = []
         for example in split.examples:
             row: dict[str, Any] = {"text": example.texts[0]}
@@ -221,23 +226,23 @@ class Task(abc.ABC):
         return rows
 
     def majority(self, split: Split) -> dict[str, float]:
-        """Scores of always predicting the commonest label; {} where there is no such thing."""
+        """Computes the scores of always predicting the commonest label; {} if the task has none."""
         del split
         return {}
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-        """Writes and lists the files that a benchmark's server or official script wants of a split, if any."""
+        """Writes the files that a benchmark's server or official script reads, if there are such, and lists them."""
         del name, split, answers, folder
         return []
 
     def files_of(self, split: str) -> list[Path]:
-        """The files that a split is made of, which a trial remembers by content."""
+        """The files of a split, whose content a trial remembers."""
         return self.files.remembered(split)
 
     def state(self) -> dict[str, Any]:
-        """Meaning of a fine-tuned checkpoint's outputs as JSON, such as label names; saved beside it."""
+        """Meaning of the head's outputs as JSON, such as label names, to be saved beside the weights."""
         return {}
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        """Adopts a saved state where no training data say what labels mean; refuses one that means something else."""
+        """Adopts a saved state if no training data said what labels mean. Raises UserError if they said otherwise."""
         del saved

@@ -2,8 +2,8 @@
 
     table --text_files--> TextExample --encode--> [CLS] a [SEP] or [CLS] a [SEP] b [SEP] --ClassificationHead--> logits
 
-What a label means, one of several classes or a number on a scale, is a `Target` (targets). Of tasks that ask about two
-parts of the texts (WiC, WSC) the head reads the states of these parts beside that of [CLS].
+A `Target` (targets) says what a label means, one of several classes or a number on a scale. In tasks about two parts of
+the texts (WiC, WSC) the head reads the states of these parts beside that of [CLS].
 """
 
 import dataclasses
@@ -24,10 +24,9 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV, write_json_lines
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows
-from electra_tf2.finetune.tasks.spans import READERS
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, adopted, known_target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
-from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, explained, read_texts
+from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, explained, read_texts, texts_of
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import mean_state, text_state
@@ -90,7 +89,7 @@ class TextTask(Task):
         rows: list[TextExample] = []
         for path in self.files.paths(split):
             try:
-                rows += read_texts(path, settings, tolerated, is_test, self._with_spans)
+                rows += read_texts(path, settings, tolerated, is_test)
             except UserError as error:
                 raise explained(error, path) from None
         if is_test:
@@ -99,24 +98,11 @@ class TextTask(Task):
         examples, target = labelled_rows(rows, self.name, self.settings, self.target)
         return TaskData(examples, target)
 
-    def _with_spans(self, example: TextExample, row: dict[str, Any]) -> TextExample:
-        """The example of a row with the parts of its texts that are asked about, where the task has such."""
-        if not self.settings.spans:
-            return example
-        spans = READERS[self.settings.spans](row, example.where)
-        for text, start, end in spans:
-            size = len(example.texts[text])
-            if end > size:
-                raise UserError(
-                    f"{example.where}: characters {start} to {end} are beyond the text of {size} characters"
-                )
-        return example._replace(spans=spans)
-
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
-        example = example_of(row, dataclasses.replace(self.settings, label=None), where)
-        if not all(text.strip() for text in example.texts):
+        texts = texts_of(row, self.settings, where)
+        if not all(text.strip() for text in texts):
             raise EmptyText(f"{where}: an empty text")
-        return self._with_spans(example, row)
+        return example_of(row, dataclasses.replace(self.settings, label=None), where)
 
     # Examples to features.
 
@@ -131,7 +117,7 @@ class TextTask(Task):
         return labels
 
     def encode(self, examples: Sequence[TextExample], split: str) -> Split:
-        """One input an example; for training both orders of the texts where the order means nothing."""
+        """Makes an input of each example; in training two, of both orders, if the order of the texts means nothing."""
         if split == "train" and self.settings.double_unordered and self.config.double_unordered:
             turned = [example._replace(texts=example.texts[::-1]) for example in examples]
             examples = [*examples, *turned]
@@ -150,7 +136,7 @@ class TextTask(Task):
         return features
 
     def _marked(self, examples: Sequence[TextExample]) -> list[Features]:
-        """The same with marks of the parts; a piece is of a part if it holds one of its characters."""
+        """As `_packed`, with labels that mark the parts: the pieces that hold one of a part's characters."""
         special = self.tokenizer.special
         length = self.config.max_seq_length
         located = iter(self.tokenizer.located([undivided(text) for text in _texts(examples)]))
@@ -169,7 +155,7 @@ class TextTask(Task):
         return features
 
     def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """int32 [pieces] ids of each text."""
+        """Tokenises texts, int32 [pieces] each."""
         pieces: list[np.ndarray] = []
         with Progress(f"tokenizing {self.name}: text", len(texts)) as progress:
             for start in range(0, len(texts), _CHUNK):
@@ -229,9 +215,9 @@ class TextTask(Task):
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         assert self.target is not None
-        labels = np.array([self.target.encoded(example.label) for example in split.examples])
-        predicted = np.array([self.target.predicted(prediction) for prediction in predictions])
-        return measured(self.settings.metrics, labels, predicted, self.target.num_classes)
+        labels = [self.target.encoded(example.label) for example in split.examples]
+        predicted = [self.target.predicted(prediction) for prediction in predictions]
+        return measured(self.settings.metrics, np.array(labels), np.array(predicted), self.target.num_classes)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         assert self.target is not None
@@ -240,10 +226,9 @@ class TextTask(Task):
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
             return {}
-        assert self.target is not None
-        labels = np.array([self.target.encoded(example.label) for example in split.examples])
+        labels = np.array([self.label_names.index(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
-        return measured(self.settings.metrics, labels, constant, self.target.num_classes)
+        return measured(self.settings.metrics, labels, constant, len(self.label_names))
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
@@ -277,7 +262,7 @@ class TextTask(Task):
 
 
 def _texts(examples: Sequence[TextExample]) -> list[str]:
-    """The texts of all examples, one after the other."""
+    """Lists the texts of all examples in their order."""
     texts: list[str] = []
     for example in examples:
         texts += example.texts
@@ -285,7 +270,7 @@ def _texts(examples: Sequence[TextExample]) -> list[str]:
 
 
 def golds_of(examples: Sequence[TextExample], labelled: bool) -> list[Any]:
-    """`Split.golds` of examples: their labels, where they have them."""
+    """`Split.golds` of examples: their labels, if they have some."""
     return [example.label for example in examples] if labelled else []
 
 
@@ -302,9 +287,9 @@ class ClassificationHead(Head):
 
     Args:
       num_classes: None for regression.
-      config: `classifier_pooling`: "mean" reads the mean of all tokens' states for [CLS]'s.
+      config: with `classifier_pooling` "mean" the head reads the mean of all tokens' states, not the state of [CLS].
       weights: of the classes' losses in training; None: all 1.
-      value: of what is learned of a number, on the task's scale.
+      value: puts what is learned of a number back on the task's scale.
     """
 
     def __init__(

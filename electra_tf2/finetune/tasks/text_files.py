@@ -6,12 +6,13 @@ since GLUE's own files (QQP) hold such lines.
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.files import table_files, tables
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
+from electra_tf2.finetune.tasks.spans import TextPart, marked_parts
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
@@ -19,18 +20,11 @@ from electra_tf2.util.progress import warn
 TOLERATED = 0.002  # share of unusable lines in a file
 
 
-class TextPart(NamedTuple):
-    """The characters [start, end) of the text of a number."""
-
-    text: int
-    start: int
-    end: int
-
-
 class TextExample(NamedTuple):
-    """One or two texts, and a label: a name, a number, or None; of a file's line first as it stands there.
+    """One or two texts and a label.
 
-    id: of the example in a submission. spans: parts of the texts that the task is about. where: file and line.
+    label: a name, a number, or None; fresh from a file, whatever stands there. id: of the example in a submission.
+    spans: parts of the texts that the task is about. where: file and line.
     """
 
     texts: tuple[str, ...]
@@ -43,7 +37,7 @@ class TextExample(NamedTuple):
 def open_texts(
     path: Path, settings: TextSettings, content: str | None = None, what: str = "task", **options: Any
 ) -> Table:
-    """Opens a table of texts. Its first line is a header where it names one of the texts, or as the settings say."""
+    """Opens a table of texts. Its first line is a header if it names one of the texts, or if the settings say so."""
     names: set[Any] = set()
     for column in settings.texts:
         names.update(alternatives(column))
@@ -68,8 +62,7 @@ _TAG = re.compile(r"O|[BIES]-\S+")
 
 
 def explained(error: UserError, path: Path) -> UserError:
-    """The error of a file that was read as a table of texts; where the file plainly is for another kind of task, one
-    that names the kind."""
+    """Adds to the error of a table of texts for which kind of task the file plainly is, if it is for another one."""
     try:
         if table_files.format_of(path) == "columnar":
             return error
@@ -92,15 +85,13 @@ def read_texts(
     settings: TextSettings,
     tolerated: float = TOLERATED,
     label_optional: bool = False,
-    completed: Callable[[TextExample, dict[str, Any]], TextExample] = lambda example, row: example,
 ) -> list[TextExample]:
-    """The rows of a file.
+    """Reads the rows of a file.
 
     Args:
-      tolerated: share of unusable lines that are passed over with a warning. 0 or 1: none, or all as the original
-        does. Between them, rows with an empty text are left out and counted; at 0 and 1 they stay.
-      label_optional: where there is no label column, labels are None.
-      completed: adds what else a task wants of a row to its example; raises UserError.
+      tolerated: share of unusable lines that are passed over with a warning. 0: none; 1: all, as the original does.
+        Between them, rows with an empty text are left out and counted; at 0 and 1 they stay.
+      label_optional: labels are None if there is no column of them.
 
     Raises:
       UserError: file, line and what is wrong with it.
@@ -122,7 +113,6 @@ def read_texts(
             if problem:
                 raise UserError(problem)
             example = example_of(values, settings, where, names, label_optional)
-            example = completed(example, values)
         except UserError as error:
             problems.append(str(error))
             continue
@@ -160,37 +150,48 @@ def example_of(
     names_in_table: Sequence[str] | None = None,
     label_optional: bool = False,
 ) -> TextExample:
-    """The example of a row.
+    """Makes the example of a row.
 
     Args:
-      names_in_table: of the columns of texts and label, where they are the same for all rows; None: each row has its
-        own, one of those in the settings.
+      names_in_table: names of the columns of texts and label, if all rows have the same; None: each row has any of the
+        names in the settings.
 
     Raises:
-      UserError: a missing column, or a text that is none.
+      UserError: a missing column, a text that is none, or a wrong mark of a part.
     """
-    text_names = [names_of(column) for column in settings.texts]
-    label_names: tuple[str, ...] = ()
+    texts = texts_of(row, settings, where, names_in_table)
+    label = None
     if settings.label is not None:
-        label_names = names_of(settings.label)
-    if names_in_table is not None:
-        text_names = [(name,) for name in names_in_table[: len(settings.texts)]]
-        label_names = tuple(filter(None, names_in_table[len(settings.texts) :]))  # "": the table has no labels
+        names = names_of(settings.label)
+        if names_in_table is not None:
+            names = tuple(filter(None, names_in_table[len(texts) :]))  # "": the table has no labels
+        has_label = any(name in row for name in names)
+        if has_label or not label_optional:
+            label = _value(row, names, where)
+    spans: tuple[TextPart, ...] = ()
+    if settings.spans:
+        spans = marked_parts(settings.spans, texts, row, where)
+    return TextExample(texts, label, row.get(settings.id), spans, where)
+
+
+def texts_of(
+    row: dict[str, Any], settings: TextSettings, where: str, names_in_table: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Takes the texts of a row. Arguments and errors as in `example_of`."""
     texts = []
-    for names in text_names:
+    for index, column in enumerate(settings.texts):
+        names = names_of(column)
+        if names_in_table is not None:
+            names = (names_in_table[index],)
         text = _value(row, names, where)
         if not isinstance(text, str):
             raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(text)}")
         texts.append(text)
-    label = None
-    has_label = any(name in row for name in label_names)
-    if settings.label is not None and (has_label or not label_optional):
-        label = _value(row, label_names, where)
-    return TextExample(tuple(texts), label, row.get(settings.id), where=where)
+    return tuple(texts)
 
 
 def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
-    """The value under the first of the names that a row has. Raises UserError: it has none of them."""
+    """Takes the value under the first of the names that a row has. Raises UserError: it has none of them."""
     for name in names:
         if name in row:
             return row[name]
