@@ -123,6 +123,9 @@ def test_several_hosts_train_and_evaluate_what_one_does(tmp_path):
     assert len(actual) == 4  # written once, by the chief
     np.testing.assert_allclose(actual, expected, rtol=2e-4)
     metrics = [json.loads((folder / "results" / "unsup_results.json").read_text()) for folder in folders]
+    for results in metrics:
+        # Means over the pairs of states that lie on one host, which are other pairs with two hosts.
+        del results["cls_cosine"], results["token_cosine"]
     assert metrics[1] == pytest.approx(metrics[0], rel=2e-3, abs=2e-3)
     assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-8.*"))) == 3
 
