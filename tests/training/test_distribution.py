@@ -104,7 +104,6 @@ def test_several_hosts_train_and_evaluate_what_one_does(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
     settings = support.hparams(
         tmp_path,
-        electra_objective=False,
         num_train_steps=8,
         iterations_per_loop=2,
         do_eval=True,
