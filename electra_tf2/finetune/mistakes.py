@@ -115,8 +115,8 @@ def _first_of_each(mistakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_of(mistake: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a mistake was made on: a sentence; a question with both answers, since forms ask the same of many documents; a
-    text or a pair."""
+    """The text of a mistake: a sentence; a text or a pair; a question with both answers, since forms ask the same of many
+    documents."""
     if "sentence" in mistake:
         return (mistake["sentence"],)
     if "question" in mistake:
