@@ -115,8 +115,7 @@ def _first_of_each(mistakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_of(mistake: Mapping[str, Any]) -> tuple[str, ...]:
-    """The text of a mistake: a sentence; a text or a pair; a question with both answers, since forms ask the same of many
-    documents."""
+    """The text of a mistake: a sentence, a text or a pair; a question with both answers, as forms repeat questions."""
     if "sentence" in mistake:
         return (mistake["sentence"],)
     if "question" in mistake:
