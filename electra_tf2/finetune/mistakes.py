@@ -115,12 +115,11 @@ def _first_of_each(mistakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_of(mistake: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a mistake was made on: a sentence; a question with the answer that is right, since forms ask the same of
-    many documents; a text or a pair."""
+    """The text of a mistake: a sentence, a text or a pair; a question with both answers, as forms repeat questions."""
     if "sentence" in mistake:
         return (mistake["sentence"],)
     if "question" in mistake:
-        return mistake["question"], mistake["gold"]
+        return mistake["question"], mistake["gold"], mistake["label"]
     return tuple(str(value) for key, value in mistake.items() if key.startswith("text"))
 
 

@@ -244,7 +244,7 @@ def test_classes_that_differ_in_case_are_told(tmp_path, capsys):
     task = learner(tmp_path / "a.csv")
     task.load("train")
     assert task.label_names == ("Pos", "neg", "pos")
-    assert "differ in case alone are different classes: 'Pos'" in capsys.readouterr().err
+    assert "differ in case alone are different classes: 'Pos, pos'" in capsys.readouterr().err
 
 
 def test_scores_of_what_is_trained_on_are_told(tmp_path):
