@@ -98,7 +98,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     fixed_padding: bool = hparam(False, "every batch is padded to max_seq_length, as the original does")
 
     # Heads
-    double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
+    double_unordered: bool = hparam(
+        True,
+        "train on both orders of two texts if their order means nothing in the task (mrpc, sts)",
+        heading="Heads and tasks",
+    )
     classifier: str = model_hparam(
         "linear",
         "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
@@ -123,8 +127,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     class_weights: str = hparam(
         "none",
-        "how much a class's examples count in training: none: equally; balanced: all classes together equally; or a "
-        'JSON object, label -> weight, e.g. {"spam": 5}',
+        "how much a class's examples count in training: none: equally; balanced: every class as much as any other; or "
+        'a JSON object, label -> weight, e.g. {"spam": 5}',
     )
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
     doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)

@@ -419,8 +419,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             return ""
         if self.generator_kind is GeneratorKind.UNIFORM:
             return (
-                "a model of uniform_generator gives no probabilities by another one's generator: its detector alone "
-                "scores by method detector"
+                "a model of uniform_generator was trained without a generator, so another model's does not fit: its "
+                "detector alone scores by method detector"
             )
         if self.disallow_correct:
             return (

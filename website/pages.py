@@ -155,13 +155,16 @@ def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def as_list(text: str) -> str:
-    """Converts entries `name: text`, whose further lines are indented, to a list."""
+    """Converts entries `name: text`, or a sentence without a name, to a list. Entries may have several lines."""
     entries: list[str] = []
     for line in text.splitlines():
-        if line.startswith(" ") and entries:
+        named = re.match(r"(\**\w+(?:, \**\w+)*): (.*)", line)
+        if named is not None:
+            entries.append(f"`{named[1]}`: {named[2]}")
+        elif entries:
             entries[-1] += f" {line.strip()}"
         else:
-            entries.append(re.sub(r"^(\**\w+(?:, \**\w+)*): ", r"`\1`: ", line.strip()))
+            entries.append(line.strip())
     return "\n".join(f"- {entry}" for entry in entries)
 
 

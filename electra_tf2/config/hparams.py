@@ -50,7 +50,8 @@ def hparam(
       at_least, above, at_most, below: limits of a number.
       choices: the values that a string may have.
       heading: begins a group in --help, under this heading.
-      free_on_resume: may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
+      free_on_resume: may differ when a run is resumed: how long, how often, where and on what, and the learning
+        rate, but not what is trained.
       shapes_model: a trained model depends on it, so it is needed wherever the model is used.
       entries: for a dict: the dataclass whose fields are its entries. Each entry is also an hparam and a flag by its
         own name, unless flags_for_entries is false.

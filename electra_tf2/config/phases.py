@@ -39,10 +39,10 @@ _MAY_CHANGE = Phase._fields[3:]
 def phases_of(config: Any) -> list[Phase]:
     """Lists the phases of a run, one if nothing changes.
 
-    Examples: short sequences first (Devlin et al. 2019, appendix A.2): `[{"from": 0.9, "max_seq_length": 512}]`;
-    mBART's
-    falling dropout: `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`. A phase
-    begins at a share of num_train_steps and keeps the changes of earlier phases. So a run with phases keeps its
+    Short sequences first (Devlin et al. 2019, appendix A.2): `[{"from": 0.9, "max_seq_length": 512}]`. Falling dropout
+    (mBART): `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`.
+
+    A phase begins at a share of num_train_steps and keeps the changes of earlier phases. So a run with phases keeps its
     num_train_steps when it is resumed.
 
     Raises:

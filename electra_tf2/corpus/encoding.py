@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A padded batch, int32 [B, L] each. lengths: int32 [B], tokens of each row, special ones included."""
+    """A padded batch, int32 [B, L] each."""
 
     input_ids: np.ndarray
     input_mask: np.ndarray

@@ -180,6 +180,7 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     chunks: list[Chunk] = []
     for file in track(files, "planning: corpus file", len(files)):
         chunks += _chunks(corpus, file, chunk_bytes)
+    # "pieces" is an old name of chunks, and stays: records depend on it.
     random.Random(f"pieces {settings.seed}").shuffle(chunks)
     jobs = tuple(_jobs(chunks, num_shards))
     return BuildPlan(settings, jobs, num_shards, _identity(settings, files))

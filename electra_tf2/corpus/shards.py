@@ -116,6 +116,7 @@ class _JobInProgress:
         self._splitter = DocumentSplitter(settings.dev_fraction)
         self._train = RecordMaker("train", settings, job)
         self._dev = RecordMaker("dev", settings, job)
+        # "unit" is an old name of a job, and stays: records depend on it.
         source = random.Random(f"shuffle {settings.seed} unit {job.index}")
         self._shards = _ShuffledShards(plan.shards(job), source)
         self._text_bytes = 0
@@ -233,6 +234,7 @@ class RecordMaker:
     def __init__(self, name: str, settings: BuildSettings, job: Job):
         self._tokenizer = _tokenizer(settings.vocab_file, settings.do_lower_case, settings.strip_accents)
         self._length = settings.max_seq_length
+        # "unit" stays, as in JobWriter.
         source = random.Random(f"{name} {settings.seed} unit {job.index}")
         self._packer = _packer(settings, source, self._tokenizer.special.sep)
         vocab_size = len(self._tokenizer)

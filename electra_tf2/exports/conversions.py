@@ -47,7 +47,7 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
         summary += f"\n  left out, as {exported.class_name} has no such part: {missing_part}"
     theirs = outputs(read_model(folder))
     has_head = theirs.keys() != {STATES}
-    if has_head == exported.is_encoder_alone:  # the head was lost
+    if has_head == exported.is_encoder_alone:  # the head was lost, or one is there that was not written
         return Written(summary, float("inf"), exported.class_name)
     part = options.part
     if part == "main" and not has_head:

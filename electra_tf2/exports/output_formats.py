@@ -9,7 +9,7 @@ class OutputFormat(NamedTuple):
     """A row of the table.
 
     module, function: the writer, a function (folder, model, options) -> Written of a module of exports/.
-    parts: values of --part that it offers. Without any it holds the whole model.
+    parts: values of --part that it offers; (): there is no choice.
     default_part: --part if the user gives none; "": everything, with the generator.
     holds_half_precision: True if --dtype may be bfloat16 or float16.
     holds_any_tokenizer: False if it has a place for WordPiece's vocabulary only.

@@ -4,7 +4,7 @@
 <model_dir>_1/tasks.json      what the heads' outputs mean (label names)
 <model_dir>_1/made_of.json    what it is made of (finetune.trained_folder)
 <model_dir>_1/scores.json     written last: the trial is done
-<model_dir>_1/predictions/    one line per development example: text, gold label, prediction
+<model_dir>_1/predictions/    a file for each scored split, a line an example: text, gold label, prediction
 """
 
 import functools

@@ -104,10 +104,12 @@ class ElectraFolder(StoredModel):
             path = self.folder / name
             if path.is_file():
                 content = read_json(path, "scores")
-                scores = content.get("scores", content)
-                if not isinstance(scores, dict):
-                    raise UserError(f"{path} must hold an object of scores, got {shown(scores)}")
-                return scores
+                if "scores" not in content:
+                    return content
+                if not isinstance(content["scores"], dict):
+                    raise UserError(f"{path} must hold an object of scores, got {shown(content['scores'])}")
+                # A trial's. Not all of it, since the mistakes there quote the development data.
+                return {name: content[name] for name in ("scores", "evaluation") if name in content}
         return {}
 
     @cached_property

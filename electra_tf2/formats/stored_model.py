@@ -104,7 +104,8 @@ class StoredModel:
     # `joining.with_generator` also sets the first, for a generator from another directory.
     generator_sizes: Architecture | None = None
     resolved_hparams: dict[str, Any]  # `hparams` with every default filled in, without paths
-    # By task of a fine-tuned model: name behind the family's of the class of transformers for its kind, or "".
+    # By task of a fine-tuned model: the end of the name of transformers' class for its kind, as "TokenClassification";
+    # "": there is none.
     task_classes: dict[str, str]
 
     def __init__(self, path: str | Path, hints: Hints = NO_HINTS) -> None:

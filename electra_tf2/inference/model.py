@@ -83,7 +83,8 @@ def load(
       generator: path of the generator, for a discriminator that comes without one.
       vocab_file, num_attention_heads: for a checkpoint whose files lack them; default: vocab.txt beside it, width / 64.
       pairs: True if a classifier of Hugging Face reads two texts. Its files do not tell.
-      precision: type of activations and matrix products, "float32", "bfloat16" or "float16".
+      precision: type of activations and matrix products, "float32", "bfloat16" or "float16"; `predict`
+        computes in that of its run.
 
     Raises:
       UserError: there is no model that can be read (the message names what was looked for), an argument is given that

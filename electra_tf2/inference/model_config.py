@@ -28,7 +28,8 @@ def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
         hparams["pretrained_model_dir"] = model.path
         hparams["tasks"] = without_files(hparams.get("tasks", {}))
         return configuration(hparams)
-    # A paper's hparams are known, but its `starts` is not run: files that it reads, such as a teacher, may be gone.
+    # A paper's hparams are known, but its `implied_hparams` is not run: files that it reads, such as a teacher, may be
+    # gone.
     extended = PretrainingConfig.extended(model.hparams)
     return PretrainingConfig.from_dict(_without_paths(model, extended))
 

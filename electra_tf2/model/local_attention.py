@@ -11,7 +11,7 @@ def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tens
     """Adds a mask to biases by distance, for keys beyond the window or against the direction.
 
     Args:
-      by_distance: float32 [A, 2L - 1], from `attention.Positions.bias`.
+      by_distance: float32 [1 or A, 2L - 1], from `attention.Positions.bias`.
       window: distance of the farthest key that is seen.
     """
     length = (shape_of(by_distance)[1] + 1) // 2

@@ -106,7 +106,7 @@ def check_flags(source: str | None) -> None:
     if not is_empty and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
     if values.part is not None and values.part not in output_format.parts:
-        offered = "holds the whole model"
+        offered = "offers no choice of a part"
         if output_format.parts:
             offered = f"offers --part {', '.join(output_format.parts)}"
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from electra_tf2.pretrain.pretraining_task import PretrainingTask
     from electra_tf2.training.loop import Trainer
 
-# Hparams that a resumed run may change besides those declared with `free_hparam`: no variable depends on them.
-_MAY_CHANGE = {"learning_rate", "num_warmup_steps", "precision"}
+# A resumed run may change it besides what is declared with `free_hparam`: no variable depends on it.
+_MAY_CHANGE = {"precision"}
+_SCHEDULE = ("learning_rate", "num_warmup_steps", "lr_decay_steps")
 _MOST_EPOCHS = 100  # more are warned about
 _MARGIN = 15  # columns of the summary for the names of its lines
 
@@ -165,8 +166,8 @@ def print_changed_hparams() -> None:
     """Prints the hparams that differ from the recipe and affect what is trained."""
     changes = []
     for name, value in util_flags.changed_hparams(PretrainingConfig).items():
-        # The others are paths, or how often something is saved.
-        if name not in free_on_resume(PretrainingConfig):
+        # Others that may change on resume are paths, devices, or how often something is saved.
+        if name in _SCHEDULE or name not in free_on_resume(PretrainingConfig):
             changes.append(f"{name} {shown(value)}")
     if changes:
         say(f"hparams        other than the recipe's: {', '.join(changes)}", indent=_MARGIN, broken=True)

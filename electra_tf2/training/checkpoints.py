@@ -155,7 +155,7 @@ class Checkpoints:
     def save_best(self, step: int, value: float) -> None:
         """Saves the model's weights as the best so far, if `value` is higher than that of the best before."""
         before = self._read_best()
-        # Had the best a later step, the run would since have gone back to an earlier checkpoint: replaced in any case.
+        # A best of a later step is from before the run went back to an earlier checkpoint: it is replaced in any case.
         if before is not None and before["step"] < step and before["value"] >= value:
             return
         with self._writing(self._best_folder, step):

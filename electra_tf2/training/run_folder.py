@@ -1,4 +1,4 @@
-"""Folder of a training run: used by one process at a time, never by two runs; nothing is ever deleted.
+"""Folder of a training run: used by one process at a time, never by two runs; an old run is renamed, never deleted.
 
   with RunFolder(path, overwrite=True) as folder:  # locks the folder
       folder.check(config_json, free)              # it holds the same run, or none yet

@@ -265,7 +265,7 @@ def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(
     ("words", "message"),
     [
         (["--format", "onnx", "--dtype", "bfloat16"], "onnx stores float32"),
-        (["--format", "saved_model", "--part", "body"], "holds the whole model"),
+        (["--format", "saved_model", "--part", "body"], "offers no choice of a part"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: list[str], message: str, tmp_path: Path) -> None:

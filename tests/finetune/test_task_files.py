@@ -20,7 +20,7 @@ def make(tmp_path, name="mine", described=None, **overrides):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"text": "a", "label": ["x"]}', r"line 1: a label is needed, got \['x'\]"),
+        ('{"text": "a", "label": ["x", "y"]}', r"line 1: one label is needed, got \['x', 'y'\]"),
         ('{"text": "a"}', "line 1: no field 'label'; it has 'text'"),
         ('{"text": 3, "label": "x"}', "line 1: text must be text, got 3"),
         ('["a"]', "line 1: a JSON object is needed"),
@@ -37,7 +37,7 @@ def test_json_lines(tmp_path, split, line, message):
     for name in ("train", "dev"):
         write_lines(tmp_path / "mine" / f"{name}.jsonl", *([line] if name == split else []), *good)
     if split == "dev":
-        message = message.replace("a label is needed, got", "unknown label")
+        message = message.replace("one label is needed, got", "unknown label")
     with pytest.raises(UserError, match=rf"{split}\.jsonl, {message}"):
         make(tmp_path, described=OWN).load(split)
 

@@ -436,9 +436,13 @@ def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
 def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_how_to_use_it(tmp_path: Path) -> None:
     model = support.fine_tuned("cola", support.dense(3), {"labels": ["neg", "neu", "pos"]}, model_name="small_base")
     scores = {"cola": {"dev": {"mcc": 93.33333333333333}}}
-    model = model.changed(scores={"scores": scores, "evaluation": {"features": 30}})
-    write_huggingface(tmp_path, model)
+    trial = {"scores": scores, "evaluation": {"features": 30}, "errors": {"cola": "a text of the development data"}}
+    write_folder(tmp_path / "trial", model.changed(scores=trial))
+    write_folder(tmp_path / "moved", read_model(str(tmp_path / "trial")))
+    assert electra.load(tmp_path / "moved").scores == scores
+    write_huggingface(tmp_path, read_model(str(tmp_path / "moved")))
     card = (tmp_path / "README.md").read_text()
+    assert "of the development data" not in card
     for words in (
         "pipeline_tag: text-classification",
         "# cola (classification: neg, neu, pos)",

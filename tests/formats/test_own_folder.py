@@ -172,7 +172,7 @@ def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp
     assert not report.unused and all(name.startswith("generator") for name in report.missing)
     for words, message in (
         (("--from", str(folder)), "has no generator that could be left out"),
-        (("--from", str(run), "--format", "tf1"), "--part main: --format tf1 holds the whole model"),
+        (("--from", str(run), "--format", "tf1"), "--part main: --format tf1 offers no choice of a part"),
     ):
         refused = run_program("convert_model.py", *words, "--to", str(tmp_path / "none"), "--part", "main")
         assert refused.returncode == 2 and message in refused.stderr and not (tmp_path / "none").exists()

@@ -12,13 +12,13 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
-_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # "\\N" is MySQL's and Hive's
+_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # in lower case; "\\n" is the \N of MySQL and Hive
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def is_no_label(value: Any) -> bool:
     """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
-    write for it. Not -1, NA or None, which may be classes."""
+    write for it. Not -1, nor the texts "NA" and "None", which may be classes."""
     if value is None:
         return True
     if isinstance(value, float):

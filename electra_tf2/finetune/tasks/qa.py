@@ -51,8 +51,8 @@ class QATask(Task):
 
     Args:
       v2: whether questions may have no answer (SQuAD 2.0); None: if some of the training data have none.
-      mrqa: whether files have the names of MRQA's JSON lines, else those of SQuAD's JSON. Their content says which they
-        are.
+      mrqa: whether files have the names of MRQA's JSON lines, else those of SQuAD's JSON. How a file is read, its
+        content decides.
       f1_of: what the F1 of answers counts, one of settings.metrics.F1_OF.
     """
 

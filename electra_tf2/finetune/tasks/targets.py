@@ -25,9 +25,7 @@ from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, closest, shown
 
-_NUMBER = re.compile(r"-?\d*\.?\d+")
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
-_ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
 
 
 def label_text(value: Any) -> str | None:

@@ -97,8 +97,8 @@ class TaskData(NamedTuple):
 class Task(abc.ABC):
     """Something to learn.
 
-    A subclass says what an example is, of any type. It has `texts`, strings that must not occur both in held-out
-    examples and in the others, and `label`, unless the subclass overrides `inputs`.
+    A subclass says what an example is, of any type. An example has `texts`, strings that must not occur both in
+    held-out examples and in the others, and `label`, unless the subclass overrides `inputs`.
 
     Args:
       name: of the task and of its files' folder.

@@ -331,9 +331,9 @@ class ClassificationHead(Head):
         """
         logits = self.logits(inputs, seeds)
         if self.num_classes is None:
-            indices = tf.squeeze(logits, -1)
-            losses = tf.square(indices - inputs.labels["targets"])
-            return HeadOutput(losses, {} if training else {"value": self.value(indices)})
+            shares = tf.squeeze(logits, -1)  # of the scale
+            losses = tf.square(shares - inputs.labels["targets"])
+            return HeadOutput(losses, {} if training else {"value": self.value(shares)})
         label_ids = inputs.labels["label_ids"]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(label_ids, logits)
         if training and self.class_weights is not None:

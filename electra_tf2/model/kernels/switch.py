@@ -1,7 +1,7 @@
 """The switch between a formula and its kernel.
 
-A formula of the model stands in model.layers or model.attention as in its paper. `with_kernel` names its kernel: a
-function with the same result, computed faster, which runs in its place. There are three modes:
+A formula of the model stands in model.layers, model.attention and others as in its paper. `with_kernel` names its
+kernel: a function with the same result, computed faster, which runs in its place. There are three modes:
 
 - "kernels", the default: each kernel is compiled by itself, between TensorFlow's own matrix products, which are faster
   than XLA's on processors.

@@ -63,8 +63,8 @@ class AttentionRegulariser(Objective):
     """The penalty L_A (MPA, "attention regulariser"), with the weight gamma.
 
     S(t, j) is the co-occurrence score of the wrong token at t and the token at j. For each wrong token t and selected
-    head the penalty is sum_j (a_tj - g_tj)^2 with g = a (1 - S) and a = q_t k_j / sqrt(d) (the poster's equation). It
-    would raise scores below 0, as most position biases are, so these are left out of a.
+    head the penalty is sum_j (a_tj - g_tj)^2 with g = a (1 - S) and a = q_t k_j / sqrt(d) (the poster's equation).
+    Scaling by 1 - S raises scores below 0. Most position biases are below 0, so a is without them.
 
     The sum is divided by the number of heads and by N_M, taken as the number of masked tokens: that is known before the
     forward pass, so the loss is the same on any number of devices and micro-batches.
