@@ -17,5 +17,5 @@ def test_a_commands_page_has_its_flags_and_no_path_of_this_machine() -> None:
 
 
 def test_entries_of_a_docstring_are_a_list() -> None:
-    made = as_list("one: the first,\n  which goes on\nThe second.")
-    assert made == "- `one`: the first, which goes on\n- The second."
+    made = as_list("one: the first,\n  which goes on\nThe second,\nwhich goes on, too.")
+    assert made == "- `one`: the first, which goes on\n- The second, which goes on, too."

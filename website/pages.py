@@ -155,16 +155,19 @@ def text_of(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def as_list(text: str) -> str:
-    """Converts entries `name: text`, or a sentence without a name, to a list. Entries may have several lines."""
+    """Converts entries to a list: `name: text`, whose further lines are indented, or text alone."""
     entries: list[str] = []
+    has_name = True  # the last entry
     for line in text.splitlines():
         named = re.match(r"(\**\w+(?:, \**\w+)*): (.*)", line)
         if named is not None:
             entries.append(f"`{named[1]}`: {named[2]}")
-        elif entries:
+            has_name = True
+        elif line.startswith(" ") or not has_name:
             entries[-1] += f" {line.strip()}"
         else:
-            entries.append(line.strip())
+            entries.append(line)
+            has_name = False
     return "\n".join(f"- {entry}" for entry in entries)
 
 

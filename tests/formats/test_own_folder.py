@@ -260,7 +260,7 @@ def test_scores_of_what_never_read_a_mask_say_so() -> None:
         weights=dict(uniform.weights)
         | dict(support.with_crc_weights(generator_hidden_size=1.0, generator_layers=1.0).weights)
     )
-    with pytest.raises(UserError, match="a model of uniform_generator gives no probabilities"):
+    with pytest.raises(UserError, match="a model of uniform_generator was trained without a generator"):
         electra.Model(uniform).scorer()
     assert electra.Model(uniform).scorer("detector").kind == "detector"
 

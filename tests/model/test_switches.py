@@ -70,8 +70,8 @@ def test_compiled_it_has_the_values_and_gradients_of_its_formulas() -> None:
 def test_a_gated_network_has_the_cost_of_one_that_is_not() -> None:
     plain, gated = (make_architecture("base", {"gated_mlp": gated}, 600, None) for gated in (False, True))
     assert (plain.intermediate_size, gated.intermediate_size) == (3072, 2048)
-    costs = [costs.encoder("", architecture, 128).forward_flops for architecture in (plain, gated)]
-    assert costs[0] == costs[1]
+    flops = [costs.encoder("", architecture, 128).forward_flops for architecture in (plain, gated)]
+    assert flops[0] == flops[1]
     assert make_architecture("small", {"gated_mlp": True}, 600, None).intermediate_size == 688  # 682.7
 
 
