@@ -1,4 +1,4 @@
-"""What every part of benchmarks/on_gpu.py has: its settings, the file of its results, the command that runs it."""
+"""Settings, the file of results and the command of every part of benchmarks/on_gpu.py."""
 
 import contextlib
 import json

@@ -38,7 +38,7 @@ MAIN_OBJECTIVES = (
 
 
 class GeneratorKind(enum.Enum):
-    """What replaces the masked tokens (`PretrainingConfig.generator_kind`)."""
+    """The source of the tokens in masked places (`PretrainingConfig.generator_kind`)."""
 
     NONE = "none"  # BERT: nothing is replaced; the only network is a masked language model
     UNIFORM = "uniform"  # uniform draws from the vocabulary, without a network

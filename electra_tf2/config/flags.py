@@ -14,7 +14,6 @@ import functools
 import os
 import re
 import sys
-import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -146,7 +145,7 @@ def _define_paper_flags(words: Sequence[str]) -> None:
 
 
 def given_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of --hparams and of single flags, not yet checked."""
+    """Hparams of --hparams and of the single flags of a class, not yet checked."""
     from_flags = {}
     for _, field in all_hparams(config_class):
         value = flags.FLAGS[field.name].value
@@ -161,7 +160,7 @@ def given_hparams(config_class: type) -> dict[str, Any]:
     return hparams | from_flags
 
 
-def _recipe_hparams(user_hparams: dict[str, Any], bare: bool) -> dict[str, Any]:
+def _recipe_hparams(user_hparams: Mapping[str, Any], bare: bool) -> dict[str, Any]:
     """Hparams of the recipe of --recipe, or of the one named like the model, or {}.
 
     Args:
@@ -199,9 +198,10 @@ def config_from_flags(
       implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams). They win over
         the recipe and yield to the user's.
     """
-    config: Any = config_with({}, "", config_class, implied_by)
+    user_hparams = chosen_hparams(config_class)
+    config: Any = resolved(config_class, user_hparams, implied_by)
     notes = list(config.notes())
-    _, recipe, _ = _layers(config_class)
+    _, recipe = _class_and_recipe(config_class, user_hparams)
     if not recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in notes:
@@ -209,27 +209,30 @@ def config_from_flags(
     return config
 
 
-def config_with(
-    hparams: Mapping[str, Any],
-    left_out: str,
+def resolved(
     config_class: type[C],
+    user_hparams: Mapping[str, Any],
     implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> C:
-    """The configuration that the parsed flags describe together with some hparams, which win over them.
-
-    Args:
-      left_out: name of an hparam, as if it were not given.
-    """
-    extended_class, recipe, user_hparams = _layers(config_class, hparams, left_out)
+    """Makes the configuration of what a user gives. Arguments as `chosen_hparams` and `config_from_flags`."""
+    extended_class, recipe = _class_and_recipe(config_class, user_hparams)
     implied: dict[str, Any] = {}
     if implied_by is not None:
         implied = implied_by(layered(extended_class, recipe, user_hparams))
     return extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
 
 
+def chosen_hparams(config_class: type) -> dict[str, Any]:
+    """Hparams of --hparams and of single flags, those of a paper among them, not yet checked."""
+    user_hparams = given_hparams(config_class)
+    extended_class, _ = _class_and_recipe(config_class, user_hparams)
+    return given_hparams(extended_class)
+
+
 def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that differ from the recipe and from defaults."""
-    extended_class, recipe, user_hparams = _layers(config_class)
+    user_hparams = chosen_hparams(config_class)
+    extended_class, recipe = _class_and_recipe(config_class, user_hparams)
     defaults = {field.name: default_of(field) for field in dataclasses.fields(extended_class)}
     base = layered(extended_class, defaults, recipe)
     # Entries of dicts are flags by their own names.
@@ -238,26 +241,10 @@ def changed_hparams(config_class: type) -> dict[str, Any]:
     return {name: value for name, value in user_hparams.items() if value != base.get(name)}
 
 
-def _layers(
-    config_class: Any, hparams: Mapping[str, Any] = types.MappingProxyType({}), left_out: str = ""
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The class extended by its paper's hparams; those of the recipe; those of --hparams and single flags.
-
-    Args:
-      hparams: more of them, which win. left_out: name of one that counts as not given.
-    """
-
-    def users_hparams(of_class: Any) -> dict[str, Any]:
-        given = given_hparams(of_class)
-        given.pop(left_out, None)
-        return {**given, **hparams}
-
-    user_hparams = users_hparams(config_class)
+def _class_and_recipe(config_class: Any, user_hparams: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The class, extended by the hparams of a paper; the hparams of the recipe."""
     recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
-    extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
-    if extended_class is not config_class:
-        user_hparams = users_hparams(extended_class)  # with the flags of the paper
-    return extended_class, recipe, user_hparams
+    return config_class.extended(layered(config_class, recipe, user_hparams)), recipe
 
 
 def hide(*names: str) -> None:

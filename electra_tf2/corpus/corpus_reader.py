@@ -144,7 +144,7 @@ class Corpus(NamedTuple):
             )
 
     def boundary(self, name: str) -> Boundary | None:
-        """What a file may be divided after without dividing a document; None if it must be read as a whole."""
+        """The border at which a file may be divided without dividing a document; None: it must be read as a whole."""
         if is_compressed(name) or table_files.format_by_name(name) == "columnar":
             return None
         if holds_lines(Path(self.directory) / name):

@@ -212,7 +212,7 @@ def _check_num_shards(num_shards: int, text_bytes: int, max_seq_length: int) -> 
 
 
 def _identity(settings: BuildSettings, files: list[CorpusFile]) -> dict[str, Any]:
-    """What determines the records: settings, the vocabulary's content, names and sizes of the corpus files.
+    """Everything that determines the records: settings, the vocabulary's content, names and sizes of the corpus files.
 
     Folders do not, so a build can be moved.
     """

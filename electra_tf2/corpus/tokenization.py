@@ -183,7 +183,7 @@ class WordpieceTokenizer:
         return (np.stack([starts, ends], -1) - word_starts).astype(np.int32)
 
     def _normal_sizes(self, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What normalisation makes of each character.
+        """Finds how normalisation changes each character.
 
         Returns:
           int8, the number of characters, without blanks, that it becomes; bool, true for marks that are stripped.

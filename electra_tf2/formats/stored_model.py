@@ -73,7 +73,7 @@ class Casing(NamedTuple):
 
 
 class Hints(NamedTuple):
-    """What the user tells about a model because its files do not.
+    """Facts about a model that the user gives because its files lack them.
 
     vocab_file, num_attention_heads, do_lower_case: needed for a checkpoint without a configuration. pairs: True if a
     classifier of Hugging Face reads pairs of texts.

@@ -1,10 +1,9 @@
-"""What precedes the trials of a fine-tuning, from the program as from `electra_tf2.finetune`: refusals and a summary.
+"""The way to the trials of a fine-tuning, from the program as from `electra_tf2.finetune`: refusals and a summary.
 
 Imports no TensorFlow, so that a mistake is answered at once.
 """
 
 import contextlib
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,14 +112,12 @@ def check_folders(config: FinetuningConfig, given: Mapping[str, Any], advice: st
 
     Reads only. Before a trial trains, it locks its folder and checks again.
     """
-
-    def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
-        kept = {name: value for name, value in given.items() if name != left_out}
-        return json.loads(configuration({**kept, **hparams}).to_json())
-
+    free = free_on_resume(FinetuningConfig)
     for trial in range(1, config.num_trials + 1):
         folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
-        folder.check(config.to_json(), free_on_resume(FinetuningConfig), compared, resolved_with)
+        folder.check(
+            config.to_json(), free, compared, chosen=given, resolve=lambda hparams: configuration(hparams).to_json()
+        )
 
 
 _RATES = ("learning_rate", "layerwise_lr_decay", "weight_decay_rate")

@@ -1,4 +1,4 @@
-"""What sentence scores are used for: accuracy on minimal pairs, and re-ranking of n-best lists. No TensorFlow.
+"""Uses of sentence scores: accuracy on minimal pairs, and re-ranking of n-best lists. No TensorFlow.
 
 Of a minimal pair, such as BLiMP's, one sentence is acceptable. An n-best list of a speech recogniser or a translator is
 re-ranked by f + lambda * score (Electric, section 3.2).

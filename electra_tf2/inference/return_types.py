@@ -1,4 +1,4 @@
-"""What the methods of a model return in Python (`inference.model`)."""
+"""Types that the methods of a model return in Python (`inference.model`)."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple

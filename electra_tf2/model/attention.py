@@ -157,7 +157,7 @@ class SelfAttention(Layer):
 
 
 class Positions(Layer):
-    """What a position scheme adds to attention, the same in all layers of a network. This base class adds nothing.
+    """Adds a position scheme to attention, the same in all layers of a network. This base class adds nothing.
 
     `model.position_layers` names the subclass for each position scheme.
 

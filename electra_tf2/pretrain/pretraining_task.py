@@ -128,7 +128,7 @@ class PretrainingTask(TrainingTask):
         return self.summed_gradients(self.model.trained_variables, loss, (masked, row_indices), seed, scale)
 
     def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor) -> WholeBatch | None:
-        """What a loss that compares rows needs of other micro-batches, by a first pass; None if no loss needs it."""
+        """Computes, by a first pass, what losses need of rows in other micro-batches; None if none compares rows."""
         if self.micro_batches == 1 or not self.config.needs_whole_batch:
             return None
         return contrast.whole_batch(self.model.objectives, self.model.forward, masked, seed, self.micro_batches)

@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def advice_on_folder(config: FinetuningConfig) -> str:
-    """What to do about a folder that holds a run with other hparams. It proposes a folder that does not exist."""
+    """Advises on a folder that holds a run with other hparams, and proposes one that does not exist."""
     suffix = 2
     while Path(f"{config.model_dir}-{suffix}_1").exists():
         suffix += 1

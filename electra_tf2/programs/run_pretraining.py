@@ -8,7 +8,6 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +47,7 @@ _MARGIN = 15  # columns of the summary for the names of its lines
 
 
 class Run(NamedTuple):
-    """What all phases of a run share. config: the whole run's, as its folder records it."""
+    """Things that all phases of a run share. config: the whole run's, as its folder records it."""
 
     config: PretrainingConfig
     folder: RunFolder
@@ -78,15 +77,15 @@ def main() -> int:
 
     # Only training locks the folder: a run may be evaluated while it trains.
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change | _MAY_CHANGE, resolved_with=resolved_with)
+        free = config.free_to_change | _MAY_CHANGE
+        folder.check(config.to_json(), free, chosen=util_flags.chosen_hparams(PretrainingConfig), resolve=resolve)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
 
-def resolved_with(hparams: Mapping[str, Any], left_out: str) -> dict[str, Any]:
-    """The configuration of this command with the hparams added, but without the one that is left out."""
-    config = util_flags.config_with(hparams, left_out, PretrainingConfig, implied_hparams)
-    return json.loads(config.to_json())
+def resolve(user_hparams: Mapping[str, Any]) -> str:
+    """Makes the configuration that follows from what a user gives, as JSON."""
+    return util_flags.resolved(PretrainingConfig, user_hparams, implied_hparams).to_json()
 
 
 def is_chief(config: PretrainingConfig) -> bool:

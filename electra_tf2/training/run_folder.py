@@ -29,7 +29,6 @@ _LOCK = ".lock"
 _RUN_KEYS = {"model_name", "data_dir", "model_dir", "train_batch_size"}
 # Hparams that say what a command does, not what the run is: changes of them are not reported.
 _COMMAND_HPARAMS = {"do_train", "do_eval", "overwrite", "debug"}
-Resolve = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 
 class RunFolder:
@@ -65,7 +64,8 @@ class RunFolder:
         config_json: str,
         free: Collection[str],
         comparable: Callable[[str, Any], Any] = lambda name, value: value,
-        resolved_with: Resolve | None = None,
+        chosen: Mapping[str, Any] | None = None,
+        resolve: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
@@ -75,8 +75,9 @@ class RunFolder:
           config_json: configuration of this run.
           free: names of the hparams that may differ when a run is resumed.
           comparable: (name, value) of an hparam -> the part of the value that must not change.
-          resolved_with: (some hparams, name of another one) -> the configuration of the run if the former were given,
-            too, and the latter were not. With it the message lists what a user can change, and not what follows.
+          chosen: the hparams that the user gave.
+          resolve: hparams that a user gives -> the configuration that follows, as JSON. With these two arguments the
+            message lists what the user changed, and not what follows from it.
         """
         if not self._chief or not (self.path / _CONFIG).exists():
             return
@@ -89,8 +90,8 @@ class RunFolder:
         for name in before.keys() & now.keys() - set(free):
             if comparable(name, before[name]) != comparable(name, now[name]):
                 changed.append(name)
-        if changed and resolved_with is not None:
-            changed = _causes(changed, before, now, resolved_with)
+        if changed and chosen is not None and resolve is not None:
+            changed = _causes(changed, before, now, chosen, resolve)
         if changed:
             raise UserError(
                 f"{self.path} holds a run with other hparams: {_changes(changed, before, now)}. {self._advice}"
@@ -167,7 +168,11 @@ def _name_of(vocab_file: str | Path) -> str:
 
 
 def _causes(
-    changed: Collection[str], before: Mapping[str, Any], now: Mapping[str, Any], resolved_with: Resolve
+    changed: Collection[str],
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    chosen: Mapping[str, Any],
+    resolve: Callable[[Mapping[str, Any]], str],
 ) -> list[str]:
     """The hparams from whose change those of others follow.
 
@@ -178,10 +183,11 @@ def _causes(
     follow: dict[str, set[str]] = {}
     for name in candidates:
         follow[name] = {name}
-        for hparams, left_out in (({name: before[name]}, ""), ({}, name)):
+        without = {other: value for other, value in chosen.items() if other != name}
+        for hparams in (without, without | {name: before[name]}):
             with contextlib.suppress(UserError):  # what does not go with the rest explains nothing
-                resolved = resolved_with(hparams, left_out)
-                follow[name] |= {other for other in candidates if resolved.get(other) == before[other]}
+                config = json.loads(resolve(hparams))
+                follow[name] |= {other for other in candidates if config.get(other) == before[other]}
     causes = []
     unexplained = set(changed)
     while unexplained:

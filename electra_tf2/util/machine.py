@@ -1,4 +1,4 @@
-"""What a run needs to know of its machine: units for bfloat16, XLA's flags, number of cores, GPUs. No TensorFlow.
+"""Facts about the machine of a run: units for bfloat16, XLA's flags, number of cores, GPUs. No TensorFlow.
 
 Tests simulate another processor by `monkeypatch.setattr(machine, "this_processor", ...)`.
 """

@@ -110,7 +110,7 @@ def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None
 
 
 def test_a_text_stands_once_among_the_mistakes() -> None:
-    """Of classes, numbers, spans and questions: data hold rows twice, and a sentence several wrong spans."""
+    """So it is for classes, numbers, spans and questions: data hold rows twice, and a sentence several wrong spans."""
     shares = {"a": 0.9, "b": 0.1}
     classes = [{"text": text, "label": "a", "probabilities": shares} for text in ("x", "x", "y", "x")]
     numbers = [{"text": text, "label": label} for text, label in (("x", 9.0), ("x", 8.0), ("y", 2.0))]

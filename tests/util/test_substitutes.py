@@ -1,4 +1,4 @@
-"""What Git and servers leave in the place of a file: one look inside, one message, whichever reader opens it."""
+"""Texts that Git and servers leave in the place of a file: one look inside, one message, whichever reader opens it."""
 
 import gzip
 from pathlib import Path
@@ -42,7 +42,7 @@ def read_tables_rows(path: Path) -> Any:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Of a prefix, the other file of which is there."""
+    """A prefix is given, and the other one of its two files is there."""
     prefix = str(path).partition(".")[0]
     for ending in ("index", "data-00000-of-00001"):
         Path(f"{prefix}.{ending}").touch()

@@ -32,7 +32,7 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 class _Norm(NamedTuple):
-    """What a norm's gradient needs beside x.
+    """Tensors that a norm's gradient needs beside x.
 
     gamma: [n].
     mean: float32 [..., 1], of each row.

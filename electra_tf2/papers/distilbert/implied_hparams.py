@@ -12,7 +12,7 @@ from electra_tf2.util.errors import UserError
 
 
 def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """What `implied_by_core` returns, and teacher_sizes.
+    """Returns what `implied_by_core` returns, and teacher_sizes.
 
     Raises:
       UserError: as `implied_by_core`; the teacher's folder holds no configuration of a model.
