@@ -263,7 +263,7 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
         "inputs": [*network.inputs],
         "model": config_of(model).model_name,
         "made_of": model.origin,
-        "max_length": min(512, model.architecture.max_position_embeddings),
+        "max_length": model.max_length,
         "do_lower_case": model.casing.do_lower_case,
     }
     about |= network.about  # for a fine-tuned model with its own max_length

@@ -81,7 +81,7 @@ def takes_strings(model: StoredModel) -> bool:
 
 
 def convert_encoder(folder: Path, model: StoredModel) -> Written:
-    tokenizer = tokenizer_of(model)
+    tokenizer = tokenizer_of(model, model.max_length)
     network = make_network(model)
     pooling = pooling_of(model) if embeds(model) else "cls"
     signatures = encoder_signatures(network, tokenizer, pooling)
@@ -91,7 +91,8 @@ def convert_encoder(folder: Path, model: StoredModel) -> Written:
 
 
 def convert_classifier(folder: Path, model: StoredModel) -> Written:
-    tokenizer = tokenizer_of(model, model.hparams["max_seq_length"])
+    positions = model.architecture.max_position_embeddings
+    tokenizer = tokenizer_of(model, min(positions, model.hparams["max_seq_length"]))
     predictor = Predictor(model, model.tokenizer())
     signatures = task_signatures(predictor, tokenizer)
     written = write_signatures(folder, signatures, predictor.model.trainable_variables, tokenizer)
@@ -236,9 +237,8 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
     return largest(differences)
 
 
-def tokenizer_of(model: StoredModel, max_length: int = 512) -> GraphTokenizer:
-    longest = min(max_length, model.architecture.max_position_embeddings)
-    return GraphTokenizer(model.tokens, *model.casing, longest)
+def tokenizer_of(model: StoredModel, max_length: int) -> GraphTokenizer:
+    return GraphTokenizer(model.tokens, *model.casing, max_length)
 
 
 # SavedModels that take ids.

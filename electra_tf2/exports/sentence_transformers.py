@@ -56,8 +56,7 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     pooling = pooling_of(model)
     network = make_network(model)
     write_directory(folder, model, exported, dtype, _card(model, network.width, pooling))
-    longest = min(512, model.architecture.max_position_embeddings)
-    write_json(folder / LENGTH_FILE, {"max_seq_length": longest, "do_lower_case": False})
+    write_json(folder / LENGTH_FILE, {"max_seq_length": model.max_length, "do_lower_case": False})
     modes = {field: mode == pooling for mode, field in _MODES.items()}
     config = {"word_embedding_dimension": model.architecture.hidden_size} | modes
     write_json(folder / _POOLING_FOLDER / "config.json", config)

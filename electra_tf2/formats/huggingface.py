@@ -29,6 +29,7 @@ from electra_tf2.formats.huggingface_config import config_json, is_like_modernbe
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
 from electra_tf2.formats.stored_model import (
     DETECTOR,
+    LONGEST_INPUT,
     MASKED_LM,
     Casing,
     Hints,
@@ -113,7 +114,7 @@ class HuggingFaceDirectory(StoredModel):
             "classifier_pooling": self._config.get("classifier_pooling", "cls"),
             "joint_prediction": False,
             "answerable_classifier": False,
-            "max_seq_length": min(longest, 512),
+            "max_seq_length": min(longest, LONGEST_INPUT),
         }
 
     def _task_state(self, task: str) -> dict[str, Any]:

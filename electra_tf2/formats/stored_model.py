@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.corpus.vocabulary import is_wordpiece, load_tokens
 from electra_tf2.files.reading import is_file
+from electra_tf2.formats.sentence_modules import longest_in
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -35,6 +36,7 @@ NETWORK_HPARAMS = (
     "do_lower_case",
     "vocab_file",
 )
+LONGEST_INPUT = 512  # tokens of an input, as the papers pre-train
 DETECTOR = "discriminator_predictions"  # head that detects replaced tokens
 MASKED_LM = "generator_predictions"  # head of the generator, or of the main network where there is no other network
 CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
@@ -121,6 +123,15 @@ class StoredModel:
     @property
     def folder(self) -> Path:
         return Path(self.path)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of an input, at most, for calls from Python and exports; a fine-tuned model's task has its own."""
+        longest = min(LONGEST_INPUT, self.architecture.max_position_embeddings)
+        cut_at = longest_in(self.folder)
+        if cut_at is not None:
+            longest = min(longest, cut_at)
+        return longest
 
     @property
     def is_fine_tuned(self) -> bool:

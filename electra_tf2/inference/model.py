@@ -29,7 +29,6 @@ from electra_tf2.finetune.trained_folder import SCORES, TASKS
 from electra_tf2.formats.folders import locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
-from electra_tf2.formats.sentence_modules import longest_in
 from electra_tf2.formats.stored_model import Hints, StoredModel
 from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
-_MOST_TOKENS = 512  # of an input
 _process: int | None = None  # id of the process in which the first model was made
 
 
@@ -140,10 +138,7 @@ class Model:
         self.config = config_of(source)
         self.tokenizer = source.tokenizer()
         self.network = make_network(source, precision)
-        self.max_length = min(_MOST_TOKENS, source.architecture.max_position_embeddings)
-        longest = longest_in(source.folder)
-        if longest is not None:
-            self.max_length = min(self.max_length, longest)
+        self.max_length = source.max_length
         self._load_options: tuple[str, dict[str, Any]] | None = None  # arguments of `load`
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))

@@ -94,7 +94,7 @@ def test_texts_are_cut_where_positions_end_and_at_512_tokens_at_the_latest(posit
     writes_nothing = exportable.Runtime("", "", "", "", lambda made, path: None, lambda path: (made.run, []))
     exportable.write_network(tmp_path, model, made, writes_nothing)
     assert json.loads((tmp_path / "model.json").read_text())["max_length"] == min(positions, 512)
-    assert saved_model.tokenizer_of(model).max_length == min(positions, 512)
+    assert model.max_length == min(positions, 512)  # which the tokenizer in a SavedModel has, too
 
 
 def test_a_part_that_is_not_there_is_refused() -> None:

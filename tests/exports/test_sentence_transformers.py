@@ -61,11 +61,15 @@ def test_never_more_tokens_are_read_than_the_model_has_positions_or_embed_reads(
     assert said["max_seq_length"] == Model(model).max_length == min(positions, 512)
 
 
-def test_a_folder_that_cuts_texts_earlier_is_read_so(tmp_path: Path) -> None:
-    sentence_transformers.write_sentence_transformer(tmp_path, support.tiny())
-    said = json.loads((tmp_path / "sentence_bert_config.json").read_text())
-    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(said | {"max_seq_length": 16}))
-    assert Model(read_model(str(tmp_path))).max_length == 16
+def test_a_folder_that_cuts_texts_earlier_is_read_and_written_again_so(tmp_path: Path) -> None:
+    sentence_transformers.write_sentence_transformer(tmp_path / "theirs", support.tiny())
+    length_file = tmp_path / "theirs" / "sentence_bert_config.json"
+    said = json.loads(length_file.read_text())
+    length_file.write_text(json.dumps(said | {"max_seq_length": 16}))
+    model = read_model(str(tmp_path / "theirs"))
+    assert Model(model).max_length == 16
+    sentence_transformers.write_sentence_transformer(tmp_path / "again", model)
+    assert json.loads((tmp_path / "again" / "sentence_bert_config.json").read_text()) == said | {"max_seq_length": 16}
 
 
 _STRANGER = """
