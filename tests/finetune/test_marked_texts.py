@@ -111,6 +111,17 @@ def test_new_text_is_split_as_the_training_data_were(tmp_path: Path) -> None:
         assert list(of_label_studio.words) == words
 
 
+def test_all_files_of_the_training_data_say_how_new_text_is_split_and_tagged(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    support.write_lines(folder / "train-00000-of-00002.jsonl", json.dumps({"text": TEXT, "entities": SPANS}))
+    bioes = [{"B-PER": "B-PER", "I-PER": "E-PER", "B-LOC": "S-LOC"}.get(tag, tag) for tag in TAGS]
+    support.write_lines(folder / "train-00001-of-00002.jsonl", json.dumps({"words": WORDS, "tags": bioes}))
+    described = {"type": "tagging", "held_out": 0, "files": {"train": str(folder)}}
+    task = support.task(tmp_path, "own", described)
+    task.load("train")
+    assert (task.state()["splits_at_signs"], task.state()["encoding"]) == (True, "BIOES")
+
+
 def test_words_of_scripts_without_blanks_are_letters() -> None:
     assert split_at_signs("我爱 东京。don't e\u0301t\u00e9 3.5%").words == (
         ["我", "爱", "东", "京", "。", "don", "'", "t", "e\u0301t\u00e9", "3", ".", "5", "%"]

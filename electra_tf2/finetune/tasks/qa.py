@@ -16,14 +16,7 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
-from electra_tf2.finetune.tasks.qa_files import (
-    Question,
-    has_impossible,
-    ids_are_unique,
-    question_of,
-    read_questions,
-    split_words,
-)
+from electra_tf2.finetune.tasks.qa_files import Question, ids_are_unique, question_of, read_questions, split_words
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import (
     DocumentWindow,
@@ -59,6 +52,7 @@ class QATask(Task):
     primary_metric = "f1"
     text_keys = (("question", "context"),)
     holds_tabs = True
+    target: bool | None = None  # whether questions may have no answer
 
     def __init__(
         self,
@@ -75,21 +69,27 @@ class QATask(Task):
         if mrqa:
             json_endings = ("jsonl", "json")
         super().__init__(name, config, tokenizer, endings=(*json_endings, "parquet", "arrow"), **files)
-        self.v2 = v2
+        self.target = v2
         self.comparison = COMPARISONS[f1_of]
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
         self._decoded: tuple[Any, list[tuple[str, Decoded]]] = (None, [])  # predictions, and what they say
 
+    @property
+    def v2(self) -> bool:
+        return bool(self.target)
+
     # Files to examples.
 
     def read(self, split: str) -> TaskData:
-        if self.v2 is None:
-            self.v2 = any(has_impossible(path) for path in self.files.paths("train"))
+        keeps_impossible = self.target is not False
         questions: list[Question] = []
         for path in self.files.paths(split):
-            questions += read_questions(path, self.v2, split == "train", self.config.compat == "original")
+            questions += read_questions(path, keeps_impossible, split == "train", self.config.compat == "original")
         ids_are_unique(questions, str(self.files.path(split)))
-        return TaskData(questions)
+        may_be_impossible = self.target
+        if may_be_impossible is None:
+            may_be_impossible = any(question.is_impossible for question in questions)
+        return TaskData(questions, may_be_impossible)
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
         """Reads the questions of a file of SQuAD or MRQA, with their answers if it has some."""
@@ -279,8 +279,8 @@ class QATask(Task):
         return {"v2": self.v2}
 
     def check_state(self, saved: dict[str, Any]) -> None:
-        if self.v2 is None:
-            self.v2 = bool(saved.get("v2", False))
+        if self.target is None:
+            self.target = bool(saved.get("v2", False))
 
 
 class AnswerHead(Head):

@@ -101,11 +101,6 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     return questions
 
 
-def has_impossible(path: Path) -> bool:
-    """Tells whether a file to learn from has a question without an answer."""
-    return any(question.is_impossible or not question.answers for question in _questions(path, training=True))
-
-
 def _located(question: Question, compat: bool) -> Question:
     """Looks up the words and characters of a question's answer. Raises ValueError: it is not where the file says."""
     text, words, word_starts = question.paragraph

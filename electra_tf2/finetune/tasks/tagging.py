@@ -163,6 +163,7 @@ class TaggingTask(Task):
 
     def _sentences(self, split: str) -> list[conll.Sentence]:
         sentences: list[conll.Sentence] = []
+        as_written: list[conll.Sentence] = []
         for path in self.files.paths(split):
             sentences_of_file = conll.read_sentences(
                 path,
@@ -171,12 +172,13 @@ class TaggingTask(Task):
                 columns=self._columns,
                 labels=self._names_of_numbers,
             )
-            if split == "train" and self.spans:
-                self._encoding = encoding_of(sentences_of_file)
-                self._splits_at_signs = any(sentence.text is not None for sentence in sentences_of_file)
+            as_written += sentences_of_file
             if self.spans and not self._as_original:
                 sentences_of_file = spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
+        if split == "train" and self.spans:
+            self._encoding = encoding_of(as_written)
+            self._splits_at_signs = any(sentence.text is not None for sentence in as_written)
         return sentences
 
     def _labels_in(self, sentences: Sequence[conll.Sentence]) -> list[str]:
