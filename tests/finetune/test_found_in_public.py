@@ -126,6 +126,15 @@ def test_bad_tables_of_words_are_named(tmp_path: Path, text: str, message: str) 
         read_sentences(tmp_path / "ner.csv")
 
 
+def test_the_column_of_tags_that_is_named_is_read(tmp_path: Path) -> None:
+    (tmp_path / "ner.csv").write_text("sentence_id,word,tag,Entity\n1,Ann,NNP,B-PER\n1,saw,VBD,O\n")
+    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    assert sentence.tags == ["B-PER", "O"]
+    (tmp_path / "ner.csv").write_text("sentence_id,word,Entity\n1,Ann,B-PER\n1,saw,O\n")
+    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    assert sentence.tags == ["B-PER", "O"]
+
+
 def test_an_underscore_divides_letter_and_type_as_a_dash_does(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Ann B_PER\nLee I_PER\nsaw O\nRome B_LOC\n\n")
     sentences = read_sentences(tmp_path / "a.txt")

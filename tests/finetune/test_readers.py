@@ -549,10 +549,10 @@ def test_an_answer_without_its_place_is_looked_for_in_the_context(tmp_path, caps
     assert [question.is_impossible for question in questions] == [False] * len(cases) + [True]
     assert "1 questions left out" in capsys.readouterr().err
     task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}})
-    assert len(task.read("train").examples) == len(cases) + 1 and task.state() == {"v2": True}
+    assert len(task.load("train").examples) == len(cases) + 1 and task.state() == {"v2": True}
     path.write_bytes(content_of(rows[:3], suffix))
     task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}})
-    task.read("train")
+    task.load("train")
     assert task.state() == {"v2": False}
     asked = task.example(rows[0], "here", 0)
     assert (asked.text, asked.answers) == ("what?", [])

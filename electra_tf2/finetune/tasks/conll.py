@@ -11,7 +11,7 @@ from electra_tf2.files.cells import cell
 from electra_tf2.files.content import plain_name
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
-from electra_tf2.files.tables import open_table
+from electra_tf2.files.tables import Table, open_table
 from electra_tf2.finetune.tasks.marked_texts import marked_text
 from electra_tf2.finetune.tasks.marked_texts import tagged as tagged_words
 from electra_tf2.settings.columns import SENTENCE_OF_WORD, TAG, TAGS, WORD, WORDS
@@ -65,19 +65,27 @@ def read_sentences(
     """
     if format_of(path) in ("json", "columnar"):
         sentences = list(_sentences_in_table(path, tagged, columns, labels))
-    elif _is_table_of_words(path):
-        sentences = list(_sentences_in_rows(path, columns))
     else:
-        lines = _lines(read_text(path, "task"))
-        if unended:
-            lines.append("")  # ends the last sentence
-        elif lines[-1] == "":
-            # The empty text after the last line end is no blank line.
-            lines.pop()
-        sentences = list(_sentences_in_lines(lines, str(path), tagged))
+        text = read_text(path, "task")
+        table = _table_of_words(path, text, columns)
+        if table is not None:
+            sentences = list(_sentences_in_rows(table, columns))
+        else:
+            sentences = _sentences_in_text(text, str(path), tagged, unended)
     if not sentences:
         raise UserError(f"{path} holds no sentences")
     return sentences
+
+
+def _sentences_in_text(text: str, name: str, tagged: bool, unended: bool) -> list[Sentence]:
+    """Reads lines of a word and its tag. Arguments as `read_sentences`."""
+    lines = _lines(text)
+    if unended:
+        lines.append("")  # ends the last sentence
+    elif lines[-1] == "":
+        # The empty text after the last line end is no blank line.
+        lines.pop()
+    return list(_sentences_in_lines(lines, name, tagged))
 
 
 def sentences_by_look(text: str, name: str) -> list[Sentence]:
@@ -245,34 +253,41 @@ def _sentences_in_table(
         warn(f"{path}: {left_out:,} spans are left out, which are empty or lie inside or across others")
 
 
-def _is_table_of_words(path: Path) -> bool:
-    """Tells a delimited table with a header, of which a column holds words, from lines of words and tags."""
+def _table_of_words(path: Path, text: str, tag_columns: tuple[str, ...]) -> Table | None:
+    """Opens a delimited table whose header names columns of words and of tags; None: it has lines of words and tags."""
     if not plain_name(path.name).endswith((".csv", ".tsv")):
-        return False
-    columns = open_table(path).columns or []
-    return _column(columns, WORD) is not None and _column(columns, (*TAG, *TAGS)) is not None
+        return None
+    table = open_table(path, content=text)
+    columns = table.columns or []
+    has_tags = _column(columns, (*tag_columns, *TAG, *TAGS)) is not None
+    if has_tags and _column(columns, WORD) is not None:
+        return table
+    return None
 
 
 def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first of the columns that has one of the names, in any case."""
-    return next((column for column in columns if column.strip().lower() in names), None)
+    """Finds the first of the columns that has one of the names, in any case."""
+    lower_names = [name.lower() for name in names]
+    for column in columns:
+        if column.strip().lower() in lower_names:
+            return column
+    return None
 
 
-def _sentences_in_rows(path: Path, tag_columns: tuple[str, ...]) -> Iterator[Sentence]:
+def _sentences_in_rows(table: Table, tag_columns: tuple[str, ...]) -> Iterator[Sentence]:
     """The sentences of rows with a word each. A row whose sentence is not named goes on with that of the row before, as
     spreadsheets have it."""
-    table = open_table(path)
     columns = table.columns or []
     word_column = _column(columns, WORD)
     tag_column = _column(columns, tag_columns or (*TAG, *TAGS))
     sentence_column = _column(columns, SENTENCE_OF_WORD)
     if sentence_column is None:
         raise UserError(
-            f"{path}: a column sentence_id is needed, which says what sentence a word is of: it has "
+            f"{table.name}: a column sentence_id is needed, which says what sentence a word is of: it has "
             f"{shown(', '.join(columns))}"
         )
     if word_column is None or tag_column is None:
-        raise UserError(f"{path}: columns of words and tags are needed: it has {shown(', '.join(columns))}")
+        raise UserError(f"{table.name}: columns of words and tags are needed: it has {shown(', '.join(columns))}")
     words: list[str] = []
     tags: list[str] = []
     first = 0
