@@ -6,10 +6,32 @@ compute the schemes are listed in `model.position_layers`.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from electra_tf2.model.architecture import Architecture
+
+class Sizes(Protocol):
+    """What schemes read of a network's `Architecture`, which imports this module and so is not imported here."""
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def num_attention_heads(self) -> int: ...
+
+    @property
+    def head_size(self) -> int: ...
+
+    @property
+    def attention_bias(self) -> bool: ...
+
+    @property
+    def starts_locally(self) -> bool: ...
+
+    @property
+    def relative_position_buckets(self) -> int: ...
+
+    @property
+    def relative_position_max_distance(self) -> int: ...
 
 
 class PositionScheme:
@@ -27,22 +49,22 @@ class PositionScheme:
     starts_locally = False
     has_windows = True
 
-    def problems(self, sizes: "Architecture") -> list[str]:
+    def problems(self, sizes: Sizes) -> list[str]:
         """Lists why a network of these sizes cannot use this scheme."""
         del sizes
         return []
 
-    def parameters(self, sizes: "Architecture") -> int:
+    def parameters(self, sizes: Sizes) -> int:
         """Counts the weights that a network has once, apart from position embeddings."""
         del sizes
         return 0
 
-    def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
+    def layer_kernels(self, sizes: Sizes) -> list[tuple[int, int]]:
         """Lists shapes of kernels that the attention of every layer has besides BERT's."""
         del sizes
         return []
 
-    def score_flops(self, sizes: "Architecture", length: int) -> int:
+    def score_flops(self, sizes: Sizes, length: int) -> int:
         """Counts FLOPs of matrix products in one layer on one sequence, besides BERT's."""
         del sizes, length
         return 0
@@ -60,7 +82,7 @@ class Bucketed(PositionScheme):
     def __init__(self, bucket: Callable[[int, int, int], int]) -> None:
         self.bucket = bucket
 
-    def problems(self, sizes: "Architecture") -> list[str]:
+    def problems(self, sizes: Sizes) -> list[str]:
         buckets = sizes.relative_position_buckets
         farthest = sizes.relative_position_max_distance
         if farthest - 1 > buckets // 4:  # up to a quarter of the buckets distances are exact
@@ -69,7 +91,7 @@ class Bucketed(PositionScheme):
             f"relative_position_max_distance {farthest} must exceed a quarter of the {buckets} buckets by 2 at least"
         ]
 
-    def parameters(self, sizes: "Architecture") -> int:
+    def parameters(self, sizes: Sizes) -> int:
         return sizes.relative_position_buckets * sizes.num_attention_heads
 
 
@@ -80,7 +102,7 @@ class Rotary(PositionScheme):
     limited = False
     starts_locally = True
 
-    def problems(self, sizes: "Architecture") -> list[str]:
+    def problems(self, sizes: Sizes) -> list[str]:
         problems = []
         if sizes.starts_locally and not sizes.attention_bias:
             problems.append(
@@ -102,18 +124,18 @@ class KeysOfDistances(PositionScheme):
     limited = False
     has_windows = False
 
-    def problems(self, sizes: "Architecture") -> list[str]:
+    def problems(self, sizes: Sizes) -> list[str]:
         if sizes.hidden_size % 2 == 0:
             return []
         return [f"relative_positions xl needs an even hidden size, got {sizes.hidden_size}"]
 
-    def parameters(self, sizes: "Architecture") -> int:
+    def parameters(self, sizes: Sizes) -> int:
         return 2 * sizes.hidden_size
 
-    def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
+    def layer_kernels(self, sizes: Sizes) -> list[tuple[int, int]]:
         return [(sizes.hidden_size, sizes.hidden_size)]
 
-    def score_flops(self, sizes: "Architecture", length: int) -> int:
+    def score_flops(self, sizes: Sizes, length: int) -> int:
         """Counts queries times keys of 2L - 1 distances; making the keys, once for a batch, is not counted."""
         return 2 * sizes.hidden_size * length * (2 * length - 1)
 
