@@ -8,7 +8,7 @@ which the hub would take for the name of a repository.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
@@ -30,7 +30,7 @@ _EXAMPLES = {
     "text-classification": '"A text."',
     "token-classification": '"A text."',
     "question-answering": 'question="Who?", context="A text about somebody."',
-    "fill-mask": '"A [MASK] text."',
+    "fill-mask": '"A {mask} text."',
     "feature-extraction": '"A text."',
 }
 _DIGITS = 4  # of scores
@@ -67,7 +67,8 @@ def huggingface_card(model: StoredModel, exported: Exported) -> str:
     finds_spans = False
     for task in model.task_states or {}:
         finds_spans = finds_spans or bool(_types_of_spans(model, task))
-    return card(model, header, about, transformers_usage(class_name, finds_spans))
+    mask = model.tokens[model.tokenizer().special.mask]
+    return card(model, header, about, transformers_usage(class_name, mask, finds_spans))
 
 
 def title(model: StoredModel) -> str:
@@ -193,10 +194,11 @@ def pipeline_of(class_name: str) -> str:
     return ""
 
 
-def transformers_usage(class_name: str, finds_spans: bool = False) -> str:
+def transformers_usage(class_name: str, mask: str, finds_spans: bool) -> str:
     """Shows how transformers runs a class.
 
     Args:
+      mask: the token that the vocabulary has for [MASK].
       finds_spans: a tagger of spans, which has learned the tags of words at their first pieces.
     """
     task = pipeline_of(class_name)
@@ -209,15 +211,28 @@ model = {class_name}.from_pretrained("{FOLDER}")
 print(model(**tokenizer("A text.", return_tensors="pt")).logits)  # positive where a token looks replaced
 """
     grouping = ', aggregation_strategy="first"' if finds_spans else ""
+    example = _EXAMPLES[task].replace("{mask}", mask)
     return f"""
 from transformers import pipeline
 
 run = pipeline("{task}", model="{FOLDER}"{grouping})
-print(run({_EXAMPLES[task]}))
+print(run({example}))
 """
 
 
-def _tokenization(import_line: str, integer_type: str) -> str:
+class InputFacts(NamedTuple):
+    """What a program has to know of a network's inputs beside model.json and the tokenizer's file.
+
+    pad_id: id of the padding. rows_together: rows that lie together and are read as one example, the candidates of a
+    question. marks: inputs that mark tokens of the text.
+    """
+
+    pad_id: int
+    rows_together: int
+    marks: Sequence[str]
+
+
+def _tokenization(import_line: str, integer_type: str, example: InputFacts) -> str:
     """The start of a program, which makes `inputs` with the tokenizer's file."""
     return f"""
 import json
@@ -230,19 +245,42 @@ with open("{FOLDER}/model.json") as file:
     about = json.load(file)
 tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
 tokenizer.enable_truncation(about["max_length"])  # tokens that the model reads; longer texts are cut
-tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-rows = tokenizer.encode_batch(["A sentence.", "And another one."])
+tokenizer.enable_padding(pad_id={example.pad_id})
+{_texts(example.rows_together)}
+rows = tokenizer.encode_batch(texts)
 inputs = {{
     "input_ids": np.array([row.ids for row in rows], np.{integer_type}),
     "attention_mask": np.array([row.attention_mask for row in rows], np.{integer_type}),
     "token_type_ids": np.array([row.type_ids for row in rows], np.{integer_type}),
 }}
-"""
+{_marks(example.marks)}"""
 
 
-def onnx_usage(file: str) -> str:
+def _texts(rows_together: int) -> str:
+    """Lines of a program that make `texts`."""
+    if rows_together == 1:
+        return 'texts = ["A sentence.", "And another one."]'
+    lines = ["# A question with its candidates, whose rows lie together.", "texts = ["]
+    for number in range(1, rows_together + 1):
+        lines.append(f'    ("A question?", "Answer {number}."),')
+    lines.append("]")
+    return "\n".join(lines)
+
+
+def _marks(names: Sequence[str]) -> str:
+    """Lines of a program that make the inputs which mark a span of the text."""
+    lines = []
+    if names:
+        lines.append("# 1 at the tokens of a marked span, here a single one.")
+    for position, name in enumerate(names, start=1):
+        lines.append(f'inputs["{name}"] = np.zeros_like(inputs["input_ids"])')
+        lines.append(f'inputs["{name}"][:, {position}] = 1')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def onnx_usage(file: str, example: InputFacts) -> str:
     """Shows how ONNX Runtime runs a file."""
-    start = _tokenization("import onnxruntime", "int64")
+    start = _tokenization("import onnxruntime", "int64", example)
     return f"""{start}
 session = onnxruntime.InferenceSession("{FOLDER}/{file}")
 taken = [entry.name for entry in session.get_inputs()]
@@ -252,9 +290,9 @@ for output, value in zip(session.get_outputs(), values):
 """
 
 
-def litert_usage(file: str) -> str:
+def litert_usage(file: str, example: InputFacts) -> str:
     """Shows how LiteRT runs a file."""
-    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32")
+    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32", example)
     return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
 for name, value in run(**inputs).items():
@@ -262,9 +300,9 @@ for name, value in run(**inputs).items():
 """
 
 
-def saved_model_usage(folder: str) -> str:
+def saved_model_usage(folder: str, example: InputFacts) -> str:
     """Shows how TensorFlow runs a SavedModel of ids."""
-    start = _tokenization("import tensorflow as tf", "int32")
+    start = _tokenization("import tensorflow as tf", "int32", example)
     return f"""{start}
 model = tf.saved_model.load("{FOLDER}/{folder}")
 tensors = {{name: tf.constant(value) for name, value in inputs.items()}}

@@ -45,16 +45,19 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
     summary = f"{folder}: {exported.class_name} with tokenizer and model card"
     for missing_part in exported.left_out:
         summary += f"\n  left out, as {exported.class_name} has no such part: {missing_part}"
-    theirs = outputs(read_model(folder))
+    rows = fixed_inputs(model)
+    theirs = outputs(read_model(folder), "main", rows)
     has_head = theirs.keys() != {STATES}
-    if has_head == exported.is_encoder_alone:  # the head was lost, or one is there that was not written
+    has_lost_head = not has_head and not exported.is_encoder_alone
+    has_gained_head = has_head and exported.is_encoder_alone
+    if has_lost_head or has_gained_head:
         return Written(summary, float("inf"), exported.class_name)
     part = options.part
     if part == "main" and not has_head:
         part = "body"
-    ours = outputs(model, part)
+    ours = outputs(model, part, rows)
     ours = {output: ours[output] for output in theirs}
-    return Written(summary, largest_at_tokens(ours, theirs, fixed_inputs(model)), exported.class_name)
+    return Written(summary, largest_at_tokens(ours, theirs, rows), exported.class_name)
 
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:
@@ -78,15 +81,12 @@ def to_tf_models(folder: Path, model: StoredModel, options: Options) -> Written:
 # The check.
 
 
-def outputs(model: StoredModel, part: str = "main", rows: Encoded | None = None) -> dict[str, np.ndarray]:
+def outputs(model: StoredModel, part: str, rows: Encoded) -> dict[str, np.ndarray]:
     """Outputs of a part of our network (`Network.outputs`). LOGITS of a fine-tuned model are its first task's.
 
     Args:
       part: "main", "generator" or "body".
-      rows: inputs; None: the fixed sentences.
     """
-    if rows is None:
-        rows = fixed_inputs(model)
     with kernels.off():
         ids, mask, segments = (tf.constant(value, tf.int32) for value in rows)
         computed = make_network(model).outputs(part, ids, mask, segments)
@@ -110,7 +110,9 @@ def read_back_difference(model: StoredModel, read_back: StoredModel) -> float:
     rows = fixed_inputs(model)
     differences = []
     for part in parts:
-        differences.append(largest_at_tokens(outputs(model, part), outputs(read_back, part), rows))
+        ours = outputs(model, part, rows)
+        theirs = outputs(read_back, part, rows)
+        differences.append(largest_at_tokens(ours, theirs, rows))
     for name, value in model.weights.items():
         differences.append(distance(value, read_back.weights[name]))
     return largest(differences)
@@ -120,4 +122,4 @@ def tf_models_difference(model: StoredModel, prefix: str) -> float:
     """The largest difference between our states and those that tf-models computes from a checkpoint."""
     rows = fixed_inputs(model)
     theirs = tf_models.states_of(prefix, model.architecture, rows)
-    return largest_at_tokens(outputs(model, "body"), {STATES: theirs}, rows)
+    return largest_at_tokens(outputs(model, "body", rows), {STATES: theirs}, rows)

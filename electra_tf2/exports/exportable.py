@@ -2,7 +2,7 @@
 
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
-`exportable` makes the function of a part of a model:
+`make_exportable` makes the function of a part of a model:
 
 - "main": the main network with its head, or the predictions of a fine-tuned model's heads
 - "body": states, and a vector for the whole text
@@ -23,8 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports.cards import card, sizes_of
-from electra_tf2.exports.self_check import distance, fixed_inputs, largest, without_padding
+from electra_tf2.exports.cards import InputFacts, card, sizes_of
+from electra_tf2.exports.self_check import certain_ranks, distance, fixed_inputs, largest, without_padding
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
@@ -71,13 +71,15 @@ class Exportable(NamedTuple):
     """A function to be written.
 
     function: int32 [B, L] inputs by name -> outputs by name. variables: the weights that it reads. about: entries of
-    model.json. rows: inputs of the self-check.
+    model.json. rows: inputs of the self-check. rows_together: consecutive rows that are read as one example, such as
+    the candidates of a question; the number of rows must be a multiple of it.
     """
 
     function: Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
     variables: Sequence[tf.Variable]
     about: dict[str, Any]
     rows: Mapping[str, np.ndarray]
+    rows_together: int = 1
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -92,30 +94,55 @@ class Exportable(NamedTuple):
     def differences(self, run: IdsToOutputs) -> dict[str, float]:
         """For each output, the largest `distance` between a written file's and ours, without padding.
 
-        Integer outputs (ids of labels, positions) are not compared: they follow from the scores beside them.
+        Ids (of labels, positions) are compared where their probabilities tell them apart.
         """
         ours = self.run(self.rows)
-        theirs = run(self.rows)
+        theirs = dict(run(self.rows))
         assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
+        compared = []
+        for name, value in ours.items():
+            if value.dtype.kind == "f":
+                compared.append(name)
+        for name in ours.keys() - compared:
+            is_certain = _certain_ids(name, ours)
+            if is_certain is not None:
+                ours[name] = np.where(is_certain, ours[name], -1)
+                theirs[name] = np.where(is_certain, theirs[name], -1)
+                compared.append(name)
         mask = self.rows["attention_mask"]
         ours = without_padding(ours, mask)
         theirs = without_padding(theirs, mask)
-        differences = {}
-        for name, value in ours.items():
-            if value.dtype.kind == "f":
-                differences[name] = distance(value, theirs[name])
-        return differences
+        return {name: distance(ours[name], theirs[name]) for name in compared}
 
 
-def exportable(model: StoredModel, part: str) -> Exportable:
-    """The function of a part of a model: "main", "body" or "generator"."""
+def _certain_ids(name: str, outputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Tells which ids of an output rounding cannot exchange, bool in its shape; None: no output tells.
+
+    Args:
+      name: of the output, "task.name" as the heads of finetune/tasks/ call it.
+    """
+    if name.endswith(".predictions"):  # of a tagger, the most probable label of each token
+        probabilities = outputs.get(name.removesuffix("predictions") + "scores")
+        if probabilities is None:
+            return None
+        return certain_ranks(np.log(probabilities[..., np.newaxis]))[..., 0]
+    if name.endswith("_top_index"):  # of question answering, the most probable starts or ends
+        log_probabilities = outputs.get(name.removesuffix("index") + "log_probs")
+        if log_probabilities is None:
+            return None
+        return certain_ranks(log_probabilities)
+    return None
+
+
+def make_exportable(model: StoredModel, part: str) -> Exportable:
+    """Makes the function of a part of a model: "main", "body" or "generator"."""
     if model.is_fine_tuned and part == "main" and not embeds(model):
-        return fine_tuned(Predictor(model, model.tokenizer()), fixed_inputs(model))
-    return pretrained(model, part)
+        return make_exportable_heads(Predictor(model, model.tokenizer()), fixed_inputs(model))
+    return make_exportable_network(model, part)
 
 
-def pretrained(model: StoredModel, part: str) -> Exportable:
-    """The function of a part of a pre-trained network.
+def make_exportable_network(model: StoredModel, part: str) -> Exportable:
+    """Makes the function of a part of a pre-trained network, or of a model of text vectors.
 
     Raises:
       UserError: the model has no such part.
@@ -128,16 +155,6 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
             )
         raise UserError("this model has no generator of its own")
     pooling = pooling_of(model)
-
-    def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        ids, mask, segments = (inputs[name] for name in INPUTS)
-        computed = network.outputs(part, ids, mask, segments)
-        if part == "generator":
-            return {LOGITS: computed[LOGITS]}
-        if LOGITS not in computed:
-            computed[SENTENCE] = text_vectors(computed[STATES], mask, pooling, network.projection)
-        return computed
-
     head = network.head_of(part)
     if head is None:
         about = {"pooling": pooling}
@@ -145,12 +162,22 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
         about = {LOGITS: _DETECTOR_LOGITS}
     else:
         about = {LOGITS: _LANGUAGE_MODEL_LOGITS}
+
+    def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        ids, mask, segments = (inputs[name] for name in INPUTS)
+        computed = network.outputs(part, ids, mask, segments)
+        if part == "generator":
+            return {LOGITS: computed[LOGITS]}
+        if head is None:
+            computed[SENTENCE] = text_vectors(computed[STATES], mask, pooling, network.projection)
+        return computed
+
     rows = dict(zip(INPUTS, fixed_inputs(model), strict=True))
     return Exportable(outputs, network.trainable_variables, about, rows)
 
 
-def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
-    """The function of a fine-tuned model, whose outputs are its heads' predictions by "task.name".
+def make_exportable_heads(predictor: Predictor, encoded: Encoded) -> Exportable:
+    """Makes the function of a fine-tuned model, whose outputs are its heads' predictions by "task.name".
 
     Args:
       encoded: inputs of the self-check.
@@ -179,8 +206,8 @@ def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
 
     # A multiple-choice head reads the candidates of a question as consecutive rows. Each row of the self-check is
     # repeated, so that the number of rows is a multiple of every task's number of candidates.
-    repetitions = math.lcm(*(head.choices for head in predictor.model.heads))
-    rows = {name: np.tile(value, (repetitions, 1)) for name, value in zip(INPUTS, encoded, strict=True)}
+    rows_together = math.lcm(*(head.choices for head in predictor.model.heads))
+    rows = {name: np.tile(value, (rows_together, 1)) for name, value in zip(INPUTS, encoded, strict=True)}
     # Inputs that mark a span of tokens get a span of one token, each input a different one.
     marked_position = 1
     for task in tasks:
@@ -190,7 +217,7 @@ def fine_tuned(predictor: Predictor, encoded: Encoded) -> Exportable:
                 rows[name][:, marked_position] = 1
                 marked_position += 1
     about = {"tasks": {task.name: facts(task) for task in tasks}, "max_length": predictor.config.max_seq_length}
-    return Exportable(function, predictor.model.trainable_variables, about, rows)
+    return Exportable(function, predictor.model.trainable_variables, about, rows, rows_together)
 
 
 def facts(task: Task) -> dict[str, Any]:
@@ -232,21 +259,22 @@ def refuse_prompts(predictor: Predictor) -> None:
 class Runtime(NamedTuple):
     """A runtime and its files.
 
-    file: name of the file or folder that holds a network. library: the runtime's name on Hugging Face's hub. usage: a
-    program that runs the file, for its card. write: writes the file, or raises UserError if it cannot hold the network.
-    load: gives the function in a file, and the names of its outputs.
+    file: name of the file or folder that holds a network. form: what that is, for its card. library: the runtime's name
+    on Hugging Face's hub. usage: (file, inputs) -> a program that runs the file, for its card. write: writes the file,
+    or raises UserError if it cannot hold the network. load: gives the function in a file, and the names of its outputs.
     """
 
     name: str
     file: str
+    form: str
     library: str
-    usage: str
+    usage: Callable[[str, InputFacts], str]
     write: Callable[[Exportable, Path], None]
     load: Callable[[Path], tuple[IdsToOutputs, list[str]]]
 
     def convert(self, folder: Path, model: StoredModel, options: Options) -> Written:
         """Writes a folder with a part of a model."""
-        return write_network(folder, model, exportable(model, options.part), self)
+        return write_network(folder, model, make_exportable(model, options.part), self)
 
 
 def write_network(folder: Path, model: StoredModel, network: Exportable, runtime: Runtime) -> Written:
@@ -268,7 +296,9 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     }
     about |= network.about  # for a fine-tuned model with its own max_length
     write_tokenizer_of(model, folder, about["max_length"])
-    write_atomically(folder / "README.md", _card(model, about, runtime))
+    pad_id = model.tokenizer().special.pad
+    example = InputFacts(pad_id, network.rows_together, network.inputs[len(INPUTS) :])
+    write_atomically(folder / "README.md", _card(model, about, runtime, example))
     write_json(folder / "model.json", about)
     written_files = [path, *path.rglob("*")]  # a SavedModel is a folder
     size = sum(file.stat().st_size for file in written_files if file.is_file())
@@ -276,16 +306,17 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     return Written(summary, largest(network.differences(run).values()), f"that of {runtime.name}")
 
 
-def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime) -> str:
+def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, example: InputFacts) -> str:
     """The card of a folder whose model.json contains `about`."""
     inputs = ", ".join(f"`{name}`" for name in about["inputs"])
     outputs = ", ".join(f"`{name}`" for name in about["outputs"])
     lines = [
-        f"- `{runtime.file}`, for {runtime.name}: converted from {model.origin}",
+        f"- `{runtime.file}`, {runtime.form} for {runtime.name}: converted from {model.origin}",
         f"- inputs, integers [batch, length]: {inputs}; at most {about['max_length']} tokens",
         f"- outputs: {outputs}",
         "- `model.json`: the same for programs, with labels or scale; `tokenizer.json`: how text becomes ids",
     ]
     if LOGITS in about:
         lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
-    return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], runtime.usage)
+    usage = runtime.usage(runtime.file, example)
+    return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], usage)

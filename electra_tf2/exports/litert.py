@@ -65,5 +65,5 @@ def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     return run, [*runner.get_output_details()]
 
 
-RUNTIME = Runtime("LiteRT", "model.tflite", "tflite", litert_usage("model.tflite"), write, load)
+RUNTIME = Runtime("LiteRT", "model.tflite", "a file", "tflite", litert_usage, write, load)
 convert = RUNTIME.convert

@@ -79,5 +79,5 @@ def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     return run, output_names
 
 
-RUNTIME = Runtime("ONNX Runtime", "model.onnx", "onnx", onnx_usage("model.onnx"), write, load)
+RUNTIME = Runtime("ONNX Runtime", "model.onnx", "a file", "onnx", onnx_usage, write, load)
 convert = RUNTIME.convert

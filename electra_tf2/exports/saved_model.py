@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.encoding import Text, encode
 from electra_tf2.exports.cards import saved_model_usage
 from electra_tf2.exports.exportable import (
     Exportable,
@@ -27,17 +28,17 @@ from electra_tf2.exports.exportable import (
     Options,
     Runtime,
     Written,
-    exportable,
+    make_exportable,
     write_network,
     zero_labels,
 )
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
-from electra_tf2.exports.self_check import SENTENCES, distance, largest
+from electra_tf2.exports.self_check import SENTENCES, certain_ranks, distance, largest
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.finetune.tasks.targets import Scale, Target, probabilities
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model import Model
-from electra_tf2.inference.model_config import config_of, embeds, make_network, pooling_of
+from electra_tf2.inference.model_config import config_of, embeds, make_network, pooling_in_files
 from electra_tf2.inference.network import Network
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
@@ -61,7 +62,7 @@ def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a SavedModel, which takes strings if the model's tokenizer and heads allow it."""
     del options
     if not takes_strings(model):
-        return write_network(folder, model, exportable(model, "main"), RUNTIME)
+        return write_network(folder, model, make_exportable(model, "main"), RUNTIME)
     if model.is_fine_tuned and not embeds(model):
         return convert_classifier(folder, model)
     return convert_encoder(folder, model)
@@ -83,17 +84,15 @@ def takes_strings(model: StoredModel) -> bool:
 def convert_encoder(folder: Path, model: StoredModel) -> Written:
     tokenizer = tokenizer_of(model, model.max_length)
     network = make_network(model)
-    pooling = pooling_of(model) if embeds(model) else "cls"
-    signatures = encoder_signatures(network, tokenizer, pooling)
+    signatures = encoder_signatures(network, tokenizer, pooling_in_files(model))
     written = write_signatures(folder, signatures, network.trainable_variables, tokenizer)
     difference = difference_of_states(model, load_saved(written))
     return Written(f"{written} with signatures {', '.join(signatures)}", difference, _COMPARED_WITH)
 
 
 def convert_classifier(folder: Path, model: StoredModel) -> Written:
-    positions = model.architecture.max_position_embeddings
-    tokenizer = tokenizer_of(model, min(positions, model.hparams["max_seq_length"]))
     predictor = Predictor(model, model.tokenizer())
+    tokenizer = tokenizer_of(model, predictor.config.max_seq_length)
     signatures = task_signatures(predictor, tokenizer)
     written = write_signatures(folder, signatures, predictor.model.trainable_variables, tokenizer)
     difference = difference_of_answers(predictor, load_saved(written), _PAIRS)
@@ -101,10 +100,11 @@ def convert_classifier(folder: Path, model: StoredModel) -> Written:
 
 
 def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str) -> dict[str, Signature]:
-    """Makes the signatures of a pre-trained model; the first is the default.
+    """Makes the signatures of an encoder; the first is the default.
 
     Args:
-      pooling: how the output `sentence` is made. A model of text vectors has its own, others "cls".
+      pooling: that of a model of text vectors, whose output `sentence` has length 1. "": the model is none, so that
+        `sentence` is the state of [CLS].
     """
 
     def rows(*texts: tf.Tensor | None) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
@@ -115,9 +115,10 @@ def encoder_signatures(network: Network, tokenizer: GraphTokenizer, pooling: str
     def states(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         inputs, tokens = rows(text, text_pair)
         sequence = network.states(**inputs)
-        sentence = sequence[:, 0]
-        if pooling == "mean" or network.projection is not None:
+        if pooling:
             sentence = text_vectors(sequence, inputs["input_mask"], pooling, network.projection)
+        else:
+            sentence = sequence[:, 0]
         return tokens | {"states": sequence, "sentence": sentence}
 
     def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -137,7 +138,7 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
 
 
 def _task_signature(predictor: Predictor, index: int, tokenizer: GraphTokenizer) -> Signature:
-    """Makes a task's signature, from string [B], twice for pairs, to the outputs of `served`."""
+    """Makes a task's signature, from string [B], twice for pairs, to `classifier_outputs`."""
     task = predictor.tasks[index]
     [text_keys] = task.text_keys
     names = _COLUMNS[: len(text_keys)]
@@ -147,13 +148,13 @@ def _task_signature(predictor: Predictor, index: int, tokenizer: GraphTokenizer)
         batch = tokenizer.rows(*texts)
         for name, value in zero_labels(task, batch["input_ids"]).items():
             batch[f"{task.name}/{name}"] = value
-        return served(task.target, predictor.model.predict(batch, index).predictions)
+        return classifier_outputs(task.target, predictor.model.predict(batch, index).predictions)
 
     return Signature(names, answer)
 
 
-def served(target: Target, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Outputs of a classifier that takes strings.
+def classifier_outputs(target: Target, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Makes the outputs of a classifier that takes strings.
 
     Returns:
       `value`, float32 [B], for regression. For classification `label`, string [B], `probabilities`, float32 [B, C], and
@@ -197,19 +198,43 @@ def write_signatures(
 
 
 def difference_of_states(model: StoredModel, loaded: Any) -> float:
-    """The largest difference between our states and those of a loaded SavedModel, from strings."""
+    """The largest difference between what Python's calls give and the outputs of a loaded SavedModel, from strings."""
+    python = Model(model)
+    differences = []
+    for text in SENTENCES:
+        if isinstance(text, str):
+            columns = {"text": tf.constant([text])}
+            signatures = ["states"]
+            if python.network.detector is not None:
+                signatures.append("replaced")
+        else:
+            first, second = text
+            columns = {"text": tf.constant([first]), "text_pair": tf.constant([second])}
+            signatures = ["pair_states"]
+        for name in signatures:
+            ours = _python_outputs(python, name, text)
+            theirs = _arrays(loaded.signatures[name](**columns))
+            assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
+            for output, value in ours.items():
+                differences.append(distance(value, theirs[output]))
+    return largest(differences)
+
+
+def _python_outputs(python: Model, signature: str, text: Text) -> dict[str, np.ndarray]:
+    """Makes the outputs of a signature for a text by the calls that Python has."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the vocabulary may lack some tokens of the fixed sentences
-        all_states = Model(model).states(SENTENCES)
-    differences = []
-    for sentence, ours in zip(SENTENCES, all_states, strict=True):
-        if isinstance(sentence, str):
-            theirs = loaded.signatures["states"](text=tf.constant([sentence]))
-        else:
-            first, second = sentence
-            theirs = loaded.signatures["pair_states"](text=tf.constant([first]), text_pair=tf.constant([second]))
-        differences.append(distance(ours.vectors, theirs["states"][0].numpy()))
-    return largest(differences)
+        [states] = python.states([text])
+        sentence = states.sentence
+        if pooling_in_files(python.source):
+            [sentence] = python.embed([text])
+        encoded = encode(python.tokenizer, [text], python.max_length)
+    outputs = {"tokens": np.array([states.tokens]), "mask": encoded.input_mask}
+    if signature == "replaced":
+        # Not `Model.replaced`, which reads a text that is too long in windows.
+        logits = python.network.replaced_logits(*encoded)
+        return outputs | {"probabilities": tf.nn.sigmoid(logits).numpy()}
+    return outputs | {"states": states.vectors[np.newaxis], "sentence": sentence[np.newaxis]}
 
 
 def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tuple[str, str]]) -> float:
@@ -221,20 +246,32 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
         columns = {}
         for index, _ in enumerate(text_keys):  # one text or two
             columns[_COLUMNS[index]] = tf.constant([pair[index] for pair in pairs])
-        outputs = loaded.signatures[task.name](**columns)
-        if "probabilities" in outputs:
-            theirs = outputs["probabilities"]
-        else:
-            theirs = outputs["value"][:, tf.newaxis]
+        outputs = _arrays(loaded.signatures[task.name](**columns))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # texts may be truncated, and tokens unknown
             answers = predictor(texts, task.name)
-        for answer, their_values in zip(answers, theirs.numpy(), strict=True):
-            our_values = [answer["label"]]
-            if "probabilities" in answer:
-                our_values = list(answer["probabilities"].values())
-            differences.append(float(np.abs(their_values - our_values).max()))
+        labels = np.array([answer["label"] for answer in answers])
+        if "value" in outputs:
+            differences.append(distance(labels, outputs["value"]))
+            continue
+        probabilities = np.array([list(answer["probabilities"].values()) for answer in answers])
+        names = np.array([list(answer["probabilities"]) for answer in answers])
+        differences.append(distance(probabilities, outputs["probabilities"]))
+        differences.append(distance(names, outputs["labels"]))
+        [is_certain] = certain_ranks(np.log(probabilities.max(1, keepdims=True))).T
+        differences.append(distance(labels[is_certain], outputs["label"][is_certain]))
     return largest(differences)
+
+
+def _arrays(outputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    """Turns the outputs of a signature into arrays, strings among them."""
+    arrays = {}
+    for name, value in outputs.items():
+        array = value.numpy()
+        if value.dtype == tf.string:  # an array of objects, bytes
+            array = np.char.decode(array.astype(bytes), "utf-8")
+        arrays[name] = array
+    return arrays
 
 
 def tokenizer_of(model: StoredModel, max_length: int) -> GraphTokenizer:
@@ -273,7 +310,7 @@ def load(path: Path) -> tuple[IdsToOutputs, list[str]]:
     return run, [*signature.structured_outputs]
 
 
-RUNTIME = Runtime("TensorFlow", "1", "tensorflow", saved_model_usage("1"), write, load)
+RUNTIME = Runtime("TensorFlow", "1", "a SavedModel", "tensorflow", saved_model_usage, write, load)
 
 
 def load_saved(path: Path) -> Any:

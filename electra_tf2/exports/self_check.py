@@ -12,6 +12,8 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # for float32 weights; narrower weights differ by more, which is reported
+_MARGIN = 1e-3  # between the logarithms of two probabilities, which rounding in float32 does not bridge
+_LEAST_PROBABILITY = 1e-6  # above the rounding of a sum of probabilities
 SENTENCES: tuple[Text, ...] = (
     "The generator replaces some words, and the discriminator says which.",
     ("A pair of sentences has two segments.", "The second is this one, Müller's: 北京 42!"),
@@ -21,7 +23,7 @@ SENTENCES: tuple[Text, ...] = (
 
 def fixed_inputs(model: StoredModel, sentences: Sequence[Text] = SENTENCES) -> Encoded:
     """Encodes the fixed sentences with the model's vocabulary."""
-    return encode(model.tokenizer(), sentences, model.architecture.max_position_embeddings)
+    return encode(model.tokenizer(), sentences, model.max_length)
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -36,6 +38,21 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
         return 0.0 if np.array_equal(ours, theirs) else np.inf
     scale = max(1.0, np.abs(ours).max())
     return float(np.abs(ours - theirs).max() / scale)
+
+
+def certain_ranks(log_probabilities: np.ndarray) -> np.ndarray:
+    """Tells which ids rounding cannot exchange, bool [..., K].
+
+    Args:
+      log_probabilities: [..., K], of the K most probable ids of a softmax, the best first.
+    """
+    # The id after the last one is not known, but it has no more than the probability that is left.
+    left = 1 - np.exp(log_probabilities).sum(-1, keepdims=True)
+    after_last = np.log(np.maximum(left, _LEAST_PROBABILITY))
+    before_first = np.full_like(after_last, np.inf)
+    before = np.concatenate([before_first, log_probabilities[..., :-1]], -1)
+    after = np.concatenate([log_probabilities[..., 1:], after_last], -1)
+    return (before - log_probabilities > _MARGIN) & (log_probabilities - after > _MARGIN)
 
 
 def largest(differences: Iterable[float]) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.exports.cards import FOLDER, card, sizes_of
 from electra_tf2.exports.conversions import outputs
-from electra_tf2.exports.exportable import INPUTS, SENTENCE, Options, Written, pretrained
+from electra_tf2.exports.exportable import INPUTS, SENTENCE, Options, Written, make_exportable_network
 from electra_tf2.exports.self_check import fixed_inputs, largest_at_tokens
 from electra_tf2.files.reading import read_json
 from electra_tf2.files.writing import write_json
@@ -91,9 +91,9 @@ def _write_projection(folder: Path, projection: Dense, dtype: str) -> None:
 def difference(model: StoredModel, folder: Path) -> float:
     """The largest difference of states and vectors of the fixed sentences between our network and the folder."""
     rows = fixed_inputs(model)
-    theirs = outputs(read_model(folder), "body")
+    theirs = outputs(read_model(folder), "body", rows)
     theirs[SENTENCE] = _vectors(folder, theirs[STATES], rows)
-    ours = pretrained(model, "body").run(dict(zip(INPUTS, rows, strict=True)))
+    ours = make_exportable_network(model, "body").run(dict(zip(INPUTS, rows, strict=True)))
     return largest_at_tokens(ours, theirs, rows)
 
 

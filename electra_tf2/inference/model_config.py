@@ -80,12 +80,17 @@ def embeds(model: StoredModel) -> bool:
     return any(kind_named(config.kind_of(name)).embeds for name in config.task_names)
 
 
-def pooling_of(model: StoredModel) -> str:
-    """The pooling that makes a text's vector: that of fine-tuning, or of sentence-transformers, or else "mean".
+def pooling_in_files(model: StoredModel) -> str:
+    """The pooling that a model of text vectors was trained with, or that sentence-transformers runs; "" of all others.
 
     Raises:
       UserError: the model's folder has modules of sentence-transformers that are not supported.
     """
     if embeds(model):
         return model.hparams["classifier_pooling"]
-    return pooling_in(model.folder) or "mean"
+    return pooling_in(model.folder)
+
+
+def pooling_of(model: StoredModel) -> str:
+    """The pooling that makes a text's vector: the model's, or else "mean". Errors as of `pooling_in_files`."""
+    return pooling_in_files(model) or "mean"

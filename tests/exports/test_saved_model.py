@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ import electra_tf2 as electra
 from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exports import saved_model
+from electra_tf2.exports import saved_model, sentence_transformers
 from electra_tf2.exports.exportable import Options, Written
 from electra_tf2.exports.graph_tokenizer import GraphTokenizer
+from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
@@ -173,20 +175,89 @@ def test_classes_and_values_are_those_of_predict(classifier: Saved) -> None:
     assert saved_model.difference_of_answers(predictor, loaded, pairs) > 1e-4  # every number is compared
 
 
-def test_vectors_are_those_of_embed(tmp_path: Path) -> None:
-    tasks: dict[str, Any] = {"sentence_embedding": (dense(16, "projection"), {})}
-    model = support.fine_tuned_together(tasks, classifier_pooling="mean", embedding_projection=16)
-    saved = save(tmp_path, model)
+def _embedding_model(pooling: str, projection: int) -> StoredModel:
+    head = dense(projection, "projection") if projection else {}
+    tasks: dict[str, Any] = {"sentence_embedding": (head, {})}
+    return support.fine_tuned_together(tasks, classifier_pooling=pooling, embedding_projection=projection)
+
+
+def _sentence_transformers_folder(folder: Path) -> StoredModel:
+    sentence_transformers.write_sentence_transformer(folder, support.tiny())
+    return read_model(str(folder))
+
+
+@pytest.mark.parametrize("kind", ["mean, projected", "cls", "of sentence-transformers"])
+def test_vectors_are_those_of_embed(kind: str, tmp_path: Path) -> None:
+    if kind == "mean, projected":
+        model = _embedding_model("mean", 16)
+    elif kind == "cls":
+        model = _embedding_model("cls", 0)
+    else:
+        model = _sentence_transformers_folder(tmp_path / "theirs")
+    saved = save(tmp_path / "saved", model)
     assert saved.written.difference < 1e-5
     texts = ["the man went to the house", "of"]
     theirs = saved.loaded.signatures["states"](text=tf.constant(texts))["sentence"]
     np.testing.assert_allclose(theirs, electra.Model(model).embed(texts), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("signature", "output"),
+    [("states", "sentence"), ("pair_states", "tokens"), ("replaced", "probabilities"), ("replaced", "mask")],
+)
+def test_every_output_of_an_encoder_is_compared(encoder: Saved, signature: str, output: str) -> None:
+    def changed(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = dict(encoder.loaded.signatures[signature](**columns))
+        value = outputs[output]
+        outputs[output] = value + tf.cast("x" if value.dtype == tf.string else 1, value.dtype)
+        return outputs
+
+    assert saved_model.difference_of_states(encoder.model, encoder.loaded) < 1e-5
+    loaded = types.SimpleNamespace(signatures=dict(encoder.loaded.signatures) | {signature: changed})
+    assert saved_model.difference_of_states(encoder.model, loaded) > 1e-2
+
+
+@pytest.mark.parametrize(("task", "output"), [("mnli", "label"), ("mnli", "labels"), ("sts", "value")])
+def test_every_output_of_a_classifier_is_compared(classifier: Saved, task: str, output: str) -> None:
+    def changed(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = dict(classifier.loaded.signatures[task](**columns))
+        value = outputs[output]
+        outputs[output] = value + tf.cast("x" if value.dtype == tf.string else 1, value.dtype)
+        return outputs
+
+    predictor = Predictor(classifier.model, classifier.model.tokenizer())
+    pairs = [("the man", "went to the house")]
+    loaded = types.SimpleNamespace(signatures=dict(classifier.loaded.signatures) | {task: changed})
+    assert saved_model.difference_of_answers(predictor, loaded, pairs) > 1e-2
+
+
+class _Answering:
+    """A predictor that answers with a number."""
+
+    def __init__(self, model: StoredModel, task: str, number: float) -> None:
+        predictor = Predictor(model, model.tokenizer())
+        self.tasks = [known for known in predictor.tasks if known.name == task]
+        self.number = number
+
+    def __call__(self, texts: Any, name: str) -> list[dict[str, Any]]:
+        return [{"label": self.number} for _ in texts]
+
+
+def test_values_on_a_large_scale_may_differ_by_a_rounding_of_float32(classifier: Saved) -> None:
+    """A step of float32 near 500 is 3e-5."""
+    value = np.float32(500)
+    answering: Any = _Answering(classifier.model, "sts", float(np.nextafter(value, np.float32(501))))
+    loaded = types.SimpleNamespace(signatures={"sts": lambda **columns: {"value": tf.constant([value])}})
+    assert 0 < saved_model.difference_of_answers(answering, loaded, [("a", "b")]) < 1e-6
+    loaded = types.SimpleNamespace(signatures={"sts": lambda **columns: {"value": tf.constant([value + 1])}})
+    assert saved_model.difference_of_answers(answering, loaded, [("a", "b")]) > 1e-3
+
+
 def test_other_heads_take_ids(tagger: Saved) -> None:
     assert tagger.written.difference < 1e-5
     facts = json.loads((tagger.folder / "model.json").read_text())
     assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tagger.folder / "vocab.txt").is_file()
+    assert "- `1`, a SavedModel for TensorFlow: converted from" in (tagger.folder / "README.md").read_text()
     assert facts["tasks"]["pos"]["labels"] == ["DT", "NN", "VB"] and facts["inputs"][0] == "input_ids"
 
 

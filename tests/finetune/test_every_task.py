@@ -292,7 +292,7 @@ def test_empty_and_long_texts(learned_kind: tuple[Learned, Kind]) -> None:
 def test_a_prompt_is_refused_by_what_exports(learned_run: Callable[[str], Learned]) -> None:
     learned = learned_run("prompt")
     with pytest.raises(UserError, match="which only --format electra keeps"):
-        exportable.exportable(read_model(str(learned.trial(learned.out))), "main")
+        exportable.make_exportable(read_model(str(learned.trial(learned.out))), "main")
 
 
 def exports_of_runs() -> list[Any]:
@@ -309,7 +309,7 @@ def exports_of_runs() -> list[Any]:
 @pytest.mark.parametrize(("learned", "runtime"), exports_of_runs(), indirect=["learned"])
 def test_each_export_gives_the_tasks_answers(learned: Learned, runtime: Runtime, tmp_path: Path) -> None:
     model = read_model(str(learned.trial(learned.out)))
-    made = exportable.fine_tuned(learned.predictor, fixed_inputs(model))
+    made = exportable.make_exportable_heads(learned.predictor, fixed_inputs(model))
     written = exportable.write_network(tmp_path, model, made, runtime)
     assert written.difference < 1e-5
     run_file, _ = runtime.load(tmp_path / runtime.file)

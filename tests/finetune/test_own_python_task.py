@@ -54,7 +54,7 @@ def test_a_task_from_outside_goes_every_way(news):
 
     model = read_model(str(folder))
     predictor = Predictor(model, model.tokenizer())
-    made = exportable.fine_tuned(predictor, fixed_inputs(model))
+    made = exportable.make_exportable_heads(predictor, fixed_inputs(model))
     rows = [{"text": "the error of names"}, {"text": "file " * 40}]
     ours = exports.answers_of(predictor, 0, rows, made)
     assert ours[0]["topics"]["weather"] == pytest.approx(answer["topics"]["weather"], abs=1e-5)

@@ -14,7 +14,7 @@ from tokenizers.models import BPE, Unigram
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import FileTokenizer, tokenizer_for, undivided
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
-from electra_tf2.exports import saved_model
+from electra_tf2.exports import onnx, saved_model
 from electra_tf2.exports.exportable import Options
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
@@ -25,6 +25,7 @@ from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.inference.word_replacement import draw_positions, replaced_texts
 from electra_tf2.util.errors import UserError
+from tests.support import exports
 from tests.support import stored_models as support
 from tests.support.programs import run_program
 from tests.support.stored_models import to_huggingface, write_folder, write_huggingface
@@ -126,6 +127,18 @@ def _write_tasks(folder: Path) -> None:
             path = folder / name.format(split)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
+
+
+def test_programs_of_cards_have_the_tokens_that_the_vocabulary_has(tmp_path: Path) -> None:
+    """Padding and mask may be called otherwise than BERT's, as RoBERTa's <pad> and <mask>."""
+    folder = _folder(tmp_path / "theirs", "BPE")
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace("[PAD]", "<pad>").replace("[MASK]", "<mask>"))
+    model = read_model(str(folder))
+    onnx.convert(tmp_path / "onnx", model, Options())
+    assert exports.outputs_of_the_cards_program(tmp_path / "onnx") == ["last_hidden_state", "logits"]
+    write_huggingface(tmp_path / "again", model)
+    assert 'print(run("A <mask> text."))' in (tmp_path / "again" / "README.md").read_text()
 
 
 def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
-"""What a fine-tuned model's exported file answers, by the task's own `answers`."""
+"""What a fine-tuned model's exported file answers, by the task's own `answers`, and what its card's program prints."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.exports.cards import FOLDER
 from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs
 from electra_tf2.exports.self_check import distance
 from electra_tf2.inference.predictor import Predictor, parse
@@ -43,3 +48,13 @@ def largest_difference(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str
             is_number = isinstance(a, float) and isinstance(b, float)
             differences.append(distance(np.array(a), np.array(b)) if is_number else (0.0 if a == b else np.inf))
     return max(differences)
+
+
+def outputs_of_the_cards_program(folder: Path) -> list[str]:
+    """Runs the program in a folder's card, which prints the name and the shape of each output."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    command = [sys.executable, "-c", program.replace(FOLDER, str(folder))]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{program}\n{done.stderr}"
+    return [line.split()[0] for line in done.stdout.splitlines()]
