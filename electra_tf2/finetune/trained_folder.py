@@ -27,7 +27,7 @@ from electra_tf2.finetune.starts import configuration, pretrained_dir
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
-from electra_tf2.formats.folders import fine_tuned_folders, shipped_folder
+from electra_tf2.formats.folders import SCORES, fine_tuned_folders, shipped_folder
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import without_files
 from electra_tf2.training.precision import fitted_to_machine
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from electra_tf2.finetune.tasks.task import Task
 
 TASKS = "tasks.json"
-SCORES = "scores.json"
 MADE_OF = "made_of.json"
 _LISTED = 5  # folders that a message names
 # Hparams on which scores depend, and weights do not.

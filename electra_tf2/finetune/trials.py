@@ -31,7 +31,6 @@ from electra_tf2.finetune.run_data import RunData, read_data
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import (
     MADE_OF,
-    SCORES,
     TASKS,
     check_made_of,
     compared,
@@ -40,6 +39,7 @@ from electra_tf2.finetune.trained_folder import (
     read_made_of,
 )
 from electra_tf2.formats import checkpoint_files
+from electra_tf2.formats.folders import SCORES
 from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
@@ -312,5 +312,6 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
 
 def delete_weights(folder: Path) -> None:
     """Deletes a trial's weights. Scores and predictions stay."""
-    for path in [*folder.glob("**/model.ckpt-*"), folder / "checkpoint", folder / "best" / "best.json"]:
+    best = folder / checkpoint_files.BEST_FOLDER / checkpoint_files.BEST
+    for path in [*folder.glob("**/model.ckpt-*"), folder / "checkpoint", best]:
         path.unlink(missing_ok=True)

@@ -19,6 +19,8 @@ from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.util.errors import UserError, reason
 
 PREFIX = "model.ckpt-"
+BEST_FOLDER = "best"  # in a run's folder, with the best checkpoint of all evaluations
+BEST = "best.json"  # there, names it
 AVERAGE = "average"  # last part of the name of a variable's moving average
 _STAGING = ".saving"
 

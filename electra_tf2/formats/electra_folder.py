@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE
 from electra_tf2.files.reading import read_json, read_text, typed
 from electra_tf2.files.writing import write_atomically, write_json
-from electra_tf2.formats.checkpoint_files import PREFIX
-from electra_tf2.formats.folders import VOCABULARY
+from electra_tf2.formats.checkpoint_files import BEST, BEST_FOLDER, PREFIX
+from electra_tf2.formats.folders import SCORES, VOCABULARY
 from electra_tf2.formats.stored_model import NETWORK_HPARAMS, Hints, StoredModel, weights_module
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from electra_tf2.formats.stored_weights import Weights
 
 _CLASS_FILE = "huggingface.json"
-_SCORES_FILES = ("scores.json", "results/unsup_results.json")  # the second is a pre-training run's
+_SCORES_FILES = (SCORES, "results/unsup_results.json")  # the second is a pre-training run's
 
 
 # Reading.
@@ -123,7 +123,7 @@ class ElectraFolder(StoredModel):
 
 def best_or_newest(path: str) -> str:
     """Path of the best checkpoint that fine-tuning kept in a folder; the folder itself, for its newest, if none."""
-    best = Path(path) / "best" / "best.json"
+    best = Path(path) / BEST_FOLDER / BEST
     if not best.is_file():
         return path
     name = read_json(best, "best checkpoint").get("path")
@@ -151,7 +151,7 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, model.weights, dtype)
     vocabulary = write_vocabulary(folder, model)
-    _write_or_remove(folder / "scores.json", model.scores)
+    _write_or_remove(folder / SCORES, model.scores)
     _write_or_remove(folder / "tasks.json", model.task_states)
     class_of_transformers = {"class": model.class_name} if model.class_name else None
     _write_or_remove(folder / _CLASS_FILE, class_of_transformers)

@@ -6,10 +6,11 @@ from typing import Any
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import is_name_aside
-from electra_tf2.formats.checkpoint_files import find_prefix
+from electra_tf2.formats.checkpoint_files import BEST_FOLDER, find_prefix
 from electra_tf2.util.errors import UserError, closest
 
 VOCABULARY = "vocab.txt"
+SCORES = "scores.json"  # of a fine-tuned model, written last; or of the run of a model that was converted
 SHIPPED = Path(__file__).resolve().parents[1] / "pretrained"
 
 
@@ -93,7 +94,7 @@ _UNREADABLE_WEIGHTS = {
 
 def holds_weights(folder: str | Path) -> bool:
     """True if a folder holds weights that are read: a checkpoint, perhaps the best one alone, or safetensors."""
-    for place in (Path(folder), Path(folder, "best")):
+    for place in (Path(folder), Path(folder, BEST_FOLDER)):
         if find_prefix(place) is not None or any(place.glob("*.safetensors")):
             return True
     return False

@@ -25,8 +25,8 @@ from electra_tf2.corpus.encoding import (
 from electra_tf2.corpus.tokenization import Located, undivided
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.files.reading import read_json
-from electra_tf2.finetune.trained_folder import SCORES, TASKS
-from electra_tf2.formats.folders import locate_model, models
+from electra_tf2.finetune.trained_folder import TASKS
+from electra_tf2.formats.folders import SCORES, locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Hints, StoredModel

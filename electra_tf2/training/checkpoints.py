@@ -98,9 +98,6 @@ class Writer:
         self.check()
 
 
-_BEST = "best.json"
-
-
 class Checkpoints:
     """Checkpoints in the folder of a run.
 
@@ -116,7 +113,7 @@ class Checkpoints:
         self.folder = folder
         self._keep = keep
         self._tracked = tracked
-        self._best_folder = folder / "best"
+        self._best_folder = folder / files.BEST_FOLDER
         self._model = tf.train.Checkpoint(model=tracked["model"])
         self._snapshot: Snapshot | None = None
         self.writer = Writer()
@@ -161,7 +158,7 @@ class Checkpoints:
         with self._writing(self._best_folder, step):
             _write(self._model, self._best_folder, step)
             name = files.prefix(self._best_folder, step).name
-            write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
+            write_json(self._best_folder / files.BEST, {"step": step, "value": value, "path": name})
             files.keep(self._best_folder, step, 1)
 
     def newest_step(self) -> int | None:
@@ -201,7 +198,7 @@ class Checkpoints:
 
     @property
     def has_best(self) -> bool:
-        return (self._best_folder / _BEST).exists()
+        return (self._best_folder / files.BEST).exists()
 
     @property
     def best_step(self) -> int:
@@ -226,9 +223,10 @@ class Checkpoints:
     def _read_best(self) -> dict[str, Any] | None:
         if not self.has_best:
             return None
-        best = read_json(self._best_folder / _BEST, "best checkpoint")
+        path = self._best_folder / files.BEST
+        best = read_json(path, "best checkpoint")
         if not (isinstance(best.get("step"), int) and isinstance(best.get("value"), int | float)):
-            raise UserError(f"{self._best_folder / _BEST} is damaged (no step and value): delete it to choose anew")
+            raise UserError(f"{path} is damaged (no step and value): delete it to choose anew")
         return best
 
     def _read(self, tracked: Mapping[str, tf.Module], folder: Path, step: int) -> None:

@@ -15,15 +15,16 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, is_wordpiece, load_tokens
 from electra_tf2.files.reading import read_json, read_text
 from electra_tf2.files.writing import lock, name_aside, remove_left_over, write_atomically, writing
 from electra_tf2.formats import checkpoint_files
+from electra_tf2.formats.folders import SCORES, VOCABULARY
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import say, warn
 
 GO_ON = "Run the same command, without --overwrite, to go on"
 _CONFIG = "config.json"
-_VOCABULARY = "vocab.txt"
 _LOCK = ".lock"
 # Keys that the config.json of a run has, and those of other programs have not.
 _RUN_KEYS = {"model_name", "data_dir", "model_dir", "train_batch_size"}
@@ -79,15 +80,17 @@ class RunFolder:
           resolve: hparams that a user gives -> the configuration that follows, as JSON. With these two arguments the
             message lists what the user changed, and not what follows from it.
         """
-        if not self._chief or not (self.path / _CONFIG).exists():
+        if not self._chief:
             return
+        if self.overwrite and self._has_damaged_config():
+            return  # `begin` renames the folder
         before = self._config()
-        now = json.loads(config_json)
         if self.overwrite or not holds_work(self.path):
             return
+        now = json.loads(config_json)
         self._check_vocabulary(now["vocab_file"])
         changed = []
-        for name in before.keys() & now.keys() - set(free):
+        for name in before.keys() & (now.keys() - set(free)):
             if comparable(name, before[name]) != comparable(name, now[name]):
                 changed.append(name)
         if changed and chosen is not None and resolve is not None:
@@ -98,20 +101,40 @@ class RunFolder:
             )
 
     def _check_vocabulary(self, vocab_file: str) -> None:
-        copy = self.path / _name_of(vocab_file)
-        if not copy.exists():
-            return
-        if read_text(copy, "vocabulary").split() != read_text(vocab_file, "vocab_file").split():
-            raise UserError(f"{vocab_file} holds other tokens than {copy}, with which the run began. {self._advice}")
+        """Raises UserError if the run began with another vocabulary, as a file of either name."""
+        for name in (VOCABULARY, TOKENIZER_FILE):
+            copy = self.path / name
+            if copy.exists() and not _are_same_vocabulary(copy, Path(vocab_file)):
+                raise UserError(
+                    f"{vocab_file} holds other tokens than {copy}, with which the run began. {self._advice}"
+                )
 
     def _config(self) -> dict[str, Any]:
-        """Reads the configuration of the run in the folder. Raises UserError if another program wrote it."""
-        config = read_json(self.path / _CONFIG, "the configuration of the run")
-        if not config.keys() >= _RUN_KEYS:
-            raise UserError(
-                f"{self.path / _CONFIG} is not that of a run: give another folder, this one is left as it is"
-            )
+        """Reads the configuration of the run in the folder; {} if there is none.
+
+        Raises:
+          UserError: it is damaged, or another program wrote it.
+        """
+        path = self.path / _CONFIG
+        if not path.exists():
+            return {}
+        if self._has_damaged_config():
+            raise UserError(f"{path} is damaged, so that it does not tell which run the folder holds. {self._advice}")
+        config = read_json(path, "the configuration of the run", object)
+        if not isinstance(config, dict) or not config.keys() >= _RUN_KEYS:
+            raise UserError(f"{path} is not that of a run: give another folder, this one is left as it is")
         return config
+
+    def _has_damaged_config(self) -> bool:
+        """True if there is a configuration that is no JSON."""
+        path = self.path / _CONFIG
+        if not path.exists():
+            return False
+        try:
+            read_json(path, "the configuration of the run", object)
+        except UserError:
+            return True
+        return False
 
     def begin(self, config_json: str, vocab_file: str | Path) -> None:
         """Begins or resumes the run: renames an old run if `overwrite`, or prints which hparams changed.
@@ -120,25 +143,35 @@ class RunFolder:
         """
         if not self._chief:
             return
-        if self.overwrite and holds_work(self.path):
+        if self.overwrite and (holds_work(self.path) or self._has_damaged_config()):
             set_aside(self.path)
             # The lock is in the renamed folder.
             self._lock.close()
             self._take_lock()
-        for folder in (self.path, self.path / "best"):
+        for folder in (self.path, self.path / checkpoint_files.BEST_FOLDER):
             remove_left_over(folder)
             checkpoint_files.clear_staging(folder)
         if checkpoint_files.steps(self.path):
-            before = self._config()
-            now = json.loads(config_json)
-            names = before.keys() & now.keys() - _COMMAND_HPARAMS
-            changed = [name for name in names if before[name] != now[name]]
-            if changed:
-                say(f"going on with other hparams: {_changes(changed, before, now)}")
+            self._report_changes(json.loads(config_json))
+        elif self._config():
+            # A run without a checkpoint may begin anew with a vocabulary of another kind.
+            for name in {VOCABULARY, TOKENIZER_FILE} - {_name_of(vocab_file)}:
+                (self.path / name).unlink(missing_ok=True)
         vocabulary = self.path / _name_of(vocab_file)
         if not (vocabulary.exists() and vocabulary.samefile(vocab_file)):
             write_atomically(vocabulary, read_text(vocab_file, "vocab_file"))
         write_atomically(self.path / _CONFIG, config_json)
+
+    def _report_changes(self, now: Mapping[str, Any]) -> None:
+        """Prints which hparams of a run that goes on changed."""
+        before = self._config()
+        if not before:
+            warn(f"{self.path} holds checkpoints and no {_CONFIG}, so whether they are of this run was not checked")
+            return
+        names = before.keys() & (now.keys() - _COMMAND_HPARAMS)
+        changed = [name for name in names if before[name] != now[name]]
+        if changed:
+            say(f"going on with other hparams: {_changes(changed, before, now)}")
 
 
 def set_aside(folder: Path) -> Path:
@@ -157,14 +190,23 @@ def set_aside(folder: Path) -> Path:
 
 def holds_work(folder: Path) -> bool:
     """True if something was trained there: the folder holds checkpoints, or scores of a model."""
-    return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
+    return bool(checkpoint_files.steps(folder)) or (folder / SCORES).exists()
 
 
 def _name_of(vocab_file: str | Path) -> str:
     """Name of the copy of a vocabulary in a run's folder."""
     if str(vocab_file).endswith(".json"):
-        return "tokenizer.json"
-    return _VOCABULARY
+        return TOKENIZER_FILE
+    return VOCABULARY
+
+
+def _are_same_vocabulary(first: Path, second: Path) -> bool:
+    """True if two files give every token the same id; tokenizers other than WordPiece must be equal as a whole."""
+    if is_wordpiece(first) and is_wordpiece(second):
+        return load_tokens(first) == load_tokens(second)
+    if is_wordpiece(first) or is_wordpiece(second):
+        return False
+    return read_json(first, "tokenizer") == read_json(second, "tokenizer")
 
 
 def _causes(
@@ -177,7 +219,7 @@ def _causes(
     """The hparams from whose change those of others follow.
 
     Args:
-      changed: names of hparams that must not change. What they follow from may be one that may, such as the model.
+      changed: names of hparams that must not change. A cause may itself be an hparam that may change, such as `model`.
     """
     candidates = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
     follow: dict[str, set[str]] = {}

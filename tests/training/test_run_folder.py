@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.files.writing import check_writable
+from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
+from electra_tf2.formats.stored_model import Casing
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -160,6 +162,59 @@ def test_another_vocabulary_of_the_same_size_is_refused(old, tmp_path):
         folder.check(config(vocab_file=str(same)), {"vocab_file"})
     with RunFolder(old, overwrite=True) as folder:
         folder.check(config(vocab_file=str(swapped)), {"vocab_file"})
+
+
+def test_a_vocabulary_whose_ids_moved_is_refused(old, tmp_path):
+    """Ids are numbers of lines: a blank one counts."""
+    tokens = VOCAB.read_text().splitlines()
+    moved = tmp_path / "moved.txt"
+    for lines in ([*tokens[:-1], "", tokens[-1]], ["", *tokens]):
+        moved.write_text("\n".join(lines))
+        with RunFolder(old) as folder, pytest.raises(UserError, match=r"moved\.txt holds other tokens than"):
+            folder.check(config(vocab_file=str(moved)), {"vocab_file"})
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+def test_a_vocabulary_may_have_the_other_files_name(old, tmp_path, swaps):
+    """A run that began with a vocab.txt goes on with a tokenizer.json of the same tokens, and with no other."""
+    tokens = VOCAB.read_text().splitlines()
+    if swaps:
+        tokens[-2:] = [tokens[-1], tokens[-2]]
+    write_tokenizer(tmp_path / "theirs", tokens, Casing(True), 128)
+    tokenizer = tmp_path / "theirs" / "tokenizer.json"
+    with RunFolder(old) as folder:
+        if swaps:
+            with pytest.raises(UserError, match=r"tokenizer\.json holds other tokens than .*/vocab\.txt, with which"):
+                folder.check(config(vocab_file=str(tokenizer)), {"vocab_file"})
+        else:
+            folder.check(config(vocab_file=str(tokenizer)), {"vocab_file"})
+            folder.begin(config(vocab_file=str(tokenizer)), tokenizer)
+            assert (old / "vocab.txt").exists() and (old / "tokenizer.json").exists()
+
+
+def test_a_run_that_came_to_no_checkpoint_leaves_no_vocabulary_of_another_name(tmp_path):
+    begin(tmp_path / "run")
+    write_tokenizer(tmp_path / "theirs", VOCAB.read_text().splitlines(), Casing(True), 128)
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin(config(), tmp_path / "theirs" / "tokenizer.json")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "tokenizer.json"]
+
+
+@pytest.mark.parametrize("content", ["", '{"model_name": "m", "trai'])
+def test_a_damaged_configuration_is_told_and_is_renamed_by_overwrite(old, content):
+    (old / "config.json").write_text(content)
+    message = r"config\.json is damaged, .* which run the folder holds\. Do this\.$"
+    with RunFolder(old, advice="Do this.") as folder, pytest.raises(UserError, match=message):
+        folder.check(config(), set())
+    begin(old, overwrite=True)
+    assert is_old(old.with_name("model.old-1")) and json.loads((old / "config.json").read_text())["model_name"] == "m"
+
+
+def test_checkpoints_without_a_configuration_go_on_with_a_warning(old, capsys):
+    (old / "config.json").unlink()
+    begin(old)
+    assert "holds checkpoints and no config.json" in capsys.readouterr().err
+    assert is_old(old) and json.loads((old / "config.json").read_text())["model_name"] == "m"
 
 
 def test_a_run_that_goes_on_says_what_changed(old, capsys):
