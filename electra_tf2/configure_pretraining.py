@@ -23,7 +23,7 @@ from electra_tf2.model.costs import Part
 from electra_tf2.training.shared_hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 
-__all__ = ["DEBUG", "MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]
+__all__ = ["MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large models (ELECTRA, Table 6)
 
@@ -52,19 +52,12 @@ class GeneratorKind(enum.Enum):
         return self in (GeneratorKind.MASKED_LM, GeneratorKind.TWO_TOWERS)
 
 
-# Hparams that `debug` sets; they win over the recipe's and yield to the user's.
-DEBUG: dict[str, Any] = {
-    "num_train_steps": 20,
-    "num_warmup_steps": 2,
-    "save_checkpoints_steps": 5,
-    "iterations_per_loop": 1,
-    "num_eval_steps": 2,
-    "train_batch_size": 32,
-    "embedding_size": None,
-    "model_hparam_overrides": {
-        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
-    },
-}  # fmt: skip
+# Why a generator has no network of its own, for notes.
+_NO_GENERATOR_NETWORK = {
+    GeneratorKind.NONE: "there is no generator",
+    GeneratorKind.UNIFORM: "the generator draws uniformly, without a network",
+    GeneratorKind.SHARED: "the generator is the main network",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,12 +259,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         config_class = cls.extended(hparams)
-        values = config_class.checked(hparams)
-        if values.get("debug"):
-            values = DEBUG | values
-        if values.get("electric_objective"):
-            values["two_tower_generator"] = True
-        config = config_class(**values)
+        config = config_class(**config_class.checked(hparams))
         config = dataclasses.replace(config, **config.derived())
         problems = list(config.problems())
         problems += later_phase_problems(config, problems)
@@ -283,9 +271,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
         """The class of the paper that the hparams name, else this class. Raises UserError: there is no such paper."""
         paper = hparams.get("paper")
-        # Called on a paper's class, too, which stays. A paper that is no string is refused later, with all wrong
-        # values.
-        if cls is not PretrainingConfig or not paper or not isinstance(paper, str):
+        if cls is not PretrainingConfig:  # a paper's class is already extended
+            return cls
+        if not paper or not isinstance(paper, str):  # a wrong type is refused later, with all wrong values
             return cls
         return paper_config_class(paper, PretrainingConfig)
 
@@ -308,6 +296,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return {
             "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
             "embedding_size": embedding_size,
+            "two_tower_generator": self.two_tower_generator or self.electric_objective,
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
@@ -350,32 +339,37 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return self._crop_span(self.max_seq_length - 2) + 2
 
     def _crop_span(self, tokens: int) -> int:
+        """How many of so many tokens a crop holds; 0 is refused (`problems`)."""
         if self.crop_fraction > 1:
             return min(tokens, int(self.crop_fraction))
-        return max(1, int(self.crop_fraction * tokens + 1e-4))
+        return int(self.crop_fraction * tokens + 1e-4)
 
     @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network; where it has no network of its own, those of the main network.
 
-        In two cases they differ from the original's. The width is rounded to a multiple of the number of heads, without
-        which the original fails. A generator as wide as the main network has its heads and feed-forward width, too,
-        where the original applies the rules of narrow ones.
+        In two cases they differ from the original's. A generator that is to be as wide as the main network has its
+        heads and feed-forward width, too, where the original applies the rules of narrow ones. Another width is rounded
+        to a multiple of the number of heads, without which the original fails.
         """
         main = self.architecture
         overrides = self.generator_hparam_overrides
         if not self.generator_kind.has_own_network:
             return main
-        hidden = round(main.hidden_size * self.generator_hidden_size)
-        heads = max(1, hidden // HEAD_SIZE)
-        if self.compat != "original":
-            hidden = max(1, round(hidden / heads)) * heads
         gated = overrides.get("gated_mlp", main.gated_mlp)
-        inner = inner_width(hidden, gated)
-        if self.compat != "original" and hidden == main.hidden_size:
+        hidden = round(main.hidden_size * self.generator_hidden_size)
+        if self.compat == "original":
+            heads = max(1, hidden // HEAD_SIZE)
+            inner = inner_width(hidden, gated)
+        elif hidden == main.hidden_size:
             heads = main.num_attention_heads
-            if gated == main.gated_mlp:
-                inner = main.intermediate_size
+            inner = main.intermediate_size
+            if gated != main.gated_mlp:
+                inner = inner_width(hidden, gated)
+        else:
+            heads = max(1, hidden // HEAD_SIZE)
+            hidden = max(1, round(hidden / heads)) * heads
+            inner = inner_width(hidden, gated)
         embedding_size = main.embedding_size
         if self.untied_generator_embeddings:
             embedding_size = self.generator_embedding_size or hidden
@@ -473,41 +467,53 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.sequence_contrast_objective:
             if not objectives:
                 yield "sequence_contrast_objective stands beside another: set one, too"
-            if self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1:
+            if self._crop_span(self.max_seq_length - 2) < 1:
                 yield "crop_fraction leaves no token"
         if self.needs_whole_batch and self.scl_gather and self.gradient_accumulation_steps > 1:
             yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
 
     def _adversarial_problems(self) -> Iterator[str]:
-        needs = "adversarial_generator needs"
+        kind = self.generator_kind
         if not self.electra_objective:
-            yield f"{needs} electra_objective"
-        if self.uniform_generator or self.two_tower_generator:
-            yield f"{needs} a masked language model as generator"
-        if not self.untied_generator:
-            yield f"{needs} untied_generator: one network cannot play both sides"
+            yield "adversarial_generator needs electra_objective"
+        if kind in (GeneratorKind.UNIFORM, GeneratorKind.TWO_TOWERS):
+            yield "adversarial_generator needs a masked language model as generator"
+        if kind is GeneratorKind.SHARED:
+            yield "adversarial_generator needs untied_generator: one network cannot play both sides"
         if self.freeze_generator:
-            yield f"{needs} a generator that is trained: freeze_generator must be false"
+            yield "adversarial_generator needs a generator that is trained: freeze_generator must be false"
         if self.generator_sample_mode == "eval":
-            yield f"{needs} the sampled pass to be trained: not generator_sample_mode eval"
+            yield "adversarial_generator needs the sampled pass to be trained: not generator_sample_mode eval"
         if self.temperature != 1.0 or self.disallow_correct:
             yield (
-                f"{needs} samples of the distribution whose log-probability it weighs, else its gradient is biased: "
-                "temperature must be 1 and disallow_correct false"
+                "adversarial_generator needs samples of the distribution whose log-probability it weighs, else its "
+                "gradient is biased: temperature must be 1 and disallow_correct false"
             )
 
     def _electric_problems(self) -> Iterator[str]:
-        needs = "electric_objective needs the probabilities of its two-tower generator"
         if self.uniform_generator:
-            yield f"{needs}: uniform_generator must be false"
+            yield (
+                "electric_objective needs the probabilities of its two-tower generator: uniform_generator must be false"
+            )
         if not self.untied_generator:
-            yield f"{needs}: untied_generator must be true"
+            yield (
+                "electric_objective needs the probabilities of its two-tower generator: untied_generator must be true"
+            )
         if self.disallow_correct:
-            yield f"{needs} as sampled: disallow_correct must be false"
+            yield (
+                "electric_objective needs the probabilities of its two-tower generator as sampled: disallow_correct "
+                "must be false"
+            )
         if self.temperature != 1.0:
-            yield f"{needs} as sampled: temperature must be 1, got {self.temperature:g}"
+            yield (
+                "electric_objective needs the probabilities of its two-tower generator as sampled: temperature must be "
+                f"1, got {self.temperature:g}"
+            )
         if self.generator_sample_mode == "eval":
-            yield f"{needs} as sampled, dropout included: not generator_sample_mode eval"
+            yield (
+                "electric_objective needs the probabilities of its two-tower generator as sampled, dropout included: "
+                "not generator_sample_mode eval"
+            )
         if self.disc_tokens != "all":
             yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
 
@@ -628,7 +634,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
         if steps > 0 and warmup > steps:
             yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too"
-        elif decay > 0 and warmup + decay > steps >= warmup:
+        elif decay and warmup + decay > steps > 0:
             yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
 
     def notes(self) -> Iterator[str]:
@@ -642,12 +648,13 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
             )
         if self.untied_generator_embeddings and not kind.has_own_network:
-            yield "untied_generator_embeddings has no effect: the generator has no network of its own"
+            yield f"untied_generator_embeddings has no effect: {_NO_GENERATOR_NETWORK[kind]}"
         mode = self.generator_sample_mode
-        samples_nothing = mode == "eval" and kind is GeneratorKind.NONE
-        shares_dropout = mode == "zero_dropout" and not kind.has_own_network
-        if samples_nothing or shares_dropout:
-            yield f"generator_sample_mode {mode} has no effect: the generator has no network of its own"
+        samples_no_network = kind in (GeneratorKind.NONE, GeneratorKind.UNIFORM)
+        if mode == "eval" and samples_no_network:
+            yield f"generator_sample_mode eval has no effect: {_NO_GENERATOR_NETWORK[kind]}"
+        if mode == "zero_dropout" and not kind.has_own_network:
+            yield f"generator_sample_mode zero_dropout has no effect: {_NO_GENERATOR_NETWORK[kind]}"
         if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
             yield "freeze_generator without init_generator_checkpoint: replacements come from random weights"
         # The paper's rate is for batches of 256; batches of 2,048 bear a higher one.

@@ -1,4 +1,4 @@
-"""Hparams that follow from files: a vocabulary has a size, a model to start from has sizes, vocabulary and casing.
+"""Hparams that follow from files, as a vocabulary's size and the sizes of a model to start from, and from `debug`.
 
 They win over the recipe's and yield to the user's (config.flags). The configuration itself reads no files. Imports no
 TensorFlow.
@@ -10,12 +10,26 @@ from typing import Any
 
 from electra_tf2.config.hparams import layered
 from electra_tf2.config.papers import paper_or_core
-from electra_tf2.configure_pretraining import DEBUG, MAIN_OBJECTIVES, PretrainingConfig
+from electra_tf2.configure_pretraining import MAIN_OBJECTIVES, PretrainingConfig
 from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
 from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
 from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
 from electra_tf2.util.errors import UserError
+
+# Hparams that `debug` implies.
+DEBUG: dict[str, Any] = {
+    "num_train_steps": 20,
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 5,
+    "iterations_per_loop": 1,
+    "num_eval_steps": 2,
+    "train_batch_size": 32,
+    "embedding_size": None,
+    "model_hparam_overrides": {
+        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+    },
+}  # fmt: skip
 
 
 def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from electra_tf2.config.hparams import layered
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 
+_WIDE = {"generator_hidden_size": 1.0}
 ELECTRIC = {"electra_objective": False, "electric_objective": True}
 
 
@@ -51,6 +53,9 @@ def test_defaults_are_the_originals() -> None:
         ({"electra_objective": False}, (12, 256, 4, 1024, 128), (12, 256, 4, 1024, 128)),
         ({"model_hparam_overrides": {"hidden_size": 192}}, (12, 192, 3, 768, 128), (12, 48, 1, 192, 128)),
         ({"model_hparam_overrides": {"num_attention_heads": 8}}, (12, 256, 8, 1024, 128), (12, 64, 1, 256, 128)),
+        # As wide as the main network, whose heads are not those of the rule for generators.
+        (_WIDE | {"hidden_size": 200, "num_attention_heads": 4}, (12, 200, 4, 800, 128), (12, 200, 4, 800, 128)),
+        (_WIDE | {"hidden_size": 400, "num_attention_heads": 8}, (12, 400, 8, 1600, 128), (12, 400, 8, 1600, 128)),
     ],
 )
 def test_sizes_follow_table_6_and_the_fractions(
@@ -159,8 +164,6 @@ def test_what_makes_no_sense_is_refused_with_the_reason(hparams: dict[str, Any],
         {"disc_weight": 0},
         {"num_train_steps": 0},
         {"num_warmup_steps": 0},
-        {"debug": True},
-        {"debug": True, "model_size": "large", "two_tower_generator": True},
     ],
 )
 def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
@@ -177,7 +180,14 @@ def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
             "untied_generator_embeddings has no effect",
         ),
         ({"untied_generator": False, "generator_sample_mode": "zero_dropout"}, "zero_dropout has no effect"),
-        ({"electra_objective": False, "generator_sample_mode": "eval"}, "generator_sample_mode eval has no effect"),
+        (
+            {"electra_objective": False, "generator_sample_mode": "eval"},
+            "generator_sample_mode eval has no effect: there is no generator",
+        ),
+        (
+            {"uniform_generator": True, "generator_sample_mode": "eval"},
+            "generator_sample_mode eval has no effect: the generator draws uniformly",
+        ),
         ({"untied_generator_embeddings": True, "freeze_generator": True}, "come from random weights"),
         ({"model_size": "base"}, "training may diverge"),
     ],
@@ -272,6 +282,10 @@ def test_every_size_is_an_hparam_of_its_own() -> None:
 
 
 def test_debug_is_small_but_for_what_is_given() -> None:
-    c = config(debug=True, model_size="large", num_train_steps=40, max_seq_length=512)
+    def debugged(**hparams: Any) -> PretrainingConfig:
+        return config(**layered(PretrainingConfig, implied_hparams(hparams | {"debug": True}), hparams), debug=True)
+
+    c = debugged(model_size="large", num_train_steps=40, max_seq_length=512, two_tower_generator=True)
     assert (c.num_train_steps, c.architecture.num_hidden_layers, c.architecture.hidden_size) == (40, 3, 144)
-    assert c.train_batch_size == 32 and config(debug=True, train_batch_size=64).train_batch_size == 64
+    assert c.train_batch_size == 32 and c.embedding_size == 144
+    assert debugged(train_batch_size=64).train_batch_size == 64
