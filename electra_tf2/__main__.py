@@ -49,9 +49,10 @@ probabilities.
   {name} FILE --model FOLDER [--output FILE]
 
 FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
-                an example a line; - is standard input. A tagger splits text at
-                blanks alone: "Paris," is one word with its comma. Files of
-                tagged words and SQuAD's JSON are read, too
+                an example a line; - is standard input. A tagger splits text as
+                its training data were: of files of words at blanks alone, so
+                that "Paris," is one word with its comma. Files of tagged words
+                and SQuAD's JSON are read, too
 --model         a fine-tuned model's folder, as `electra finetune` names it
 --output        what is written: .jsonl or .csv; - is standard output
                 [FILE.predictions.jsonl]

@@ -17,7 +17,7 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
@@ -55,7 +55,7 @@ class _Parser(flags.ArgumentParser):
 
 def define_hparam_flags(config_class: type) -> None:
     """Defines a flag for each hparam, unset by default, and --hparams."""
-    flags.DEFINE(_Parser(_read_hparams), "hparams", None, "JSON object of hparams, or the path of a .json file")
+    flags.DEFINE(_Parser(_parse_hparams), "hparams", None, "JSON object of hparams, or the path of a .json file")
     flags.FLAGS["hparams"].config_class = config_class
     for declaring_class, field in all_hparams(config_class):
         _define(declaring_class, field, is_from_paper=False)
@@ -110,14 +110,14 @@ def _json_or_words(name: str, holds_words: bool, text: str) -> Any:
     return parse_json(text, dashed(name), expect=object)
 
 
-def _read_hparams(text_or_path: str) -> dict[str, Any]:
-    """Reads --hparams: a JSON object, or the path of a file with one."""
-    if text_or_path.lstrip().startswith("{"):
-        return parse_json(text_or_path, "--hparams")
-    if text_or_path and not os.path.exists(text_or_path):
-        raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
+def _parse_hparams(text_or_path: str) -> dict[str, Any]:
+    """Parses --hparams: a JSON object, or the path of a file with one."""
     if not text_or_path:
         return {}
+    if text_or_path.lstrip().startswith("{"):
+        return parse_json(text_or_path, "--hparams")
+    if not os.path.exists(text_or_path):
+        raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
     return read_json(text_or_path, "--hparams")
 
 
@@ -132,9 +132,9 @@ def _define_paper_flags(words: Sequence[str]) -> None:
     if config_class is None:
         return  # a program without hparams
     parse(words, lenient=True)
-    hparams = given_hparams(config_class)
+    hparams = read_hparams(config_class)
     with contextlib.suppress(UserError):  # a wrong name of a recipe is refused later
-        hparams = _recipe_hparams(hparams, bare=False) | hparams
+        hparams = _recipe_hparams(hparams, must_be_recipe=False) | hparams
     defined = {field.name for _, field in all_hparams(config_class)}
     for declaring_class, field in all_hparams(config_class.extended(hparams)):
         if field.name in defined:
@@ -144,8 +144,8 @@ def _define_paper_flags(words: Sequence[str]) -> None:
         _define(declaring_class, field, is_from_paper=True)
 
 
-def given_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of --hparams and of the single flags of a class, not yet checked."""
+def read_hparams(config_class: type) -> dict[str, Any]:
+    """Reads the hparams of --hparams, and of single flags those that a class has. They are not yet checked."""
     from_flags = {}
     for _, field in all_hparams(config_class):
         value = flags.FLAGS[field.name].value
@@ -160,12 +160,12 @@ def given_hparams(config_class: type) -> dict[str, Any]:
     return hparams | from_flags
 
 
-def _recipe_hparams(user_hparams: Mapping[str, Any], bare: bool) -> dict[str, Any]:
+def _recipe_hparams(user_hparams: Mapping[str, Any], must_be_recipe: bool) -> dict[str, Any]:
     """Hparams of the recipe of --recipe, or of the one named like the model, or {}.
 
     Args:
       user_hparams: hparams of --hparams and single flags.
-      bare: without --hparams only the model's name tells what to train. It must then be the name of a recipe.
+      must_be_recipe: refuses a model's name that is no recipe's, which may be misspelled.
 
     Raises:
       UserError: there is no such recipe.
@@ -175,7 +175,7 @@ def _recipe_hparams(user_hparams: Mapping[str, Any], bare: bool) -> dict[str, An
         model_name = user_hparams.get("model_name", "electra_small")
         if model_name in recipe_names():
             recipe = model_name
-        elif bare and isinstance(model_name, str):  # other types are refused later, with all wrong values
+        elif must_be_recipe and isinstance(model_name, str):  # other types are refused later, with all wrong values
             hint = closest(model_name, recipe_names()) or "."
             raise UserError(
                 f"model_name: there is no recipe {model_name!r}{hint} To give a run a "
@@ -188,6 +188,33 @@ def _recipe_hparams(user_hparams: Mapping[str, Any], bare: bool) -> dict[str, An
     return {"model_name": Path(recipe).stem, "recipe": recipe} | hparams
 
 
+class Layers(NamedTuple):
+    """Layers of a configuration, the lowest first.
+
+    config_class: the class of the configuration, with the hparams of the paper; it has the defaults. recipe: hparams of
+    the recipe; {} if there is none. user: hparams of --hparams and single flags. None is checked yet.
+    """
+
+    config_class: Any
+    recipe: dict[str, Any]
+    user: dict[str, Any]
+
+
+def read_layers(config_class: type) -> Layers:
+    """Reads the layers that the parsed flags describe, and the recipe."""
+    layers = _with_recipe(config_class, read_hparams(config_class))
+    # The paper is known only now, and has flags of its own.
+    return layers._replace(user=read_hparams(layers.config_class))
+
+
+def _with_recipe(config_class: Any, user_hparams: Mapping[str, Any]) -> Layers:
+    """Reads the recipe that a user's hparams name, and finds the paper that they or the recipe name."""
+    # With --hparams a run may be described without a recipe.
+    recipe = _recipe_hparams(user_hparams, must_be_recipe=not flags.FLAGS["hparams"].value)
+    extended_class = config_class.extended(layered(config_class, recipe, user_hparams))
+    return Layers(extended_class, recipe, dict(user_hparams))
+
+
 def config_from_flags(
     config_class: type[C],
     implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
@@ -198,53 +225,42 @@ def config_from_flags(
       implied_by: (hparams of recipe and user) -> hparams that files imply (pretrain.implied_hparams). They win over
         the recipe and yield to the user's.
     """
-    user_hparams = chosen_hparams(config_class)
-    config: Any = resolved(config_class, user_hparams, implied_by)
+    layers = read_layers(config_class)
+    config: Any = _merge(layers, implied_by)
     notes = list(config.notes())
-    _, recipe = _class_and_recipe(config_class, user_hparams)
-    if not recipe:
+    if not layers.recipe:
         notes.insert(0, f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return config
 
 
-def resolved(
+def resolve(
     config_class: type[C],
     user_hparams: Mapping[str, Any],
     implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> C:
-    """Makes the configuration of what a user gives. Arguments as `chosen_hparams` and `config_from_flags`."""
-    extended_class, recipe = _class_and_recipe(config_class, user_hparams)
+    """Makes the configuration of what a user gives (`Layers.user`). Other arguments as of `config_from_flags`."""
+    return _merge(_with_recipe(config_class, user_hparams), implied_by)
+
+
+def _merge(layers: Layers, implied_by: Callable[[dict[str, Any]], dict[str, Any]] | None) -> Any:
+    """Makes the configuration of its layers, and of what files imply between recipe and user."""
     implied: dict[str, Any] = {}
     if implied_by is not None:
-        implied = implied_by(layered(extended_class, recipe, user_hparams))
-    return extended_class.from_dict(layered(extended_class, recipe, implied, user_hparams))
-
-
-def chosen_hparams(config_class: type) -> dict[str, Any]:
-    """Hparams of --hparams and of single flags, those of a paper among them, not yet checked."""
-    user_hparams = given_hparams(config_class)
-    extended_class, _ = _class_and_recipe(config_class, user_hparams)
-    return given_hparams(extended_class)
+        implied = implied_by(layered(layers.config_class, layers.recipe, layers.user))
+    return layers.config_class.from_dict(layered(layers.config_class, layers.recipe, implied, layers.user))
 
 
 def changed_hparams(config_class: type) -> dict[str, Any]:
     """Hparams of the parsed flags that differ from the recipe and from defaults."""
-    user_hparams = chosen_hparams(config_class)
-    extended_class, recipe = _class_and_recipe(config_class, user_hparams)
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(extended_class)}
-    base = layered(extended_class, defaults, recipe)
+    layers = read_layers(config_class)
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(layers.config_class)}
+    base = layered(layers.config_class, defaults, layers.recipe)
     # Entries of dicts are flags by their own names.
-    for name in entries_of_dicts(extended_class):
+    for name in entries_of_dicts(layers.config_class):
         base |= base[name]
-    return {name: value for name, value in user_hparams.items() if value != base.get(name)}
-
-
-def _class_and_recipe(config_class: Any, user_hparams: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class, extended by the hparams of a paper; the hparams of the recipe."""
-    recipe = _recipe_hparams(user_hparams, bare=not flags.FLAGS["hparams"].value)
-    return config_class.extended(layered(config_class, recipe, user_hparams)), recipe
+    return {name: value for name, value in layers.user.items() if value != base.get(name)}
 
 
 def hide(*names: str) -> None:

@@ -1,7 +1,7 @@
 """Inference from Python: `load` opens a model of any format, `Model` runs it.
 
-`import electra_tf2` exports the names of `__all__`; docs/python.md shows them. A model reads up to 512 tokens. B batch,
-L length, H hidden.
+`import electra_tf2` exports the names of `__all__`; docs/python.md shows them. A model reads up to `max_length`
+tokens. B batch, L length, H hidden.
 """
 
 import itertools
@@ -95,22 +95,29 @@ def load(
     if generator is not None:
         _check_path("generator", generator)
     source = read_model(locate_model(os.fspath(path)), Hints(vocab_file, num_attention_heads, pairs=pairs))
-    generator_path = None
+    options: dict[str, Any] = {"num_attention_heads": num_attention_heads, "pairs": pairs, "precision": precision}
+    # Absolute paths: a copy may be loaded in another working directory.
+    if vocab_file:
+        options["vocab_file"] = os.path.abspath(vocab_file)
     if generator is not None:
         generator_path = locate_model(os.fspath(generator))
-        has_vocabulary = "vocab_file" in find_model(generator_path).hints_in_files
-        generator_hints = Hints() if has_vocabulary else Hints(vocab_file)
-        source = with_generator(source, with_config(read_model(generator_path, generator_hints)))
+        source = _with_generator_at(generator_path, source, vocab_file)
+        options["generator"] = os.path.abspath(generator_path)
     model = Model(source, precision)
-    options = {
-        "generator": generator_path and os.path.abspath(generator_path),
-        "vocab_file": vocab_file and os.path.abspath(vocab_file),
-        "num_attention_heads": num_attention_heads,
-        "pairs": pairs,
-        "precision": precision,
-    }
     model._load_options = (os.path.abspath(source.path), options)
     return model
+
+
+def _with_generator_at(path: str, source: StoredModel, vocab_file: str | None) -> StoredModel:
+    """Adds the generator at a path to a discriminator.
+
+    Args:
+      vocab_file: of both, if the generator's files hold none.
+    """
+    hints = Hints(vocab_file)
+    if "vocab_file" in find_model(path).hints_in_files:
+        hints = Hints()
+    return with_generator(source, with_config(read_model(path, hints)))
 
 
 def _check_path(name: str, path: object) -> None:
@@ -126,7 +133,8 @@ class Model:
     """A loaded model; `load` makes it.
 
     source: the stored model, with weights under our names and the vocabulary. config: the configuration of the run that
-    trained it, or one that describes its network. tokenizer: text to wordpieces.
+    trained it, or one that describes its network. tokenizer: text to wordpieces. max_length: tokens of an input, at
+    most, special ones included: 512, or fewer where the model has fewer positions.
     """
 
     def __init__(self, source: StoredModel, precision: str = "float32") -> None:
@@ -174,7 +182,7 @@ class Model:
     def states(self, texts: Sequence[Text]) -> list[States]: ...
 
     def states(self, texts: str | Sequence[Text]) -> States | list[States]:
-        """The vectors of a text, or of several texts or pairs of texts. Longer ones are cut at 512 tokens.
+        """The vectors of a text, or of several texts or pairs of texts. Longer ones than `max_length` are cut.
 
         Warns:
           LongTexts: some were cut. UnknownTokens: some tokens are [UNK].
@@ -351,7 +359,7 @@ class Model:
         Electric: minus its energies, in one pass for each text (Electric, section 2.5). BERT: each token is masked in
         turn. ELECTRA: the generator's probability and the discriminator's verdict are combined (ELECTRA, appendix G);
         a discriminator that learned from masked positions alone (disc_tokens masked) gives the probability itself. Of a
-        longer text, the first 512 tokens count.
+        longer text, the first `max_length` tokens count.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the

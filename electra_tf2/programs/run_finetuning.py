@@ -47,7 +47,7 @@ def check_files(chosen: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.read_hparams(FinetuningConfig)))
     chosen = with_named(typed)
     if flags.FLAGS.predict:
         return label(chosen, flags.FLAGS.predict)

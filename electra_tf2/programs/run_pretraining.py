@@ -78,14 +78,15 @@ def main() -> int:
     # Only training locks the folder: a run may be evaluated while it trains.
     with folder if training else contextlib.nullcontext():
         free = config.free_to_change | _MAY_CHANGE
-        folder.check(config.to_json(), free, chosen=util_flags.chosen_hparams(PretrainingConfig), resolve=resolve)
+        chosen = util_flags.read_layers(PretrainingConfig).user
+        folder.check(config.to_json(), free, chosen=chosen, resolve=resolve)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
 
 def resolve(user_hparams: Mapping[str, Any]) -> str:
     """Makes the configuration that follows from what a user gives, as JSON."""
-    return util_flags.resolved(PretrainingConfig, user_hparams, implied_hparams).to_json()
+    return util_flags.resolve(PretrainingConfig, user_hparams, implied_hparams).to_json()
 
 
 def is_chief(config: PretrainingConfig) -> bool:
@@ -155,7 +156,7 @@ def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingC
     began = {}
     if not folder.overwrite and holds_work(folder.path):
         began = read_config(config.model_dir) or {}
-    config, notes = fitted_to_machine(config, util_flags.given_hparams(PretrainingConfig), began)
+    config, notes = fitted_to_machine(config, util_flags.read_hparams(PretrainingConfig), began)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return config
