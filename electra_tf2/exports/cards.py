@@ -232,7 +232,7 @@ class InputFacts(NamedTuple):
     marks: Sequence[str]
 
 
-def _tokenization(import_line: str, integer_type: str, example: InputFacts) -> str:
+def _tokenization(import_line: str, integer_type: str, facts: InputFacts) -> str:
     """The start of a program, which makes `inputs` with the tokenizer's file."""
     return f"""
 import json
@@ -245,15 +245,15 @@ with open("{FOLDER}/model.json") as file:
     about = json.load(file)
 tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
 tokenizer.enable_truncation(about["max_length"])  # tokens that the model reads; longer texts are cut
-tokenizer.enable_padding(pad_id={example.pad_id})
-{_texts(example.rows_together)}
+tokenizer.enable_padding(pad_id={facts.pad_id})
+{_texts(facts.rows_together)}
 rows = tokenizer.encode_batch(texts)
 inputs = {{
     "input_ids": np.array([row.ids for row in rows], np.{integer_type}),
     "attention_mask": np.array([row.attention_mask for row in rows], np.{integer_type}),
     "token_type_ids": np.array([row.type_ids for row in rows], np.{integer_type}),
 }}
-{_marks(example.marks)}"""
+{_marks(facts.marks)}"""
 
 
 def _texts(rows_together: int) -> str:
@@ -278,9 +278,9 @@ def _marks(names: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def onnx_usage(file: str, example: InputFacts) -> str:
+def onnx_usage(file: str, facts: InputFacts) -> str:
     """Shows how ONNX Runtime runs a file."""
-    start = _tokenization("import onnxruntime", "int64", example)
+    start = _tokenization("import onnxruntime", "int64", facts)
     return f"""{start}
 session = onnxruntime.InferenceSession("{FOLDER}/{file}")
 taken = [entry.name for entry in session.get_inputs()]
@@ -290,9 +290,9 @@ for output, value in zip(session.get_outputs(), values):
 """
 
 
-def litert_usage(file: str, example: InputFacts) -> str:
+def litert_usage(file: str, facts: InputFacts) -> str:
     """Shows how LiteRT runs a file."""
-    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32", example)
+    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32", facts)
     return f"""{start}
 run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
 for name, value in run(**inputs).items():
@@ -300,9 +300,9 @@ for name, value in run(**inputs).items():
 """
 
 
-def saved_model_usage(folder: str, example: InputFacts) -> str:
+def saved_model_usage(folder: str, facts: InputFacts) -> str:
     """Shows how TensorFlow runs a SavedModel of ids."""
-    start = _tokenization("import tensorflow as tf", "int32", example)
+    start = _tokenization("import tensorflow as tf", "int32", facts)
     return f"""{start}
 model = tf.saved_model.load("{FOLDER}/{folder}")
 tensors = {{name: tf.constant(value) for name, value in inputs.items()}}

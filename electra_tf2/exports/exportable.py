@@ -101,14 +101,13 @@ class Exportable(NamedTuple):
         assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
         compared = []
         for name, value in ours.items():
-            if value.dtype.kind == "f":
-                compared.append(name)
-        for name in ours.keys() - compared:
-            is_certain = _certain_ids(name, ours)
-            if is_certain is not None:
-                ours[name] = np.where(is_certain, ours[name], -1)
+            if value.dtype.kind != "f":
+                is_certain = _certain_ids(name, ours)
+                if is_certain is None:
+                    continue
+                ours[name] = np.where(is_certain, value, -1)
                 theirs[name] = np.where(is_certain, theirs[name], -1)
-                compared.append(name)
+            compared.append(name)
         mask = self.rows["attention_mask"]
         ours = without_padding(ours, mask)
         theirs = without_padding(theirs, mask)
@@ -297,8 +296,8 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     about |= network.about  # for a fine-tuned model with its own max_length
     write_tokenizer_of(model, folder, about["max_length"])
     pad_id = model.tokenizer().special.pad
-    example = InputFacts(pad_id, network.rows_together, network.inputs[len(INPUTS) :])
-    write_atomically(folder / "README.md", _card(model, about, runtime, example))
+    input_facts = InputFacts(pad_id, network.rows_together, network.inputs[len(INPUTS) :])
+    write_atomically(folder / "README.md", _card(model, about, runtime, input_facts))
     write_json(folder / "model.json", about)
     written_files = [path, *path.rglob("*")]  # a SavedModel is a folder
     size = sum(file.stat().st_size for file in written_files if file.is_file())
@@ -306,7 +305,7 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     return Written(summary, largest(network.differences(run).values()), f"that of {runtime.name}")
 
 
-def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, example: InputFacts) -> str:
+def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, input_facts: InputFacts) -> str:
     """The card of a folder whose model.json contains `about`."""
     inputs = ", ".join(f"`{name}`" for name in about["inputs"])
     outputs = ", ".join(f"`{name}`" for name in about["outputs"])
@@ -318,5 +317,5 @@ def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, example: 
     ]
     if LOGITS in about:
         lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
-    usage = runtime.usage(runtime.file, example)
+    usage = runtime.usage(runtime.file, input_facts)
     return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], usage)
