@@ -1,6 +1,6 @@
 """Sequence tagging: chunking, named entities, parts of speech, and tasks that a user describes.
 
-words and tags --conll--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
+words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
 """
 
 import math
@@ -21,6 +21,7 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
     as_written,
@@ -100,7 +101,7 @@ class TaggingTask(Task):
         label_column: str = "",
         **files: Any,
     ) -> None:
-        endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
+        endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv", "csv", "ndjson", "tab")
         super().__init__(name, config, tokenizer, endings=endings, **files)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
@@ -111,7 +112,7 @@ class TaggingTask(Task):
         if label_column:
             self._columns = (label_column,)
         elif name in ("ner", "chunk", "pos"):
-            self._columns = ("tags", f"{name}_tags")
+            self._columns = ("tags", f"{name}_tags", "tag", f"{name}_tag")
         self._as_original = config.compat == "original"
 
     @property
@@ -137,7 +138,7 @@ class TaggingTask(Task):
         """Lists the labels of each sentence; None for all if the split has no tags, or a test split wrong ones."""
         if any(sentence.tags for sentence in sentences):
             try:
-                return [self._checked_labels(sentence, split) for sentence in sentences]
+                return [self._checked_labels(sentence) for sentence in sentences]
             except UserError as error:
                 # Test data can still be predicted.
                 if split not in self.test_splits:
@@ -165,7 +166,7 @@ class TaggingTask(Task):
         sentences: list[conll.Sentence] = []
         as_written: list[conll.Sentence] = []
         for path in self.files.paths(split):
-            sentences_of_file = conll.read_sentences(
+            sentences_of_file = read_sentences(
                 path,
                 tagged=split not in self.test_splits,
                 unended=not self._as_original,
@@ -204,23 +205,29 @@ class TaggingTask(Task):
         spans = read_spans(sentence.tags)
         return bioes(spans, len(sentence.words))
 
-    def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
-        where = f"{self.files.path(split)}, line {sentence.line}"
+    def _checked_labels(self, sentence: conll.Sentence) -> list[str]:
+        """Makes the labels of a sentence. Raises UserError for tags that are missing or no tags of spans."""
         if len(sentence.tags) < len(sentence.words):
-            raise UserError(f"{where}: a sentence with fewer tags than words")
+            raise UserError(f"{sentence.where}: a sentence with fewer tags than words")
         if self.spans:
             for tag in sentence.tags:
-                if tag.isdecimal() and tag != "0":
-                    raise UserError(
-                        f"{where}: {shown(tag)} is the number of a tag: give their names in the order of the numbers, "
-                        '"labels": ["O", "B-PER", ...] in the task\'s description'
-                    )
                 if not is_span_tag(tag):
-                    raise UserError(
-                        f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
-                        '"spans": false in the task\'s description learns and scores single tags'
-                    )
+                    raise UserError(f"{sentence.where}: {shown(tag)} {self._why_no_span_tag(tag, sentence.tags)}")
         return self._labels_of(sentence)
+
+    @staticmethod
+    def _why_no_span_tag(tag: str, tags: Sequence[str]) -> str:
+        if all(other.isdecimal() for other in tags):
+            return (
+                "is the number of a tag: give their names in the order of the numbers, "
+                '"labels": ["O", "B-PER", ...] in the task\'s description'
+            )
+        if tag == "0":
+            return "is the digit: tag words outside of spans by the letter O"
+        return (
+            "is neither O nor B-, I-, E- or S- and a type: "
+            '"spans": false in the task\'s description learns and scores single tags'
+        )
 
     def files_of(self, split: str) -> list[Path]:
         """Lists a split's files; with compat original all files, since its labels are those of all splits."""
