@@ -104,6 +104,17 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "2 spans are left out" in " ".join(capsys.readouterr().err.split())
 
 
+def test_spans_that_cut_words_are_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "marked.jsonl"
+    shifted = [(start + 1, end + 1, kind) for start, end, kind in SPANS]
+    support.write_lines(
+        path, json.dumps({"text": TEXT, "entities": SPANS}), json.dumps({"text": TEXT, "entities": shifted})
+    )
+    read_sentences(path)
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "2 spans begin or end inside a word" in warned and "marked.jsonl, line 2: 'nna Schmidt,'" in warned
+
+
 @pytest.mark.parametrize(
     ("span", "message"),
     [

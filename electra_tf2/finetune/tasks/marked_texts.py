@@ -178,8 +178,22 @@ def _first(item: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def words_and_tags(marked: MarkedText) -> tuple[Words, list[str], int]:
-    """Makes words of a text, with the tags B-, I- and O, and the number of spans that are left out.
+class TaggedText(NamedTuple):
+    """The words of a text with marked spans.
+
+    tags: B-, I- and O, one of each word.
+    left_out: number of spans that are empty, or lie inside or across others.
+    cut_words: the texts of spans that begin or end inside a word.
+    """
+
+    text: Words
+    tags: list[str]
+    left_out: int
+    cut_words: list[str]
+
+
+def words_and_tags(marked: MarkedText) -> TaggedText:
+    """Splits a text into words with tags.
 
     Of spans that overlap the one that begins first is kept, of those that begin together the longest.
     """
@@ -198,7 +212,10 @@ def words_and_tags(marked: MarkedText) -> tuple[Words, list[str], int]:
         tags[first:behind] = [f"I-{span.type}"] * (behind - first)
         if first < behind:
             tags[first] = f"B-{span.type}"
-    return text_words, tags, left_out
+    # Splitting at the borders made words that are none.
+    inside_words = set(text_words.starts.tolist()) - set(split_at_signs(marked.text).starts.tolist())
+    cut_words = [marked.text[span.start : span.end] for span in kept if {span.start, span.end} & inside_words]
+    return TaggedText(text_words, tags, left_out, cut_words)
 
 
 def split_at_signs(text: str, borders: Iterable[int] = ()) -> Words:

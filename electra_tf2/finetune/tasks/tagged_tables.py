@@ -111,6 +111,7 @@ def _sentences_in_lists(
     """Reads the sentences of rows with lists of words and tags, or with texts in which spans are marked."""
     spans_left_out = 0
     texts_left_out = 0
+    cut_words: list[str] = []  # where, and the text of a span
     for line, row in rows:
         where = table.where(line)
         marked = None
@@ -122,14 +123,16 @@ def _sentences_in_lists(
         elif not marked.is_annotated and tagged:
             texts_left_out += 1
         else:
-            text, tags, left_out = words_and_tags(marked)
-            spans_left_out += left_out
-            if not marked.is_annotated:
-                tags = []
-            if text.words:
-                yield Sentence(list(text.words), tags, where, text)
+            tagged_text = words_and_tags(marked)
+            spans_left_out += tagged_text.left_out
+            cut_words += [f"{where}: {shown(cut)}" for cut in tagged_text.cut_words]
+            if tagged_text.text.words:
+                tags = tagged_text.tags if marked.is_annotated else []
+                yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
     if spans_left_out:
         warn(f"{table.name}: {spans_left_out:,} spans are left out, which are empty or lie inside or across others")
+    if cut_words:
+        warn(f"{len(cut_words):,} spans begin or end inside a word, as if their places were shifted: {cut_words[0]}")
     if texts_left_out:
         warn(f"{table.name}: {texts_left_out:,} texts are left out, which nobody annotated, or which were rejected")
 
