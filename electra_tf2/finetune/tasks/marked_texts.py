@@ -22,6 +22,7 @@ from electra_tf2.util.errors import UserError, shown
 _START = ("start", "start_offset")
 _END = ("end", "end_offset")
 _LABEL = ("label", "labels", "type", "entity_group")
+_REJECTED = ("reject", "ignore")  # Prodigy's "answer", otherwise "accept"
 
 
 class MarkedSpan(NamedTuple):
@@ -33,60 +34,109 @@ class MarkedSpan(NamedTuple):
 
 
 class MarkedText(NamedTuple):
-    """A text and the spans that are marked in it."""
+    """A text and the spans that are marked in it.
+
+    is_annotated: False: nobody has looked at the text, or rejected what was marked in it; it has no spans then.
+    """
 
     text: str
     spans: list[MarkedSpan]
+    is_annotated: bool = True
 
 
-def text_of(row: Mapping[str, Any]) -> str | None:
-    """The text of a row; None where it has none. Label Studio's stands in `data`, under any name."""
+def text_of(row: Mapping[str, Any], spans: Sequence[Any] = ()) -> str | None:
+    """Takes the text of a row; None where it has none. Label Studio's stands in `data`, under any name.
+
+    Args:
+      spans: those that are marked in the text, as the file has them. If `data` holds several texts, and none is called
+        `text`, it is the one that has the characters of all spans.
+    """
     data = row.get("data")
     if isinstance(data, dict) and "text" not in row:
-        row = data
         texts = [value for value in data.values() if isinstance(value, str)]
-        if "text" not in data and len(texts) == 1:
-            return texts[0]
+        if "text" not in data:
+            fitting = [text for text in texts if _fits(text, spans)]
+            return fitting[0] if len(fitting) == 1 else None
+        row = data
     text = row.get("text")
     return text if isinstance(text, str) else None
 
 
+def _fits(text: str, spans: Sequence[Any]) -> bool:
+    """Tells whether a text has the characters that spans are said to mark."""
+    for span in spans:
+        written = span.get("text") if isinstance(span, dict) else None
+        if isinstance(written, str) and written not in text:
+            return False
+    return True
+
+
 def marked_text(row: Mapping[str, Any], where: str) -> MarkedText | None:
-    """The text and the spans of a row; None of a row that is no text with spans.
+    """Takes the text and the spans of a row; None of a row that is no text with spans.
 
     Raises:
       UserError: a span that is none, or that lies outside of the text.
     """
-    text = text_of(row)
+    spans = _spans_of_row(row, where)
+    if spans is None:
+        return None
+    text = text_of(row, spans)
     if text is None:
         return None
-    items = _items(row, where)
-    if items is None:
-        return None
-    return MarkedText(text, [_span(item, text, where) for item in items])
+    if not _is_annotated(row):
+        return MarkedText(text, [], is_annotated=False)
+    return MarkedText(text, [_span(span, text, where) for span in spans])
 
 
-def _items(row: Mapping[str, Any], where: str) -> Sequence[Any] | None:
-    """The spans of a row as the file has them."""
-    annotations = row.get("annotations", row.get("completions"))
-    if isinstance(annotations, list):
-        for annotation in annotations:
-            if isinstance(annotation, dict) and _first(annotation, _START) is not None:
-                return annotations  # doccano's first versions have the spans there
-            is_cancelled = not isinstance(annotation, dict) or annotation.get("was_cancelled")
-            if not is_cancelled and isinstance(annotation.get("result"), list):
-                # Relations and choices for the whole text stand beside the spans.
-                values = [result.get("value") for result in annotation["result"] if isinstance(result, dict)]
-                return [value for value in values if isinstance(value, dict) and "start" in value]
+def _spans_of_row(row: Mapping[str, Any], where: str) -> list[Any] | None:
+    """Takes the spans of a row as the file has them; [] if none are marked, None if there is no place for spans."""
+    annotations = _annotations(row)
+    if annotations:
+        return _spans_of_annotations(annotations)
+    names = [name for name in MARKED_SPANS if name in row]
+    for name in names:
+        spans = cell(dict(row), name, "list", where)
+        if not spans:
+            continue  # the next may have them
+        are_spans = isinstance(spans, list) and all(isinstance(span, (list, tuple, dict)) for span in spans)
+        return spans if are_spans else None
+    if names or annotations is not None:
         return []
-    for name in MARKED_SPANS:
-        if name in row:
-            items = cell(dict(row), name, "list", where)
-            if items is None:
-                return []
-            are_spans = isinstance(items, list) and all(isinstance(item, (list, tuple, dict)) for item in items)
-            return items if are_spans else None
     return None
+
+
+def _annotations(row: Mapping[str, Any]) -> list[Any] | None:
+    """What annotators made of a row, each on his own, in Label Studio's JSON; None if the row has no such list."""
+    annotations = row.get("annotations", row.get("completions"))
+    return annotations if isinstance(annotations, list) else None
+
+
+def _is_kept(annotation: Any) -> bool:
+    """Tells whether an annotator of Label Studio submitted a result, be it empty."""
+    if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
+        return False
+    return isinstance(annotation.get("result"), list)
+
+
+def _spans_of_annotations(annotations: list[Any]) -> list[Any]:
+    """Takes the spans of the first annotation that was kept."""
+    for annotation in annotations:
+        if isinstance(annotation, dict) and _first(annotation, _START) is not None:
+            return annotations  # doccano's first versions have the spans there
+        if _is_kept(annotation):
+            # Relations and choices for the whole text stand beside the spans.
+            values = [result.get("value") for result in annotation["result"] if isinstance(result, dict)]
+            return [value for value in values if isinstance(value, dict) and "start" in value]
+    return []
+
+
+def _is_annotated(row: Mapping[str, Any]) -> bool:
+    """Tells whether somebody looked at a text and kept what is marked in it."""
+    if row.get("answer") in _REJECTED:
+        return False
+    annotations = _annotations(row)
+    is_label_studio = isinstance(row.get("data"), dict) and annotations is not None
+    return not is_label_studio or any(_is_kept(annotation) for annotation in annotations or ())
 
 
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
@@ -128,8 +178,22 @@ def _first(item: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def tagged(marked: MarkedText) -> tuple[Words, list[str], int]:
-    """A text as words with the tags B-, I- and O, and the number of spans that are left out.
+class TaggedText(NamedTuple):
+    """The words of a text with marked spans.
+
+    tags: B-, I- and O, one of each word.
+    left_out: number of spans that are empty, or lie inside or across others.
+    cut_words: the texts of spans that begin or end inside a word.
+    """
+
+    text: Words
+    tags: list[str]
+    left_out: int
+    cut_words: list[str]
+
+
+def words_and_tags(marked: MarkedText) -> TaggedText:
+    """Splits a text into words with tags.
 
     Of spans that overlap the one that begins first is kept, of those that begin together the longest.
     """
@@ -148,7 +212,10 @@ def tagged(marked: MarkedText) -> tuple[Words, list[str], int]:
         tags[first:behind] = [f"I-{span.type}"] * (behind - first)
         if first < behind:
             tags[first] = f"B-{span.type}"
-    return text_words, tags, left_out
+    # Splitting at the borders made words that are none.
+    inside_words = set(text_words.starts.tolist()) - set(split_at_signs(marked.text).starts.tolist())
+    cut_words = [marked.text[span.start : span.end] for span in kept if {span.start, span.end} & inside_words]
+    return TaggedText(text_words, tags, left_out, cut_words)
 
 
 def split_at_signs(text: str, borders: Iterable[int] = ()) -> Words:
