@@ -217,8 +217,8 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
         if hparam in hparams:
             if key not in kind_named(kind).keys:
                 raise UserError(
-                    f"{hparam}: the columns of a file of task_type {kind} are not named by flags; docs/own_tasks.md says "
-                    "what they are called"
+                    f"{hparam}: the columns of a file of task_type {kind} are not named by flags: docs/own_tasks.md "
+                    "says what they must be called"
                 )
             description[key] = hparams[hparam]
     tasks = hparams.get("tasks", {})
