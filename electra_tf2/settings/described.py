@@ -216,7 +216,10 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
     for hparam, key in (("text_column", "text_columns"), ("label_column", "label_column")):
         if hparam in hparams:
             if key not in kind_named(kind).keys:
-                raise UserError(f"{hparam}: a file of task_type {kind} has no such column: leave it out")
+                raise UserError(
+                    f"{hparam}: the columns of a file of task_type {kind} are not named by flags: docs/own_tasks.md "
+                    "says what they must be called"
+                )
             description[key] = hparams[hparam]
     tasks = hparams.get("tasks", {})
     if tasks.get(name, description) != description:

@@ -157,7 +157,7 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
     for wrong, message in (
         (
             {"train_file": "x.json", "task_type": "qa", "label_column": "x"},
-            "label_column: a file of task_type qa has no",
+            "label_column: the columns of a file of task_type qa",
         ),
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
         ({"train_file": "x.csv", "task_names": ["cola"]}, "train_file x.csv and task_names"),

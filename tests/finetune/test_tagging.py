@@ -242,6 +242,18 @@ def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
     assert task.spans and task.primary_metric == "f1"
 
 
+def test_signs_that_stay_at_words_are_told_once(tmp_path, capsys):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path)
+    task.load("train")
+    capsys.readouterr()
+    assert list(task.example({"text": "the file , no"}, "here", 0).words) == ["the", "file", ",", "no"]
+    assert not capsys.readouterr().out
+    for text in ("the file, no", "no."):
+        task.example({"text": text}, "here", 0)
+    assert capsys.readouterr().out.count("'file,' is one word") == 1
+
+
 def test_new_text(tmp_path):
     write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
     task = make(tmp_path)

@@ -188,7 +188,7 @@ def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
             {"uniform_generator": True, "generator_sample_mode": "eval"},
             "generator_sample_mode eval has no effect: the generator draws uniformly",
         ),
-        ({"untied_generator_embeddings": True, "freeze_generator": True}, "come from random weights"),
+        ({"untied_generator_embeddings": True, "freeze_generator": True}, "replacements stay random"),
         ({"model_size": "base"}, "training may diverge"),
     ],
 )

@@ -107,6 +107,7 @@ class TaggingTask(Task):
         super().__init__(name, config, tokenizer, endings=endings, **files)
         self._learn_kind_of_tags(spans)
         self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
+        self._has_told_of_signs = False
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         self._columns: tuple[str, ...] = ()
@@ -288,7 +289,7 @@ class TaggingTask(Task):
         words = row.get("words", row.get("tokens"))
         raw_text = text_of(row)
         if not words and raw_text is not None:
-            text = split_at_signs(raw_text) if self._splits_at_signs else conll.split_words(raw_text)
+            text = self._split(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
@@ -296,6 +297,21 @@ class TaggingTask(Task):
         if not any(text.words):
             raise EmptyText(f"{where}: there are no words")
         return TaggedSentence(text, None)
+
+    def _split(self, text: str) -> Words:
+        """Splits raw text as the training data were. Tells once if signs stay at words."""
+        at_signs = split_at_signs(text)
+        if self._splits_at_signs:
+            return at_signs
+        words = conll.split_words(text)
+        if not self._has_told_of_signs and len(words.words) < len(at_signs.words):
+            self._has_told_of_signs = True
+            glued = next(word for word in words.words if len(split_at_signs(word).words) > 1)
+            say(
+                f"note: text is split at blanks, as the training data were: {shown(glued)} is one word. Put blanks "
+                "around signs where the training data have them"
+            )
+        return words
 
     # Examples to features.
 
