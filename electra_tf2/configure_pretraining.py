@@ -637,10 +637,13 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         steps = self.num_train_steps
         if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
             yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
-        if steps > 0 and warmup > steps:
-            yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too"
-        elif decay and warmup + decay > steps > 0:
-            yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
+        if decay and warmup + decay > steps > 0:
+            yield (
+                f"num_warmup_steps {warmup} and lr_decay_steps {decay} together exceed num_train_steps {steps}: set "
+                f"both, for example to {steps // 4} and {steps // 3}"
+            )
+        elif warmup > steps > 0:
+            yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set it, for example to {steps // 10}"
 
     @property
     def generator_stays_random(self) -> bool:
