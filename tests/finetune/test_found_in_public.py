@@ -145,7 +145,7 @@ def test_two_columns_of_tags_are_asked_about(tmp_path: Path, columns: str) -> No
     with pytest.raises(UserError, match=r"which tags are meant, (tag, ner|ner, tag)\? Name them by label_column"):
         read_sentences(tmp_path / "ner.csv")
     with pytest.raises(UserError, match="a column kind is needed: it has 'sentence_id, "):
-        read_sentences(tmp_path / "ner.csv", columns=("kind",))
+        read_sentences(tmp_path / "ner.csv", label_column="kind")
 
 
 @pytest.mark.parametrize("text", ["sentence_id,word\n1,Ann\n1,saw\n", "sentence_id,word,tag\n1,Ann,\n1,saw,O\n"])
@@ -182,6 +182,76 @@ def test_a_header_above_lines_of_words_and_tags(tmp_path: Path, header: str, lin
     assert second.where.endswith(f"line {4 + bool(header)}")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sentences"),
+    [
+        # Below a header blank lines divide sentences, whatever divides columns and wherever these stand.
+        ("a.tsv", "word\tEntity\tpos\nAnn\tB-PER\tNNP\n\nBob\tO\tNN\n", [("Ann", "B-PER"), ("Bob", "O")]),
+        ("a.csv", 'word,Entity\n"New York",B-LOC\n\nBob,B-PER\n', [("New York", "B-LOC"), ("Bob", "B-PER")]),
+        ("a.tsv", "Entity\tword\nO\tAnn\n\t\nB-X\tBob\n", [("Ann", "O"), ("Bob", "B-X")]),
+        # Lists, with blank lines between rows.
+        ("a.tsv", "tokens\tEntity\n['Ann']\t['O']\n\n['Bob']\t['B-X']\n", [("Ann", "O"), ("Bob", "B-X")]),
+        # Documents whose sentences are all the first; a sentence without its number; the text of the sentence.
+        ("a.csv", "doc_id,sentence_id,word,Entity\nA,0,Ann,O\nB,0,Bob,B-X\n", [("Ann", "O"), ("Bob", "B-X")]),
+        ("a.csv", "sentence,sent_id,word,Entity\nx,1,Ann,O\nx,2,Bob,O\n", [("Ann", "O"), ("Bob", "O")]),
+        ("a.csv", "Sentence #,word,Entity\n1,Ann,O\nnan,saw,O\n2,Bob,O\n", [("Ann saw", "O O"), ("Bob", "O")]),
+        # Signs of lists are words, too.
+        ("a.csv", "sentence_id,word,Entity\n1,[,O\n1,Ann,B-X\n2,],O\n", [("[ Ann", "O B-X"), ("]", "O")]),
+        (
+            "a.jsonl",
+            '{"sent_id": 1, "word": "Ann", "Entity": "O"}\n{"sent_id": 2, "word": "Bob", "Entity": "O"}\n',
+            None,
+        ),
+        ("a.jsonl", '{"tokens": ["in", 1995], "Entity": ["O", "O"]}\n', [("in 1995", "O O")]),
+        ("a.jsonl", '{"words": "Ann saw", "Tokens": ["Ann", "saw"], "Entity": ["O", "O"]}', [("Ann saw", "O O")]),
+        # A first token of three words, and one that is not written at all.
+        ("a.conllu", "1-3\tx" + "\t_" * 8 + "\n1\tAnn\tx\tO" + "\t_" * 6 + "\n\n", [("Ann", "O")]),
+        ("a.conllu", "0.1\tx" + "\t_" * 8 + "\n1\tAnn\tx\tO" + "\t_" * 6 + "\n\n", [("Ann", "O")]),
+    ],
+)
+def test_layouts_of_tagged_words(tmp_path: Path, name: str, text: str, sentences: list[tuple[str, str]] | None) -> None:
+    (tmp_path / name).write_text(text)
+    read = read_sentences(tmp_path / name, label_column="Entity")
+    shown = [(" ".join(sentence.words), " ".join(sentence.tags)) for sentence in read]
+    assert shown == (sentences or [("Ann", "O"), ("Bob", "O")])
+    assert all(sentence.where.startswith(f"{tmp_path / name}, ") for sentence in read)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "tag"),
+    [
+        ("pos", "Sentence #,Word,POS,Tag", "NNP"),  # Kaggle's
+        ("own", "Sentence #,Word,POS,Tag", "B-PER"),
+        ("ner", "sentence_id,word,pos,ner", "B-PER"),
+        ("own", "sent_id,form,upos,lemma", "NNP"),
+    ],
+)
+def test_the_column_of_tags_is_the_tasks(tmp_path: Path, task: str, columns: str, tag: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{columns}\n1,Ann,NNP,B-PER\n")
+    assert read_sentences(tmp_path / "a.csv", task=task)[0].tags == [tag]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Sentence #,Sentence,Label\n1,of London,O\n", "columns of words and of their tags are needed"),
+        ('sentence_id,word,tag\n1,",O\n1,London,O\n1,",O\n', "line 2: a word and a tag are needed"),
+        ("word,tag\nAnn,\n\nBob,O\n", "line 2: a word and a tag are needed"),
+    ],
+)
+def test_csv_files_are_not_read_as_lines(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_sentences(tmp_path / "a.csv")
+
+
+def test_a_row_of_lists_has_as_many_tags_as_words(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": []}')
+    with pytest.raises(UserError, match="as many tags as words are needed"):
+        read_sentences(tmp_path / "a.jsonl")
+    assert read_sentences(tmp_path / "a.jsonl", tagged=False)[0].tags == []
+
+
 def test_blanks_and_tabs_behind_a_tag_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("EU\tNNP\tB-ORG \nrejects\tVBD\tO\t\n\n")
     [sentence] = read_sentences(tmp_path / "a.txt")
@@ -209,10 +279,10 @@ def test_a_cell_in_quotes_may_be_longer_than_csvs_limit(tmp_path: Path) -> None:
 
 def test_the_column_of_tags_that_is_named_is_read(tmp_path: Path) -> None:
     (tmp_path / "ner.csv").write_text("sentence_id,word,tag,Entity\n1,Ann,NNP,B-PER\n1,saw,VBD,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
     assert sentence.tags == ["B-PER", "O"]
     (tmp_path / "ner.csv").write_text("sentence_id,word,Entity\n1,Ann,B-PER\n1,saw,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
     assert sentence.tags == ["B-PER", "O"]
 
 

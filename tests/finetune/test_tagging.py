@@ -233,6 +233,12 @@ def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
     write_lines(path, "the O", "file B-NP", "", "the DT", "")
     with pytest.raises(UserError, match="line 4: 'DT' is neither O nor B-"):
         support.task(tmp_path, "own", described).load("train")
+    write_lines(path, "the 0", "file 1", "")
+    with pytest.raises(UserError, match="all tags are numbers: give their names"):
+        support.task(tmp_path, "own", described).load("train")
+    named = support.task(tmp_path, "own", described | {"labels": ["O", "B-NP"]})
+    named.load("train")
+    assert named.spans and named.label_names == ["B-NP", "E-NP", "I-NP", "O", "S-NP"]
     write_lines(path, "DT the", "NN file", "", "NN term", "")
     with pytest.raises(UserError, match=r"more different tags \(3\) than different words \(2\)"):
         support.task(tmp_path, "own", described).load("train")

@@ -1,7 +1,8 @@
 """Reads tagged words in CoNLL's layouts: a word and its tag on each line, a blank line between sentences.
 
 The word is the first column, or the second where words are numbered, as in GermEval's files and CoNLL-U. The tag is the
-last column, in CoNLL-U that of the part of speech. Tabs divide columns if every line has one, otherwise blanks do.
+last column, in CoNLL-U that of the part of speech, in GermEval's files that of the outer names. Tabs divide columns if
+every line has one, otherwise blanks do.
 """
 
 import collections
@@ -19,13 +20,14 @@ _WORD = re.compile("[^ \t\n\v\f\r]+")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
 _GERM_EVAL_COLUMNS = 4
+_FIRST_NUMBER = re.compile(r"[01]([-.]\d+)?")
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
 
 
 class Sentence(NamedTuple):
     """Words and their tags.
 
-    tags: one of each word; []: the file has none.
+    tags: one of each word; fewer, in a file that may be untagged, where words have none.
     where: file and line of the first word, for messages.
     text: the text of these words; None: the file has words alone.
     """
@@ -66,7 +68,9 @@ def sentences_by_look(text: str, name: str) -> list[Sentence]:
     columns, at least two. Any other text gives []."""
     lines = _lines(text)
     layout = _layout(lines)
-    widths = [len(_columns(line, layout.tabs)) for line in _word_lines(lines)]
+    widths = []
+    for line in _word_lines(lines):
+        widths.append(len(_without_empty_end(_columns(line, layout.tabs), layout.width)))
     if len(widths) < 2 or set(widths) != {layout.width} or layout.width < 2:
         return []
     try:
@@ -114,10 +118,11 @@ class _Layout(NamedTuple):
             return False
         if self.has_numbers or _COMMENT.match(line):
             return True  # "# sent_id = 3"
-        columns = _columns(line, self.tabs)
+        columns = _without_empty_end(_columns(line, self.tabs), self.width)
         has_usual_width = len(columns) == self.width
-        if len(columns) > 1 and columns[self.tag] in self.tags and (inside or has_usual_width):
-            return False  # "#NLProc O": other words have this tag, too
+        has_known_tag = len(columns) > 1 and columns[self.tag] in self.tags
+        if has_known_tag and (inside or has_usual_width):
+            return False  # "#NLProc O"
         if not has_usual_width:
             return True  # "# a note of some words"
         # "# 12", in a file of two columns. "#12 NUM" may be the only word with its tag.
@@ -125,12 +130,16 @@ class _Layout(NamedTuple):
 
 
 def _columns(line: str, tabs: bool) -> list[str]:
-    """Splits a line at its tabs or blanks. Blanks around a column and empty columns at the end are left out."""
+    """Splits a line at its tabs or blanks. Blanks around a column are left out."""
     if not tabs:
         return [column for column in _BLANKS.split(line) if column]
-    columns = [column.strip(" ") for column in line.split("\t")]
-    while len(columns) > 1 and not columns[-1]:
-        columns.pop()
+    return [column.strip(" ") for column in line.split("\t")]
+
+
+def _without_empty_end(columns: list[str], width: int) -> list[str]:
+    """Leaves out empty columns beyond the usual width, which tabs at the end of a line make."""
+    while len(columns) > width and not columns[-1]:
+        columns = columns[:-1]
     return columns
 
 
@@ -146,6 +155,8 @@ def _layout(lines: Sequence[str]) -> _Layout:
         return _Layout(tabs=False, width=0)
     tabs = all("\t" in line for line in word_lines)
     rows = [_columns(line, tabs) for line in word_lines]
+    while all(len(row) > 1 and not row[-1] for row in rows):
+        rows = [row[:-1] for row in rows]  # every line ends with a tab
     widths = collections.Counter(len(row) for row in rows)
     width = widths.most_common(1)[0][0]
     if not _is_numbered(rows, width):
@@ -162,7 +173,7 @@ def _layout(lines: Sequence[str]) -> _Layout:
 
 def _is_numbered(rows: Sequence[list[str]], width: int) -> bool:
     """Tells whether the first column holds the numbers of words."""
-    if width < 3 or rows[0][0] not in ("1", "1-2"):
+    if width < 3 or not _FIRST_NUMBER.fullmatch(rows[0][0]):
         return False
     return all(_WORD_NUMBER.fullmatch(row[0]) for row in rows)
 
@@ -191,18 +202,19 @@ def _sentences_in_lines(lines: Sequence[str], name: str, tagged: bool) -> Iterat
             words = []
             tags = []
             continue
-        columns = _columns(line, layout.tabs)
+        columns = _without_empty_end(_columns(line, layout.tabs), layout.width)
         if columns[0] == _DOCUMENT or layout.is_comment(line, inside=bool(words)):
             continue
         if layout.is_conll_u and not columns[0].isdecimal():
             # "1-2", whose words follow on lines of their own, or "1.1", which does not stand in the text.
             continue
-        if len(columns) < 2 and tagged:
+        has_tag = len(columns) > 1 and columns[layout.tag] != ""
+        if tagged and not has_tag:
             raise UserError(f"{name}, line {number}: a word and a tag are needed, got {line.strip()!r}")
         if layout.has_numbers and len(columns) != layout.width:
             raise UserError(f"{name}, line {number}: {len(columns)} columns, but {layout.width} are expected")
         if not words:
             begins_at = number
         words.append(columns[layout.word])
-        if len(columns) > 1:
+        if has_tag:
             tags.append(columns[layout.tag])

@@ -74,7 +74,7 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingTask(Task):
-    """One label for each word of {train,dev,test}.txt in CoNLL columns, or of tables with lists of words and tags.
+    """One label for each word of {train,dev,test}.txt in CoNLL columns, of tables, or of texts with marked spans.
 
     The labels are those of the training data, for spans with all of B, I, E and S of every type. A text longer than
     max_seq_length is read in windows that overlap by half. A word's label is taken from the window where it has the
@@ -83,8 +83,9 @@ class TaggingTask(Task):
     Args:
       spans: whether tags are BIO or BIOES. They are learned as BIOES and scored by spans (precision, recall, F1). Other
         tags are scored word by word. None: the training data show it.
-      labels: names of the tags that a table holds as the numbers 0, 1, ...
-      label_column: a table's column of tags; default: tags or <task>_tags, or the only column with a usual name.
+      labels: names of the tags that a file holds as the numbers 0, 1, ...
+      label_column: a table's column of tags, or of marked spans; default: the one called by the task (<task>,
+        <task>_tags), or the only one with a usual name.
     """
 
     text_keys = (("text",),)
@@ -110,11 +111,7 @@ class TaggingTask(Task):
         self._has_told_of_signs = False
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
-        self._columns: tuple[str, ...] = ()
-        if label_column:
-            self._columns = (label_column,)
-        elif name in ("ner", "chunk", "pos"):
-            self._columns = ("tags", f"{name}_tags", "tag", f"{name}_tag")
+        self._label_column = label_column
         self._as_original = config.compat == "original"
 
     @property
@@ -177,10 +174,10 @@ class TaggingTask(Task):
                 path,
                 tagged=split not in self.test_splits,
                 unended=not self._as_original,
-                columns=self._columns,
-                labels=self._names_of_numbers,
+                label_column=self._label_column,
+                task=self.name,
             )
-            files.append(sentences_of_file)
+            files.append([self._with_names(sentence) for sentence in sentences_of_file])
         if split == "train":
             self._learn_form(files)
         sentences: list[conll.Sentence] = []
@@ -189,6 +186,21 @@ class TaggingTask(Task):
                 sentences_of_file = spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
         return sentences
+
+    def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
+        """Puts the names of `labels` in the place of tags that are numbers."""
+        if not self._names_of_numbers:
+            return sentence
+        tags = []
+        for tag in sentence.tags:
+            if tag.isdecimal() and tag not in self._names_of_numbers:
+                if int(tag) >= len(self._names_of_numbers):
+                    raise UserError(
+                        f"{sentence.where}: a tag must be a name, or the number of one of the task's labels, got {tag}"
+                    )
+                tag = self._names_of_numbers[int(tag)]
+            tags.append(tag)
+        return sentence._replace(tags=tags)
 
     def _learn_form(self, files: Sequence[list[conll.Sentence]]) -> None:
         """Learns from the sentences of the training files what tags are, and how new text is to be split."""
@@ -493,6 +505,11 @@ def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
     for sentence in sentences:
         words.update(sentence.words)
         tags.update(sentence.tags)
+    if tags and all(tag.isdecimal() for tag in tags):
+        raise UserError(
+            f"{name}: all tags are numbers: give their names in the order of the numbers, "
+            '"labels": ["O", "B-PER", ...] in the task\'s description, or say that they are no spans, "spans": false'
+        )
     if len(tags) > len(words):
         raise UserError(
             f"{name}: there are more different tags ({len(tags):,}) than different words ({len(words):,}): on a line "
