@@ -137,33 +137,31 @@ def _is_annotation(value: Any) -> bool:
 
 def _is_kept(annotation: Any) -> bool:
     """Tells whether an annotator of Label Studio submitted a result, be it empty."""
-    return isinstance(annotation.get("result"), list) and not annotation.get("was_cancelled")
+    if not _is_annotation(annotation) or annotation.get("was_cancelled"):
+        return False
+    return isinstance(annotation.get("result"), list)
 
 
 def _spans_of_annotations(annotations: list[Any]) -> list[Any]:
     """Takes the spans of the first annotation of Label Studio's that was kept."""
-    for annotation in filter(_is_annotation, annotations):
-        if _is_kept(annotation):
-            spans = []
-            for result in annotation["result"]:
-                value = result.get("value") if isinstance(result, dict) else None
-                # Relations, choices and comments stand beside the spans.
-                if isinstance(value, dict) and "start" in value and value.get("labels"):
-                    spans.append(value)
-            return spans
-    return []
+    spans: list[Any] = []
+    kept = [annotation for annotation in annotations if _is_kept(annotation)]
+    if kept:
+        for result in kept[0]["result"]:
+            value = result.get("value") if isinstance(result, dict) else None
+            # Relations, choices and comments stand beside the spans.
+            if isinstance(value, dict) and "start" in value and value.get("labels"):
+                spans.append(value)
+    return spans
 
 
 def _is_annotated(row: Mapping[str, Any]) -> bool:
     """Tells whether somebody looked at a text and kept what is marked in it."""
     if row.get("answer") in _REJECTED:
         return False
-    for name in _ANNOTATIONS:
-        annotations = row.get(name)
-        if isinstance(annotations, list) and (annotations == [] or any(map(_is_annotation, annotations))):
-            is_label_studio = isinstance(row.get("data"), dict)
-            return not is_label_studio or any(_is_kept(one) for one in annotations if _is_annotation(one))
-    return True
+    annotations = row.get("annotations", row.get("completions"))
+    is_label_studio = isinstance(row.get("data"), dict) and isinstance(annotations, list)
+    return not is_label_studio or any(map(_is_kept, annotations))
 
 
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
