@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks.tags import ENCODINGS
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.settings.described import settings_of
@@ -20,9 +21,6 @@ EXAMPLE_TEXT = "The old man bought a house."
 EXAMPLE_WORDS = "The old man bought a house ."
 EXAMPLE_QUESTION = "Who lives in Paris?"
 EXAMPLE_CONTEXT = "Anna lives in Paris with her dog."
-
-# Encodings of spans -> their letters for those of BIOES, where they differ.
-_LETTERS_OF_ENCODINGS: dict[str, dict[str, str]] = {"BIOES": {}, "BILOU": {"S": "U", "E": "L"}, "BMES": {"I": "M"}}
 
 
 class Section(NamedTuple):
@@ -312,6 +310,15 @@ def _tags(task: str, state: Mapping[str, Any]) -> Section:
     if state.get("splits_at_signs"):
         words = f're.findall(r"[^\\W_]+|[^\\w\\s]|_", "{EXAMPLE_TEXT}")  # signs of punctuation are words'
         imports = "import re"
+    encoding = state.get("encoding")
+    before = ""
+    tag = f"    print(word, label, {_PROBABILITY.format(task=task)})"
+    if encoding == "BIO":
+        before = 'previous = "O"\n'
+        tag = _bio_tag(task, state)
+    elif encoding:
+        before = 'previous = "O"\nlabelled = []\n'
+        tag = _other_tag(task, state, encoding)
     text = f"""
 # {task}: the tag of each word, with its probability.
 words = {words}
@@ -319,46 +326,57 @@ labels = about["tasks"]["{task}"]["labels"]
 row = tokenizer.encode(" ".join(words))
 outputs = outputs_of([row])
 start = 0  # of the word among the characters
-previous = "O"
-for word in words:
+{before}for word in words:
     token = row.char_to_token(start)  # its first one, which has the word's label
     start += len(word) + 1
     if token is None:
         continue  # the word is beyond the longest input: give long texts in parts
     label = labels[outputs["{task}.predictions"][0, token]]
-{_tag_of_label(state)}    print(word, tag, outputs["{task}.scores"][0, token])
+{tag}
 """
-    if state.get("encoding") != "BIO":
-        text = text.replace('previous = "O"\n', "")
     return Section(text, imports=imports)
 
 
-def _tag_of_label(state: Mapping[str, Any]) -> str:
-    """Lines that make `tag`, in the letters of the training file, of `label`, in those of BIOES."""
-    encoding = state.get("encoding")
-    if encoding is None:  # no spans
-        return "    tag = label\n"
-    if encoding == "BIO":
-        lines = """    # Labels are BIOES (E: last word of a span, S: a span of one word), the training file was BIO.
-    letter, dash, kind = label.partition("-")
+_PROBABILITY = 'outputs["{task}.scores"][0, token]'
+
+
+def _bio_tag(task: str, state: Mapping[str, Any]) -> str:
+    """Lines that print a word's tag in BIO, of `label` in BIOES and the `previous` one."""
+    return f"""    # Labels are BIOES (E: last word of a span, S: a span of one word), the training file was BIO.
+    letter, _, kind = label.partition("-")
     begins = letter in "BS" or previous[0] in "OES" or kind != previous[2:]
     previous = label
-    tag = label
-    if dash:
-        tag = f"B-{kind}" if begins else f"I-{kind}"
-"""
+    tag = "O"
+    if kind:
+        tag = "B-" + kind if begins else "I-" + kind
+{_without_type(state)}    print(word, tag, {_PROBABILITY.format(task=task)})"""
+
+
+def _other_tag(task: str, state: Mapping[str, Any], encoding: str) -> str:
+    """Lines that print words' tags in another encoding, in which a tag also hangs on the next label."""
+    letters = ENCODINGS[encoding]
+    return f"""    letter, _, kind = label.partition("-")
+    begins = letter in "OBS" or previous[0] in "OES" or kind != previous[2:]
+    previous = label
+    labelled.append((word, kind, begins, {_PROBABILITY.format(task=task)}))
+# Labels are BIOES, the training file was {encoding}. A span ends where the next one, or a word outside, begins.
+for number, (word, kind, begins, probability) in enumerate(labelled):
+    ends = number + 1 == len(labelled) or labelled[number + 1][2]
+    if not kind:
+        tag = "O"
+    elif begins:
+        tag = "{letters.single}-" + kind if ends else "B-" + kind
     else:
-        letters = _LETTERS_OF_ENCODINGS[encoding]
-        lines = f"""    # Labels are BIOES, the training file was {encoding}.
-    letter, dash, kind = label.partition("-")
-    tag = {letters!r}.get(letter, letter) + dash + kind
-"""
-        if not letters:
-            lines = "    tag = label\n"
+        tag = "{letters.last}-" + kind if ends else "{letters.inside}-" + kind
+{_without_type(state)}    print(word, tag, probability)"""
+
+
+def _without_type(state: Mapping[str, Any]) -> str:
+    """A line for a training file that had letters alone; "" for others."""
     types = {label.partition("-")[2] for label in state["labels"]} - {""}
-    if types == {"_"}:  # the training file had letters alone
-        lines += '    tag = tag.removesuffix("-_")\n'
-    return lines
+    if types == {"_"}:
+        return '    tag = tag.removesuffix("-_")\n'
+    return ""
 
 
 def _answer(task: str, state: Mapping[str, Any], config: FinetuningConfig) -> Section:
