@@ -23,7 +23,7 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.files.writing import write_atomically
-from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.util.errors import UserError
 
 _SKIPPED_FOLDERS = {"test", "tests", "testing", "__pycache__", "idlelib", "lib2to3", "_vendor", "vendor"}

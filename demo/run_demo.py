@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from demo import plan
 from demo.make_data import bag_of_words
 from electra_tf2.config.recipes import read_recipe
-from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.util.machine import this_processor
 
 DATA = Path("demo_data")

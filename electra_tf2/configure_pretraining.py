@@ -25,6 +25,11 @@ from electra_tf2.util.errors import UserError
 
 __all__ = ["MAIN_OBJECTIVES", "GeneratorKind", "Phase", "PretrainingConfig", "phases_of"]
 
+# What to do about a generator that stays random.
+TRAIN_GENERATOR = (
+    "train one first (of electra_mini, bert_mini) and give its folder as --init-generator-checkpoint, or train both by "
+    "--no-freeze-generator"
+)
 _PAPER_LEARNING_RATE = 2e-4  # of base and large models (ELECTRA, Table 6)
 
 # Hparams that choose the objective of the main network. A run has one of them, or none: BERT.
@@ -632,10 +637,18 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         steps = self.num_train_steps
         if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
             yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
-        if steps > 0 and warmup > steps:
-            yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set num_warmup_steps too"
-        elif decay and warmup + decay > steps > 0:
-            yield f"num_warmup_steps {warmup} and lr_decay_steps {decay} exceed num_train_steps {steps}: set them too"
+        if decay and warmup + decay > steps > 0:
+            yield (
+                f"num_warmup_steps {warmup} and lr_decay_steps {decay} together exceed num_train_steps {steps}: set "
+                f"both, for example to {steps // 4} and {steps // 3}"
+            )
+        elif warmup > steps > 0:
+            yield f"num_warmup_steps {warmup} exceeds num_train_steps {steps}: set it, for example to {steps // 10}"
+
+    @property
+    def generator_stays_random(self) -> bool:
+        """Whether the generator has random weights at the start and is not trained."""
+        return self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint)
 
     def notes(self) -> Iterator[str]:
         """Remarks on hparams that are legal but deserve a look."""
@@ -655,8 +668,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"generator_sample_mode eval has no effect: {_NO_GENERATOR_NETWORK[kind]}"
         if mode == "zero_dropout" and not kind.has_own_network:
             yield f"generator_sample_mode zero_dropout has no effect: {_NO_GENERATOR_NETWORK[kind]}"
-        if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
-            yield "freeze_generator without init_generator_checkpoint: replacements come from random weights"
+        if self.generator_stays_random:
+            yield f"freeze_generator without a trained generator, so that replacements stay random: {TRAIN_GENERATOR}"
         # The paper's rate is for batches of 256; batches of 2,048 bear a higher one.
         is_small_batch = self.train_batch_size <= 256
         exceeds_paper = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE

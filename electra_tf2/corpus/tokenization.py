@@ -154,13 +154,15 @@ class WordpieceTokenizer:
             group = texts[start : start + _GROUP]
             group_words = itertools.chain.from_iterable(text.words for text in group)
             word_indices = np.array([index_by_word[word] for word in group_words], np.int32)
-            located += _looked_up(group, word_indices, ids, spans, lengths)
+            located += _gathered(group, word_indices, ids, spans, lengths)
         return located
 
     def _spans(self, words: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """int32 [pieces, 2], start and end of each piece in its word, in characters.
 
         A character that normalisation drops belongs to the piece around it, a mark that it strips to the letter before.
+        Of "naïves" in pieces naive ##s the spans are [0, 5] and [5, 6], and [0, 6] and [6, 7] where the two points of ï
+        are a character of their own.
 
         Args:
           ids, lengths: of the words, as from `tokenize`.
@@ -200,7 +202,7 @@ class WordpieceTokenizer:
 
     def _piece_sizes(self, words: Sequence[str], ids: np.ndarray, word_of_piece: np.ndarray) -> np.ndarray:
         """int64 [pieces], the number of normalised characters, without blanks, in each piece."""
-        lengths, continues_word = self._shapes
+        lengths, continues_word = self._lengths_of_pieces
         sizes = lengths[ids]
         is_unknown = ids == self.special.unk
         if not is_unknown.any():
@@ -218,7 +220,7 @@ class WordpieceTokenizer:
         return sizes
 
     @functools.cached_property
-    def _shapes(self) -> tuple[np.ndarray, np.ndarray]:
+    def _lengths_of_pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """int64 [V], number of characters of each token; bool [V], true for tokens that continue a word."""
         lengths = np.array([len(token.removeprefix("##")) for token in self.vocab])
         continues_word = np.array([token.startswith("##") for token in self.vocab])
@@ -254,7 +256,7 @@ class WordpieceTokenizer:
         return " ".join(tokens).replace(" ##", "")
 
 
-def _looked_up(
+def _gathered(
     texts: Sequence[Words], word_indices: np.ndarray, ids: np.ndarray, spans: np.ndarray, lengths: np.ndarray
 ) -> list[Located]:
     """Gathers the pieces of texts from those of distinct words, without a loop over words.
@@ -329,13 +331,10 @@ class FileTokenizer(WordpieceTokenizer):
         pad = self._first_id(_NAMES["pad"])
         mask = self._first_id(_NAMES["mask"])
         unknown = self._first_id(_NAMES["unk"])
-        lacking = []
         if pad is None:
-            lacking.append(" or ".join(_NAMES["pad"]))
+            raise UserError(f"{self.path} has no {' or '.join(_NAMES['pad'])}")
         if mask is None:
-            lacking.append(" or ".join(_NAMES["mask"]))
-        if pad is None or mask is None:
-            raise UserError(f"{self.path} has no {' and no '.join(lacking)}")
+            raise UserError(f"{self.path} has no {' or '.join(_NAMES['mask'])}")
         if unknown is None:  # a byte-level tokenizer knows every text
             unknown = pad
         return SpecialIds(pad, unknown, around_text[0], around_text[1], mask)

@@ -106,14 +106,13 @@ class Exportable(NamedTuple):
         assert ours.keys() == theirs.keys(), (sorted(ours), sorted(theirs))
         compared = []
         for name, value in ours.items():
-            if value.dtype.kind == "f":
-                compared.append(name)
-        for name in ours.keys() - compared:
-            is_certain = _certain_ids(name, ours)
-            if is_certain is not None:
-                ours[name] = np.where(is_certain, ours[name], -1)
+            if value.dtype.kind != "f":
+                is_certain = _certain_ids(name, ours)
+                if is_certain is None:
+                    continue
+                ours[name] = np.where(is_certain, value, -1)
                 theirs[name] = np.where(is_certain, theirs[name], -1)
-                compared.append(name)
+            compared.append(name)
         mask = self.rows["attention_mask"]
         ours = without_padding(ours, mask)
         theirs = without_padding(theirs, mask)

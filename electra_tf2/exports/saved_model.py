@@ -232,7 +232,8 @@ def _python_outputs(python: Model, signature: str, text: Text) -> dict[str, np.n
     outputs = {"tokens": np.array([states.tokens]), "mask": encoded.input_mask}
     if signature == "replaced":
         # Not `Model.replaced`, which reads a text that is too long in windows.
-        logits = python.network.replaced_logits(*encoded)
+        with kernels.off():
+            logits = python.network.replaced_logits(*encoded)
         return outputs | {"probabilities": tf.nn.sigmoid(logits).numpy()}
     return outputs | {"states": states.vectors[np.newaxis], "sentence": sentence[np.newaxis]}
 
@@ -258,7 +259,9 @@ def difference_of_answers(predictor: Predictor, loaded: Any, pairs: Sequence[tup
         names = np.array([list(answer["probabilities"]) for answer in answers])
         differences.append(distance(probabilities, outputs["probabilities"]))
         differences.append(distance(names, outputs["labels"]))
-        [is_certain] = certain_ranks(np.log(probabilities.max(1, keepdims=True))).T
+        best_first = np.sort(probabilities)[:, ::-1]
+        least = np.finfo(best_first.dtype).tiny  # a probability may be 0, whose logarithm is none
+        is_certain = certain_ranks(np.log(np.maximum(best_first, least)))[:, 0]
         differences.append(distance(labels[is_certain], outputs["label"][is_certain]))
     return largest(differences)
 

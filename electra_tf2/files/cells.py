@@ -1,7 +1,9 @@
 """Converts cells of tables to the type of their field: true or false, whole numbers, lists."""
 
 import ast
+import io
 import re
+import tokenize
 from typing import Any, Literal
 
 from electra_tf2.files.reading import parse_json
@@ -48,16 +50,25 @@ def cell(row: dict[str, Any], name: str, kind: Literal["truth", "list", "whole"]
 
 
 def _literal(text: str, what: str) -> Any:
-    """Parses a list or object from JSON, or as Python prints one, since pandas writes such cells.
-
-    Arrays of numpy may be among them.
-    """
+    """Parses a list or object from JSON, or as Python or numpy prints one, since pandas writes such cells."""
     try:
         return parse_json(text, what, object)
     except UserError as error:
-        if "'" not in text:
-            raise
         try:
-            return ast.literal_eval(_ARRAY.sub(r"\1", text))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return ast.literal_eval(_with_commas(_ARRAY.sub(r"\1", text)))
+        except (ValueError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError):
             raise error from None
+
+
+def _with_commas(text: str) -> str:
+    """Puts commas between the elements of numpy's arrays, which prints ['B-PER' 'O']: Python would join such texts."""
+    pieces: list[str] = []
+    ends_element = False
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        is_element = token.type in (tokenize.STRING, tokenize.NUMBER)
+        if is_element and ends_element:
+            pieces.append(",")
+        pieces.append(token.string)
+        if token.type != tokenize.NL:  # an array may go on in the next line
+            ends_element = is_element
+    return " ".join(pieces)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from electra_tf2.files.content import opened_raw
+from electra_tf2.files.content import is_compressed, opened_raw
 from electra_tf2.util.errors import UserError, reason
 
 _BATCH = 1000  # rows that are converted to Python objects at a time
@@ -26,14 +26,17 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
         import pyarrow.parquet
     except ImportError:
         raise UserError(f"{path}: parquet and Arrow files need pyarrow: pip install pyarrow") from None
+    if is_compressed(path):
+        raise UserError(f"{path}: unpack it: parquet and Arrow files are compressed within and read as they are")
     try:
         with opened_raw(path) as file:
             start = file.read(6)
         if start.startswith(b"PAR1") or os.fspath(path).lower().endswith(".parquet"):
             with arrow.parquet.ParquetFile(path) as table:
                 names = _column_names(table.schema_arrow, columns)
+                class_names = _names_of_classes(table.schema_arrow, path)
                 for batch in table.iter_batches(_BATCH, columns=names):
-                    yield from _with_class_names(batch.to_pylist(), table.schema_arrow)
+                    yield from _with_class_names(batch.to_pylist(), class_names)
             return
         with arrow.memory_map(os.fspath(path)) as source:
             if start == b"ARROW1":
@@ -43,10 +46,11 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
                 reader = arrow.ipc.open_stream(source)
                 batches = iter(reader)
             names = _column_names(reader.schema, columns)
+            class_names = _names_of_classes(reader.schema, path)
             for batch in batches:  # their size was chosen by whoever wrote the file, and may be huge
                 for first in range(0, batch.num_rows, _BATCH):
                     rows = batch.select(names).slice(first, _BATCH).to_pylist()
-                    yield from _with_class_names(rows, reader.schema)
+                    yield from _with_class_names(rows, class_names)
     except (arrow.ArrowException, OSError) as error:
         why = reason(error) if isinstance(error, OSError) and error.errno else error
         raise UserError(f"{path} cannot be read: {why}") from None
@@ -58,21 +62,40 @@ def _column_names(schema: Any, columns: Sequence[str] | None) -> list[str]:
     return [name for name in schema.names if name in columns]
 
 
-def _with_class_names(rows: list[dict[str, Any]], schema: Any) -> list[dict[str, Any]]:
-    """Replaces ids of classes, also those in lists, by the names that `datasets` stores in the schema."""
-    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    if not isinstance(metadata, dict):
-        return rows
-    features = metadata.get("info", {}).get("features", {})
-    for column, feature in features.items():
-        class_names = _class_names(feature)
-        if not class_names:
-            continue
+def _names_of_classes(schema: Any, path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Reads what `datasets` stores in a schema: the names of the classes of each column that holds their ids.
+
+    Raises:
+      UserError: it is no JSON.
+    """
+    stored = (schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        features = json.loads(stored)["info"]["features"]
+        columns = list(features.items())
+    except ValueError:
+        raise UserError(f"{path}: its metadata `huggingface` is no JSON: write the file anew") from None
+    except (AttributeError, KeyError, TypeError):
+        return {}  # another program's
+    result = {}
+    for column, feature in columns:
+        names = _class_names(feature)
+        if names:
+            result[column] = names
+    return result
+
+
+def _with_class_names(rows: list[dict[str, Any]], class_names: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Replaces ids of classes, also those in lists, by their names.
+
+    Args:
+      class_names: column -> names of the classes in the order of their ids.
+    """
+    for column, names in class_names.items():
         for row in rows:
             if isinstance(row.get(column), list):
-                row[column] = [_class_name(value, class_names) for value in row[column]]
+                row[column] = [_class_name(value, names) for value in row[column]]
             elif column in row:
-                row[column] = _class_name(row[column], class_names)
+                row[column] = _class_name(row[column], names)
     return rows
 
 

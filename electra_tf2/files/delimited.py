@@ -17,9 +17,10 @@ from electra_tf2.files.content import plain_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
+csv.field_size_limit(2**31 - 1)  # the default of 131,072 characters in a cell is less than a document
+
 Cells = tuple[int, list[str]]  # line number, from 1, of a row's first line, and its cells
 
-_LONGEST_CELL = 2**31 - 1  # the default limit of csv, 131,072 characters, is less than a document
 _DELIMITERS = (",", ";", "\t", "|")
 # The part of a file from which its delimiter is guessed.
 SAMPLE = 100_000  # characters
@@ -108,9 +109,12 @@ def _delimiter_of_rows(text: str) -> str | None:
     for delimiter in _DELIMITERS:
         try:
             reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
-            widths = {len(cells) for cells in itertools.islice(reader, SAMPLE_ROWS) if cells}
+            rows = [cells for cells in itertools.islice(reader, SAMPLE_ROWS) if cells]
         except csv.Error:
             continue
+        if len(text) > SAMPLE and 1 < len(rows) < SAMPLE_ROWS:
+            rows.pop()  # the sample ends within it
+        widths = {len(cells) for cells in rows}
         if len(widths) == 1 and widths != {1}:
             return delimiter
     return None
@@ -137,7 +141,6 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
     Args:
       skip_blanks: True: blanks before a cell do not belong to it.
     """
-    csv.field_size_limit(_LONGEST_CELL)
     if _has_backslashed_quotes(text, delimiter):
         text = _BACKSLASHED_CELL.sub(_with_doubled_quotes, text)
     is_at_end = False
@@ -150,18 +153,15 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
     # Without `strict`, csv would silently accept a cell that goes on after its closing quote.
     reader = csv.reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skip_blanks)
     line_number = 1
-    not_closed = "a cell in quotes does not end: double the quote"
     try:
         for cells in reader:
-            # csv asks for a line beyond the end only if a quoted cell is still open there.
-            if is_at_end:
-                raise UserError(f"{name}, line {line_number}: {not_closed}")
             if cells:
                 yield line_number, cells
             line_number = reader.line_num + 1
     except csv.Error as error:
+        # csv asks for a line beyond the end only if a quoted cell is still open there.
         if is_at_end:
-            raise UserError(f"{name}, line {line_number}: {not_closed}") from None
+            raise UserError(f"{name}, line {line_number}: a cell in quotes does not end: double the quote") from None
         if "expected after" in str(error):
             raise UserError(
                 f"{name}, line {line_number}: a cell goes on behind the quote that closes it: double the quotes in "

@@ -5,8 +5,8 @@
     columnar    .parquet, .arrow
     text        any other name
 
-Each may be compressed (.gz, .bz2, .xz, .zst). Upper and lower case in names do not matter. A table may also be a folder
-of several files, as `datasets` saves it or a hub's repository holds it.
+All but the columnar ones may be compressed (.gz, .bz2, .xz, .zst). Upper and lower case in names do not matter. A table
+may also be a folder of several files, as `datasets` saves it or a hub's repository holds it.
 """
 
 import os
@@ -27,7 +27,7 @@ _FORMATS: dict[Format, tuple[str, ...]] = {
     "json": (".jsonl", ".ndjson", ".json"),
     "columnar": (".parquet", ".arrow"),
 }
-ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson")
+ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson", "tab")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # written by `datasets`
 _NAMES_OF_SPLITS = {
     "train": ("train", "training"),

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.columnar import read_columnar
@@ -92,6 +92,7 @@ def open_table(
       UserError: the file cannot be read.
     """
     if content is None and format_by_name(path) != "columnar" and not os.path.isfile(path):
+        # A pipe can be read once, so its text is read before its format is looked at.
         content = read_text(path, what)
     name = str(path)
     format = format_of(path, content)
@@ -220,6 +221,12 @@ def _without_duplicates(names: Sequence[str]) -> list[str]:
 # Columns.
 
 
+def columns_named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Lists the columns that have one of the names, in any case."""
+    lower_names = [name.lower() for name in names]
+    return [column for column in columns if column.strip().lower() in lower_names]
+
+
 def alternatives(column: Column) -> tuple[str | int, ...]:
     return column if isinstance(column, tuple) else (column,)
 
@@ -251,35 +258,60 @@ def find_columns(table: Table, columns: Sequence[Column], optional: Sequence[Col
     for column in columns:
         if any(name in header for name in alternatives(column)):
             by_name = True
-    names = [_find_column(table, table.columns, column, by_name) for column in columns]
+    names = []
+    for column in columns:
+        name = _find_column(table, table.columns, column, by_name)
+        if name is None:
+            raise _missing(table, table.columns, column, by_name)
+        names.append(name)
     for column in optional:
-        try:
-            names.append(_find_column(table, table.columns, column, by_name))
-        except UserError:
-            names.append("")
+        names.append(_find_column(table, table.columns, column, by_name) or "")
     return names
 
 
-def _find_column(table: Table, columns: list[str], column: Column, by_name: bool) -> str:
+def _find_column(table: Table, columns: list[str], column: Column, by_name: bool) -> str | None:
+    """Finds a column; None if it is missing. Raises UserError if its name is doubled."""
     names = [name for name in alternatives(column) if isinstance(name, str)]
-    indices = [index for index in alternatives(column) if isinstance(index, int)]
     for name in names:
         if name in table.doubled:
             raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
         if table.header and name in columns:
             return name
-    # A column that has names does not fall back to its index if others were found by names.
-    if indices and not (by_name and names):
-        if not -len(columns) <= indices[0] < len(columns):
-            raise UserError(f"{table.name}, line 1: {len(columns)} columns, but column {indices[0]} is needed")
-        return columns[indices[0]]
+    index = _index_of(column, by_name)
+    if index is not None and -len(columns) <= index < len(columns):
+        return columns[index]
+    return None
+
+
+def _index_of(column: Column, by_name: bool) -> int | None:
+    """The index by which a column may be found; None: by its names alone.
+
+    A column that has names does not fall back to its index if others were found by names.
+    """
+    indices = [index for index in alternatives(column) if isinstance(index, int)]
+    has_names = len(indices) < len(alternatives(column))
+    if not indices or (by_name and has_names):
+        return None
+    return indices[0]
+
+
+def _missing(table: Table, columns: list[str], column: Column, by_name: bool) -> UserError:
+    """Makes the error about a column that is missing."""
+    index = _index_of(column, by_name)
+    if index is not None:
+        return UserError(f"{table.name}, line 1: {len(columns)} columns, but column {index} is needed")
+    names = [name for name in alternatives(column) if isinstance(name, str)]
     wanted = " or ".join(map(repr, names))
     # A header may begin with "#" alone, as the name of a column of row numbers.
     if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
-        raise UserError(f"{table.name}, line 1: {shown(columns[0])} is a comment: the first line must name the columns")
+        return UserError(
+            f"{table.name}, line 1: {shown(columns[0])} is a comment: the first line must name the columns"
+        )
     if not table.header:
-        raise UserError(f"{table.name}: column {wanted} is named, but the file is said to have no header: give numbers")
-    raise UserError(
+        return UserError(
+            f"{table.name}: column {wanted} is named, but the file is said to have no header: give numbers"
+        )
+    return UserError(
         f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
         "the column, or name yours by --text-column or --label-column when training. If that line is no header, add "
         'one, or describe the task with the numbers of its columns and "header": false'

@@ -10,7 +10,7 @@ from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
 from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_scores import Comparison
-from electra_tf2.finetune.tasks.tags import spans_of
+from electra_tf2.finetune.tasks.tags import Span, spans_of
 from electra_tf2.finetune.tasks.task import Split, Task
 
 _MISTAKES = 5  # that are listed
@@ -148,12 +148,14 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
             for span in spans:
                 counts.setdefault(span.type, np.zeros(3, int))[column] += 1
         for span in predicted - gold:
+            overlapping = [other for other in sorted(gold) if other.start <= span.end and span.start <= other.end]
+            described = [f"{_words_of(row, other)} ({other.type})" for other in overlapping]
             wrong.append(
                 {
-                    "text": " ".join(row["words"][span.start : span.end + 1]),
+                    "text": _words_of(row, span),
                     "label": span.type,
                     "probability": min(row["probabilities"][span.start : span.end + 1]),
-                    "gold": " ".join(row["gold"][span.start : span.end + 1]),
+                    "gold": ", ".join(described) or "no span",
                     "sentence": " ".join(row["words"]),
                 }
             )
@@ -162,6 +164,10 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
     right, gold_counts, predicted_counts = np.array([counts[name] for name in types]).reshape(-1, 3).T
     by_label = _by_label(types, right, gold_counts, predicted_counts)
     return {"by_label": by_label, "mistakes": _first_of_each(wrong)}
+
+
+def _words_of(row: Mapping[str, Any], span: Span) -> str:
+    return " ".join(row["words"][span.start : span.end + 1])
 
 
 def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[str, Any]:
@@ -257,8 +263,8 @@ def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> l
 def _mistake(mistake: Mapping[str, Any]) -> str:
     """Shows a mistake in a line: what is right, what was predicted, and the text."""
     if "sentence" in mistake:
-        predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
-        return f"{mistake['text']} ({mistake['gold']}), predicted {predicted}: {mistake['sentence']}"
+        predicted = f"{mistake['text']} ({short(mistake['label'])}) {mistake['probability']:.2f}"
+        return f"{mistake['gold']}, predicted {predicted}: {mistake['sentence']}"
     if "question" in mistake:
         predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
         return f"{short(mistake['gold'])}, predicted {predicted}: {mistake['question']}"

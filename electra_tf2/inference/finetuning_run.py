@@ -150,7 +150,7 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     ]
     say("\n".join(lines), indent=15, broken=True)
     for problem in problems_of_start(config.init_checkpoint):
-        warn(f"the model is {problem}")
+        warn(f"{name}, the model to start from: {problem}")
 
 
 def problems_of_start(folder: str | None) -> list[str]:

@@ -85,7 +85,10 @@ def label(chosen: dict[str, Any], source: str) -> int:
         output = "-" if source == "-" else f"{source}.predictions.jsonl"
     if source != "-" and not Path(source).is_fifo():  # a pipe can be read only once, by `predict`
         if not is_file(source) and not os.path.exists(source):
-            raise UserError(f"there is no file {source}")
+            hint = ""
+            if " " in source:
+                hint = f". A text itself is labelled by: echo {shlex.quote(source)} | electra predict - --model ..."
+            raise UserError(f"there is no file {source}{hint}")
         read_bytes(source, "predict")  # raises UserError now, not after the model was loaded
     delimiter = ""
     if output != "-":

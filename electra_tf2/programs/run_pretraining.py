@@ -18,7 +18,7 @@ from absl import flags
 from electra_tf2.config import flags as util_flags
 from electra_tf2.config.hparams import free_on_resume, places, unmet_needs
 from electra_tf2.config.phases import Phase, phases_of
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import TRAIN_GENERATOR, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
 from electra_tf2.formats.folders import read_config
@@ -318,13 +318,20 @@ def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
         warn(f"more than {_MOST_EPOCHS} epochs: a larger corpus or fewer steps serve better")
 
 
+def advice_on_plateau(config: PretrainingConfig, step: int) -> str:
+    """Advises on a run whose generator ends on the plateau or above it, after so many steps."""
+    if config.generator_stays_random:
+        return f"it is not trained (freeze_generator): {TRAIN_GENERATOR}"
+    return diagnosis.advice_for(config.architecture, step)
+
+
 def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     """Evaluates on held-out records. Prints the metrics, and writes them to TensorBoard and the results' files."""
     metrics = trainer.evaluate()
     step = trainer.current_step
     trainer.reporter.evaluation(step, metrics, during_training=False)
     trainer.reporter.close()
-    advice = diagnosis.advice_for(config.architecture, step)
+    advice = advice_on_plateau(config, step)
     for problem in diagnosis.warnings(metrics, advice):
         warn(f"{problem}.")
     if trainer.chief:
@@ -340,7 +347,7 @@ def warn_without_evaluation(
         return
     visible = config.mask_rates[1]  # share of the masked positions that keep their token
     loss = trainer.reporter.last.get("masked_lm_loss")
-    advice = diagnosis.advice_for(config.architecture, step)
+    advice = advice_on_plateau(config, step)
     problem = diagnosis.warning_of_training(loss, unigram_entropy, visible, advice)
     if problem is not None:
         warn(f"{problem}.")

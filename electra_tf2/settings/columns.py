@@ -37,13 +37,15 @@ SCORE = ("score", "label", "similarity")
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
 
-# A word and its tag in a row of its own, and what sentence it is of; in lower case.
-WORD = ("word", "words", "token", "tokens")
+# A word and its tag in a row of its own, and what sentence and document it is of; in lower case.
+WORD = ("word", "words", "token", "tokens", "form")
 TAG = ("tag", "label", "ner", "ner_tag")
+PART_OF_SPEECH = ("pos", "upos", "xpos")  # the tag where nothing else is
 SENTENCE_OF_WORD = ("sentence #", "sentence_id", "sentence_idx", "sent_id", "sentence")
+DOCUMENT_OF_WORD = ("document", "document_id", "doc_id", "doc")
 
 # Spans of characters that are marked in a text.
-MARKED_SPANS = ("entities", "spans", "label", "labels")
+MARKED_SPANS = ("entities", "spans", "ents", "label", "labels")
 
 # Answers to a question about a context: objects or lists of texts and places; or the text of one answer.
 ANSWERS = ("answers", "answer", "answer_text")

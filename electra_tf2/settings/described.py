@@ -212,8 +212,15 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
     kind = hparams.get("task_type", "classification")
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
     if kind_named(kind).plain_texts:
-        description["text_columns"] = hparams.get("text_column", [columns.TEXT])
-        description["label_column"] = hparams.get("label_column", columns.LABEL)
+        description |= {"text_columns": [columns.TEXT], "label_column": columns.LABEL}
+    for hparam, key in (("text_column", "text_columns"), ("label_column", "label_column")):
+        if hparam in hparams:
+            if key not in kind_named(kind).keys:
+                raise UserError(
+                    f"{hparam}: the columns of a file of task_type {kind} are not named by flags: docs/own_tasks.md "
+                    "says what they must be called"
+                )
+            description[key] = hparams[hparam]
     tasks = hparams.get("tasks", {})
     if tasks.get(name, description) != description:
         raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")

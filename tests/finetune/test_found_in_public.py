@@ -1,6 +1,7 @@
 """Tables, tags and questions as people reported them with other programs: each is read as it is meant, or refused with
 what to do."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 
 from electra_tf2.files.tables import open_table
-from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.labels import classes_of, is_no_label
 from electra_tf2.finetune.tasks.qa_files import place_of, read_questions
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import encoding_of, spelled_as_bioes
 from electra_tf2.finetune.tasks.targets import Scale, label_text
 from electra_tf2.finetune.tasks.text_files import TextExample
@@ -36,6 +37,15 @@ def test_a_text_with_tabs_in_its_first_line_is_no_csv(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("text, or not\tlabel\nb, c\ty\n")
     assert rows_of(path) == [{"text, or not": "b, c", "label": "y"}]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+def test_a_table_of_long_documents_is_read_whatever_it_is_called(tmp_path: Path, delimiter: str) -> None:
+    """A part of the file is looked at, which ends within a row."""
+    path = tmp_path / "table"
+    document = "word of a text, or more " * 1000
+    path.write_text(f"text{delimiter}label\n" + f'"{document}"{delimiter}x\n' * 8)
+    assert [row["label"] for row in rows_of(path)] == ["x"] * 8
 
 
 @pytest.mark.parametrize("value", [None, "", " ", "-", "nan", "NaN", "\\N", "<NA>", "NaT", "#N/A", float("nan")])
@@ -126,12 +136,153 @@ def test_bad_tables_of_words_are_named(tmp_path: Path, text: str, message: str) 
         read_sentences(tmp_path / "ner.csv")
 
 
+@pytest.mark.parametrize("columns", ["word,tag,ner", "tag,ner,word"])
+def test_two_columns_of_tags_are_asked_about(tmp_path: Path, columns: str) -> None:
+    """Whatever the layout, and not the first of them taken."""
+    values = {"word": "Ann", "tag": "NNP", "ner": "B-PER"}
+    row = ",".join(values[column] for column in columns.split(","))
+    (tmp_path / "ner.csv").write_text(f"sentence_id,{columns}\n1,{row}\n")
+    with pytest.raises(UserError, match=r"which tags are meant, (tag, ner|ner, tag)\? Name them by label_column"):
+        read_sentences(tmp_path / "ner.csv")
+    with pytest.raises(UserError, match="a column kind is needed: it has 'sentence_id, "):
+        read_sentences(tmp_path / "ner.csv", label_column="kind")
+
+
+@pytest.mark.parametrize("text", ["sentence_id,word\n1,Ann\n1,saw\n", "sentence_id,word,tag\n1,Ann,\n1,saw,O\n"])
+def test_rows_of_words_without_tags_can_be_tagged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "test.csv").write_text(text)
+    [sentence] = read_sentences(tmp_path / "test.csv", tagged=False)
+    assert sentence.words == ["Ann", "saw"] and len(sentence.tags) < 2
+
+
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [
+        ("['Ann', 'saw']", "['B-PER', 'O']"),  # as Python prints lists
+        ("['Ann' 'saw']", "['B-PER'\n 'O']"),  # as numpy prints arrays
+        ('["Ann", "saw"]', '["B-PER", "O"]'),
+    ],
+)
+def test_a_csv_of_lists_that_pandas_wrote(tmp_path: Path, words: str, tags: str) -> None:
+    path = tmp_path / "ner.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["tokens", "ner_tags"], [words, tags]])
+    [sentence] = read_sentences(path)
+    assert (sentence.words, sentence.tags) == (["Ann", "saw"], ["B-PER", "O"])
+
+
+@pytest.mark.parametrize("header", ["", "word\ttag\n", "Token\tPOS\tNER\n"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_header_above_lines_of_words_and_tags(tmp_path: Path, header: str, line_end: str) -> None:
+    middle = "\tNNP" if "POS" in header else ""
+    text = f"{header}Ann{middle}\tB-PER\nsaw{middle}\tO\n\nBob{middle}\tB-PER\n".replace("\n", line_end)
+    (tmp_path / "ner.tsv").write_bytes(text.encode())
+    first, second = read_sentences(tmp_path / "ner.tsv")
+    assert (first.words, first.tags, second.words) == (["Ann", "saw"], ["B-PER", "O"], ["Bob"])
+    assert second.where.endswith(f"line {4 + bool(header)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentences"),
+    [
+        # Below a header blank lines divide sentences, whatever divides columns and wherever these stand.
+        ("a.tsv", "word\tEntity\tpos\nAnn\tB-PER\tNNP\n\nBob\tO\tNN\n", [("Ann", "B-PER"), ("Bob", "O")]),
+        ("a.csv", 'word,Entity\n"New York",B-LOC\n\nBob,B-PER\n', [("New York", "B-LOC"), ("Bob", "B-PER")]),
+        ("a.tsv", "Entity\tword\nO\tAnn\n\t\nB-X\tBob\n", [("Ann", "O"), ("Bob", "B-X")]),
+        # Lists, with blank lines between rows.
+        ("a.tsv", "tokens\tEntity\n['Ann']\t['O']\n\n['Bob']\t['B-X']\n", [("Ann", "O"), ("Bob", "B-X")]),
+        # Documents whose sentences are all the first; a sentence without its number; the text of the sentence.
+        ("a.csv", "doc_id,sentence_id,word,Entity\nA,0,Ann,O\nB,0,Bob,B-X\n", [("Ann", "O"), ("Bob", "B-X")]),
+        ("a.csv", "sentence,sent_id,word,Entity\nx,1,Ann,O\nx,2,Bob,O\n", [("Ann", "O"), ("Bob", "O")]),
+        ("a.csv", "Sentence #,word,Entity\n1,Ann,O\nnan,saw,O\n2,Bob,O\n", [("Ann saw", "O O"), ("Bob", "O")]),
+        # Signs of lists are words, too.
+        ("a.csv", "sentence_id,word,Entity\n1,[,O\n1,Ann,B-X\n2,],O\n", [("[ Ann", "O B-X"), ("]", "O")]),
+        (
+            "a.jsonl",
+            '{"sent_id": 1, "word": "Ann", "Entity": "O"}\n{"sent_id": 2, "word": "Bob", "Entity": "O"}\n',
+            None,
+        ),
+        ("a.jsonl", '{"tokens": ["in", 1995], "Entity": ["O", "O"]}\n', [("in 1995", "O O")]),
+        ("a.jsonl", '{"words": "Ann saw", "Tokens": ["Ann", "saw"], "Entity": ["O", "O"]}', [("Ann saw", "O O")]),
+        # A first token of three words, and one that is not written at all.
+        ("a.conllu", "1-3\tx" + "\t_" * 8 + "\n1\tAnn\tx\tO" + "\t_" * 6 + "\n\n", [("Ann", "O")]),
+        ("a.conllu", "0.1\tx" + "\t_" * 8 + "\n1\tAnn\tx\tO" + "\t_" * 6 + "\n\n", [("Ann", "O")]),
+    ],
+)
+def test_layouts_of_tagged_words(tmp_path: Path, name: str, text: str, sentences: list[tuple[str, str]] | None) -> None:
+    (tmp_path / name).write_text(text)
+    read = read_sentences(tmp_path / name, label_column="Entity")
+    shown = [(" ".join(sentence.words), " ".join(sentence.tags)) for sentence in read]
+    assert shown == (sentences or [("Ann", "O"), ("Bob", "O")])
+    assert all(sentence.where.startswith(f"{tmp_path / name}, ") for sentence in read)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "tag"),
+    [
+        ("pos", "Sentence #,Word,POS,Tag", "NNP"),  # Kaggle's
+        ("own", "Sentence #,Word,POS,Tag", "B-PER"),
+        ("ner", "sentence_id,word,pos,ner", "B-PER"),
+        ("own", "sent_id,form,upos,lemma", "NNP"),
+    ],
+)
+def test_the_column_of_tags_is_the_tasks(tmp_path: Path, task: str, columns: str, tag: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{columns}\n1,Ann,NNP,B-PER\n")
+    assert read_sentences(tmp_path / "a.csv", task=task)[0].tags == [tag]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Sentence #,Sentence,Label\n1,of London,O\n", "columns of words and of their tags are needed"),
+        ('sentence_id,word,tag\n1,",O\n1,London,O\n1,",O\n', "line 2: a word and a tag are needed"),
+        ("word,tag\nAnn,\n\nBob,O\n", "line 2: a word and a tag are needed"),
+    ],
+)
+def test_csv_files_are_not_read_as_lines(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_sentences(tmp_path / "a.csv")
+
+
+def test_a_row_of_lists_has_as_many_tags_as_words(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": []}')
+    with pytest.raises(UserError, match="as many tags as words are needed"):
+        read_sentences(tmp_path / "a.jsonl")
+    assert read_sentences(tmp_path / "a.jsonl", tagged=False)[0].tags == []
+
+
+def test_blanks_and_tabs_behind_a_tag_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("EU\tNNP\tB-ORG \nrejects\tVBD\tO\t\n\n")
+    [sentence] = read_sentences(tmp_path / "a.txt")
+    assert sentence.tags == ["B-ORG", "O"]
+
+
+def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"EU B-ORG\rrejects O\r\rPeter B-PER\r")
+    assert [sentence.words for sentence in read_sentences(tmp_path / "a.txt")] == [["EU", "rejects"], ["Peter"]]
+
+
+def test_quotes_that_are_words(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """However far apart they stand: the csv module reads no cell of more than 131,072 characters by default."""
+    (tmp_path / "a.tsv").write_text('"\tO\n' + "word\tO\n" * 30_000 + '"\tO\n\n"a"\tO\n')
+    first, second = read_sentences(tmp_path / "a.tsv")
+    assert (first.words[0], len(first.words), second.words) == ('"', 30_002, ['"a"'])
+    assert not capsys.readouterr().err
+
+
+def test_a_cell_in_quotes_may_be_longer_than_csvs_limit(tmp_path: Path) -> None:
+    document = "word of a text\n" * 10_000
+    (tmp_path / "a.tsv").write_text(f'text\tlabel\n"{document}"\tx\n')
+    assert rows_of(tmp_path / "a.tsv") == [{"text": document, "label": "x"}]
+
+
 def test_the_column_of_tags_that_is_named_is_read(tmp_path: Path) -> None:
     (tmp_path / "ner.csv").write_text("sentence_id,word,tag,Entity\n1,Ann,NNP,B-PER\n1,saw,VBD,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
     assert sentence.tags == ["B-PER", "O"]
     (tmp_path / "ner.csv").write_text("sentence_id,word,Entity\n1,Ann,B-PER\n1,saw,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", columns=("Entity",))
+    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
     assert sentence.tags == ["B-PER", "O"]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 
@@ -47,6 +47,15 @@ def label_studio(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"text": TEXT, "annotations": objects(start="start_offset", end="end_offset"), "meta": {}},
         {"text": TEXT, "label": [[*span, TEXT[span[0] : span[1]]] for span in SPANS]},
         {"text": TEXT, "spans": objects(), "tokens": [], "answer": "accept"},
+        {"text": TEXT, "spans": objects(), "tokens": [{"text": "🙂", "start": 0, "end": 1, "id": 0}]},  # Prodigy's
+        {"text": TEXT, "annotations": [], "entities": SPANS},
+        {"text": TEXT, "annotations": SPANS},
+        {"text": TEXT, "annotations": objects(start="begin")},
+        {"text": TEXT, "annotations": [{"comment": "x"}], "entities": SPANS},
+        {"text": TEXT, "ents": objects(), "sents": [{"start": 0, "end": 33}]},  # spaCy's Doc.to_json
+        {"text": TEXT, "spans": SPANS, "label": "PER"},
+        {"text": TEXT, "entities": None, "spans": [], "label": SPANS},
+        {"data": {"source": "web", "review": TEXT}, "annotations": label_studio(objects())},
         {"text": TEXT, "label": [span | {"labels": [span["label"]]} for span in objects(in_utf16=True)]},
         {"data": {"text": TEXT}, "annotations": label_studio(objects(in_utf16=True))},
         {"data": {"review": TEXT}, "annotations": label_studio(objects())},
@@ -73,11 +82,74 @@ def test_spacys_older_pairs_of_text_and_annotations(tmp_path: Path) -> None:
         read_sentences(path)
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": TEXT, "spans": objects(), "answer": "reject"},
+        {"text": TEXT, "spans": objects(), "answer": "ignore"},
+        {"data": {"text": TEXT}, "annotations": []},
+        {"data": {"text": TEXT}, "annotations": [{"was_cancelled": True, "result": []}]},
+    ],
+)
+def test_texts_that_nobody_annotated_are_not_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture, row: dict[str, Any]
+) -> None:
+    """Else a text with names would teach that it has none."""
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(path, json.dumps(row), json.dumps({"text": TEXT, "entities": SPANS}))
+    assert [one.tags for one in read_sentences(path)] == [TAGS]
+    assert "1 texts are left out, which nobody annotated" in " ".join(capsys.readouterr().err.split())
+    assert [one.tags for one in read_sentences(path, tagged=False)] == [[], TAGS]
+
+
 def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "marked.jsonl"
     support.write_lines(path, json.dumps({"text": TEXT, "entities": [*SPANS, (7, 14, "INNER"), (12, 20, "ACROSS")]}))
     read_sentences(path)
     assert "2 spans are left out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_texts_without_a_field_of_spans_beside_marked_ones_have_none(tmp_path: Path) -> None:
+    """Label Studio's JSON_MIN and Prodigy leave it out, or empty."""
+    path = tmp_path / "marked.jsonl"
+    empty = [{"text": "none here", "annotator": 1}, {"text": "none here", "spans": [], "label": "PER"}]
+    support.write_lines(path, *map(json.dumps, [{"text": TEXT, "entities": SPANS}, *empty]))
+    assert [one.tags for one in read_sentences(path)] == [TAGS, ["O", "O"], ["O", "O"]]
+
+
+def test_what_label_studio_has_beside_the_spans_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "marked.json"
+    region = {"start": 2, "end": 14, "text": TEXT[2:14]}
+    annotations = label_studio(objects())
+    annotations[1]["result"] += [{"value": region | {"choices": ["real"]}}, {"value": region | {"labels": []}}]
+    path.write_text(json.dumps([{"data": {"text": TEXT}, "annotations": annotations}]))
+    assert read_sentences(path)[0].tags == TAGS
+    path.write_text(json.dumps([{"data": {"url": "a", "body": "b"}, "annotations": [{"result": []}]}]))
+    with pytest.raises(UserError, match="row 1: which text of `data` is marked, url, body"):
+        read_sentences(path)
+
+
+def test_the_field_of_spans_that_is_named_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(path, json.dumps({"text": TEXT, "entities": [[0, 1, "X"]], "ner": SPANS}))
+    assert read_sentences(path, label_column="ner")[0].tags == TAGS
+
+
+def test_marked_texts_in_a_csv(tmp_path: Path) -> None:
+    (tmp_path / "marked.csv").write_text('text,label\nAnn saw,"[[0, 3, ""PER""]]"\nnone here,[]\n')
+    first, second = read_sentences(tmp_path / "marked.csv")
+    assert (first.tags, second.tags) == (["B-PER", "O"], ["O", "O"])
+
+
+def test_spans_that_cut_words_are_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "marked.jsonl"
+    shifted = [(start + 1, end + 1, kind) for start, end, kind in SPANS]
+    support.write_lines(
+        path, json.dumps({"text": TEXT, "entities": SPANS}), json.dumps({"text": TEXT, "entities": shifted})
+    )
+    read_sentences(path)
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "2 spans begin or end inside a word" in warned and "marked.jsonl, line 2: 'nna Schmidt,'" in warned
 
 
 @pytest.mark.parametrize(
@@ -88,6 +160,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixtu
         ([0, 4], r"line 1: a span must be like \[0, 4, \"PER\"\]"),
         (["PER", 0, 4], "a span must be like"),
         ({"start": 0, "end": 4}, "a span must be like"),
+        ({"start": 2, "end": 6, "label": "PER", "text": "Schmidt"}, "from 2 to 6 the text has 'Anna', but the span"),
     ],
 )
 def test_a_span_that_is_none_is_named(tmp_path: Path, span: Any, message: str) -> None:

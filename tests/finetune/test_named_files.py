@@ -150,7 +150,15 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
     assert configuration(vars(made)) == made
     made = config(tmp_path, train_file="tags.txt", task_type="tagging", dev_file="more.txt", model_name="electra_mini")
     assert made.kind_of("tags") == "tagging"
+    made = config(
+        tmp_path, train_file="a.json", task_type="tagging", label_column="ner_tags", model_name="electra_mini"
+    )
+    assert made.tasks["a"]["label_column"] == "ner_tags"
     for wrong, message in (
+        (
+            {"train_file": "x.json", "task_type": "qa", "label_column": "x"},
+            "label_column: the columns of a file of task_type qa",
+        ),
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
         ({"train_file": "x.csv", "task_names": ["cola"]}, "train_file x.csv and task_names"),
         ({"train_file": "x.csv", "task_names": ["x"], "tasks": {"x": {"type": "qa"}}}, "which tasks describes"),

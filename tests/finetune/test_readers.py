@@ -20,8 +20,8 @@ from electra_tf2.finetune.data_report import trained_on, unknown_of
 from electra_tf2.finetune.mistakes import complaint
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.inference.predictor import open_rows, read_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -387,6 +387,9 @@ def test_a_column_that_is_there_twice_is_not_chosen_from(tmp_path):
     write_lines(tmp_path / "a.csv", "text,text,label", "a,b,x", "c,d,y")
     with pytest.raises(UserError, match="the column 'text' is there twice"):
         learned_texts(tmp_path / "a.csv")
+    write_lines(tmp_path / "a.csv", "text,label,label", "a,x,y", "c,y,x")
+    with pytest.raises(UserError, match="the column 'label' is there twice"):
+        tables.find_columns(tables.open_table(tmp_path / "a.csv"), ["text"], optional=["label"])
     write_lines(tmp_path / "a.csv", "text,note,note,label", "a,b,B,x", "c,d,D,y")
     assert learned_texts(tmp_path / "a.csv") == ["a", "c"]
     table = tables.open_table(tmp_path / "a.csv")

@@ -104,9 +104,15 @@ def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None
         "PER": {"count": 1, "precision": 50.0, "recall": 100.0},
     }
     assert errors["mistakes"] == [
-        {"text": "New York", "label": "PER", "probability": 0.6, "gold": "B-LOC I-LOC", "sentence": "Ann saw New York"}
+        {
+            "text": "New York",
+            "label": "PER",
+            "probability": 0.6,
+            "gold": "New York (LOC)",
+            "sentence": "Ann saw New York",
+        }
     ]
-    assert "New York (B-LOC I-LOC), predicted PER 0.60: Ann saw New York" in shown_errors("tags dev", errors)
+    assert "New York (LOC), predicted New York (PER) 0.60: Ann saw New York" in shown_errors("tags dev", errors)
 
 
 def test_a_text_stands_once_among_the_mistakes() -> None:
@@ -163,8 +169,8 @@ def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> N
         "PER": {"count": 2, "precision": pytest.approx(100 / 3), "recall": 50},
     }
     wrong = [(mistake["text"], mistake["label"], mistake["gold"]) for mistake in errors["mistakes"]]
-    assert wrong == [("Ann", "PER", "B-PER"), ("Rome", "PER", "B-LOC")]
-    assert "Rome (B-LOC), predicted PER 0.60: Ann Lee saw Rome" in shown_errors("ner dev", errors)
+    assert wrong == [("Ann", "PER", "Ann Lee (PER)"), ("Rome", "PER", "Rome (LOC)")]
+    assert "Rome (LOC), predicted Rome (PER) 0.60: Ann Lee saw Rome" in shown_errors("ner dev", errors)
 
 
 class AlwaysZero:

@@ -196,7 +196,9 @@ def test_more_words_than_tokens(tmp_path):
     [
         ("train", ["the x B-NP", "alone"], r"train.txt, line 2: a word and a tag are needed"),
         ("train", ["", ""], "holds no sentences"),
-        ("train", ["the x NP"], r"line 1: 'NP' is neither O nor"),
+        ("train", ["the x NP"], r"train.txt, line 1: 'NP' is neither O nor"),
+        ("train", ["the 0", "file 3"], r"line 1: '0' is the number of a tag: give their names"),
+        ("train", ["the 0", "file B-NP"], r"line 1: '0' is the digit: tag words outside of spans by the letter O"),
         ("dev", None, r"no file of split 'dev': looked for .*dev\.txt"),
     ],
 )
@@ -215,6 +217,47 @@ def test_parts_of_speech_are_scored_by_word(tmp_path):
     wrong = task.label_names.index("NN")
     scores = task.scores(split, at_words(split, [[wrong, wrong]]))
     assert scores == {"accuracy": 50.0} and task.primary_metric == "accuracy"
+
+
+def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
+    path = tmp_path / "own.txt"
+    described = {"type": "tagging", "held_out": 0, "files": {"train": str(path)}}
+    write_lines(path, "the DT", "file NN", "", "the DT", "term NN", "")
+    task = support.task(tmp_path, "own", described)
+    task.load("train")
+    assert (task.spans, task.primary_metric, task.label_names) == (False, "accuracy", ["DT", "NN"])
+    assert "2 tags of single words" in capsys.readouterr().out
+    reloaded = support.task(tmp_path, "own", described)
+    reloaded.check_state(task.state())
+    assert (reloaded.spans, reloaded.primary_metric) == (False, "accuracy")
+    write_lines(path, "the O", "file B-NP", "", "the DT", "")
+    with pytest.raises(UserError, match="line 4: 'DT' is neither O nor B-"):
+        support.task(tmp_path, "own", described).load("train")
+    write_lines(path, "the 0", "file 1", "")
+    with pytest.raises(UserError, match="all tags are numbers: give their names"):
+        support.task(tmp_path, "own", described).load("train")
+    named = support.task(tmp_path, "own", described | {"labels": ["O", "B-NP"]})
+    named.load("train")
+    assert named.spans and named.label_names == ["B-NP", "E-NP", "I-NP", "O", "S-NP"]
+    write_lines(path, "DT the", "NN file", "", "NN term", "")
+    with pytest.raises(UserError, match=r"more different tags \(3\) than different words \(2\)"):
+        support.task(tmp_path, "own", described).load("train")
+    write_lines(path, "the O", "file O", "")
+    task = support.task(tmp_path, "own", described)
+    task.load("train")
+    assert task.spans and task.primary_metric == "f1"
+
+
+def test_signs_that_stay_at_words_are_told_once(tmp_path, capsys):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path)
+    task.load("train")
+    capsys.readouterr()
+    assert list(task.example({"text": "the file , no"}, "here", 0).words) == ["the", "file", ",", "no"]
+    assert not capsys.readouterr().out
+    for text in ("the file, no", "no."):
+        task.example({"text": text}, "here", 0)
+    assert capsys.readouterr().out.count("'file,' is one word") == 1
 
 
 def test_new_text(tmp_path):

@@ -202,7 +202,7 @@ def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_di
         write_lines(tmp_path / "eval" / f"step-{step}.json", json.dumps(metrics))
     write_lines(tmp_path / "results" / "unsup_results.json", "[]")
     output = run(data_dir, tmp_path, num_train_epochs=0.05, init_checkpoint=str(tmp_path))
-    assert "WARNING: the model is on the plateau" in output
+    assert "the model to start from: on the plateau" in output
     assert "those of recipe electra_small for fine-tuning learning_rate 0.001, " in " ".join(output.split())
 
 

@@ -110,7 +110,7 @@ def test_an_indivisible_generator_width_is_rounded_or_in_compat_refused() -> Non
         ({"lr_decay_steps": 100}, "lr_decay_steps 100 needs lr_schedule trapezoid"),
         (
             {"lr_schedule": "trapezoid", "lr_decay_steps": 95000, "num_train_steps": 100000},
-            "num_warmup_steps 10000 and lr_decay_steps 95000 exceed num_train_steps 100000",
+            "num_warmup_steps 10000 and lr_decay_steps 95000 together exceed num_train_steps 100000",
         ),
         ({"adversarial_generator": True, "freeze_generator": True}, "adversarial_generator needs a generator that is"),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
@@ -188,7 +188,7 @@ def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
             {"uniform_generator": True, "generator_sample_mode": "eval"},
             "generator_sample_mode eval has no effect: the generator draws uniformly",
         ),
-        ({"untied_generator_embeddings": True, "freeze_generator": True}, "come from random weights"),
+        ({"untied_generator_embeddings": True, "freeze_generator": True}, "replacements stay random"),
         ({"model_size": "base"}, "training may diverge"),
     ],
 )

@@ -13,8 +13,8 @@ from electra_tf2.corpus.vocabulary import load_tokens, load_vocab, vocab_sha256
 from electra_tf2.exports.saved_model import load_saved
 from electra_tf2.files import table_files, tables
 from electra_tf2.files.reading import read_bytes, read_json, read_json_lines, read_text
-from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.formats.tensor_file import read_tensors
 from electra_tf2.papers.counts import read_table

@@ -61,6 +61,22 @@ def test_rows_of_all_kinds(tmp_path, kind):
         list(read_columnar(path))
 
 
+@pytest.mark.parametrize("metadata", ["{}", '{"info": null}', '{"info": {"features": null}}', "[1]"])
+def test_metadata_of_other_programs_have_no_names_of_classes(tmp_path, metadata):
+    content = table(ROWS[:2], named=False).replace_schema_metadata({b"huggingface": metadata.encode()})
+    parquet.write_table(content, tmp_path / "a.parquet")
+    assert list(read_columnar(tmp_path / "a.parquet")) == ROWS[:2]
+
+
+def test_columnar_files_that_cannot_be_read_are_named(tmp_path):
+    content = table(ROWS[:2], named=False).replace_schema_metadata({b"huggingface": b"{cut"})
+    parquet.write_table(content, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: its metadata `huggingface` is no JSON"):
+        list(read_columnar(tmp_path / "a.parquet"))
+    with pytest.raises(UserError, match=r"a\.parquet\.gz: unpack it"):
+        list(read_columnar(tmp_path / "a.parquet.gz"))
+
+
 def test_a_folder_of_datasets_is_a_task(tmp_path):
     for split, rows in (("train", ROWS[:60]), ("validation", ROWS[60:70]), ("test", ROWS[70:75])):
         save_folder(tmp_path / "reviews" / split, rows)

@@ -19,9 +19,11 @@ from electra_tf2.files.cells import cell
 from electra_tf2.settings.columns import MARKED_SPANS
 from electra_tf2.util.errors import UserError, shown
 
-_START = ("start", "start_offset")
+_START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset")
 _LABEL = ("label", "labels", "type", "entity_group")
+_ANNOTATIONS = ("annotations", "completions")  # Label Studio's, doccano's first versions
+_REJECTED = ("reject", "ignore")  # Prodigy's "answer", otherwise "accept"
 
 
 class MarkedSpan(NamedTuple):
@@ -33,60 +35,135 @@ class MarkedSpan(NamedTuple):
 
 
 class MarkedText(NamedTuple):
-    """A text and the spans that are marked in it."""
+    """A text and the spans that are marked in it.
+
+    is_annotated: False: nobody has looked at the text, or rejected what was marked in it; it has no spans then.
+    """
 
     text: str
     spans: list[MarkedSpan]
+    is_annotated: bool = True
 
 
-def text_of(row: Mapping[str, Any]) -> str | None:
-    """The text of a row; None where it has none. Label Studio's stands in `data`, under any name."""
+def text_of(row: Mapping[str, Any], spans: Sequence[Any] = ()) -> str | None:
+    """Takes the text of a row; None where it has none. Label Studio's stands in `data`, under any name.
+
+    Args:
+      spans: those that are marked in the text, as the file has them. Of several texts in `data`, the one called `text`
+        is taken, else the only one in which the characters of every span occur.
+    """
     data = row.get("data")
     if isinstance(data, dict) and "text" not in row:
-        row = data
         texts = [value for value in data.values() if isinstance(value, str)]
-        if "text" not in data and len(texts) == 1:
-            return texts[0]
+        if "text" not in data:
+            fitting = [text for text in texts if _fits(text, spans)]
+            return fitting[0] if len(fitting) == 1 else None
+        row = data
     text = row.get("text")
     return text if isinstance(text, str) else None
 
 
-def marked_text(row: Mapping[str, Any], where: str) -> MarkedText | None:
-    """The text and the spans of a row; None of a row that is no text with spans.
+def _fits(text: str, spans: Sequence[Any]) -> bool:
+    """Tells whether a text has the characters that spans are said to mark."""
+    for span in spans:
+        written = span.get("text") if isinstance(span, dict) else None
+        if isinstance(written, str) and written not in text:
+            return False
+    return True
+
+
+def marked_text(row: Mapping[str, Any], where: str, label_column: str = "") -> MarkedText | None:
+    """Takes the text and the spans of a row; None of a row that is no text with spans.
+
+    Args:
+      label_column: name of the field of spans; "": it is one of the usual names.
 
     Raises:
-      UserError: a span that is none, or that lies outside of the text.
+      UserError: a span that is none, or that lies outside of the text, or several texts of which one may be marked.
     """
-    text = text_of(row)
+    spans = _spans_of_row(row, where, label_column)
+    if spans is None:
+        return None
+    text = text_of(row, spans)
     if text is None:
+        if isinstance(row.get("data"), dict) and row["data"]:
+            raise UserError(
+                f"{where}: which text of `data` is marked, {', '.join(map(str, row['data']))}? Call it `text`"
+            )
         return None
-    items = _items(row, where)
-    if items is None:
-        return None
-    return MarkedText(text, [_span(item, text, where) for item in items])
+    if not _is_annotated(row):
+        return MarkedText(text, [], is_annotated=False)
+    return MarkedText(text, [_span(span, text, where) for span in spans])
 
 
-def _items(row: Mapping[str, Any], where: str) -> Sequence[Any] | None:
-    """The spans of a row as the file has them."""
-    annotations = row.get("annotations", row.get("completions"))
-    if isinstance(annotations, list):
-        for annotation in annotations:
-            if isinstance(annotation, dict) and _first(annotation, _START) is not None:
-                return annotations  # doccano's first versions have the spans there
-            is_cancelled = not isinstance(annotation, dict) or annotation.get("was_cancelled")
-            if not is_cancelled and isinstance(annotation.get("result"), list):
-                # Relations and choices for the whole text stand beside the spans.
-                values = [result.get("value") for result in annotation["result"] if isinstance(result, dict)]
-                return [value for value in values if isinstance(value, dict) and "start" in value]
+def _spans_of_row(row: Mapping[str, Any], where: str, label_column: str) -> list[Any] | None:
+    """Takes the spans of a row as the file has them, in the first field that has some.
+
+    [] if none are marked; None: the row has no field in which spans could stand.
+    """
+    names = [label_column] if label_column else [*_ANNOTATIONS, *MARKED_SPANS]
+    has_field = False
+    for name in names:
+        if name not in row:
+            continue
+        values = cell(dict(row), name, "list", where)
+        if values is None or values == []:
+            has_field = True
+        elif isinstance(values, list) and any(map(_is_annotation, values)):
+            return _spans_of_annotations(values)
+        elif isinstance(values, list) and all(map(_is_like_span, values)):
+            return values
+        elif name in _ANNOTATIONS and not _has_marked_spans(row):
+            raise UserError(f'{where}: {name} has no spans that can be read: write [0, 4, "PER"], got {shown(values)}')
+    if has_field:
         return []
-    for name in MARKED_SPANS:
-        if name in row:
-            items = cell(dict(row), name, "list", where)
-            if items is None:
-                return []
-            are_spans = isinstance(items, list) and all(isinstance(item, (list, tuple, dict)) for item in items)
-            return items if are_spans else None
     return None
+
+
+def _is_like_span(value: Any) -> bool:
+    if isinstance(value, dict):
+        return _first(value, _START) is not None
+    return isinstance(value, (list, tuple))
+
+
+def _has_marked_spans(row: Mapping[str, Any]) -> bool:
+    return any(row.get(name) for name in MARKED_SPANS)
+
+
+def _is_annotation(value: Any) -> bool:
+    """Tells what an annotator of Label Studio made of a text."""
+    return isinstance(value, dict) and ("result" in value or "was_cancelled" in value)
+
+
+def _is_kept(annotation: Any) -> bool:
+    """Tells whether an annotator of Label Studio submitted a result, be it empty."""
+    return isinstance(annotation.get("result"), list) and not annotation.get("was_cancelled")
+
+
+def _spans_of_annotations(annotations: list[Any]) -> list[Any]:
+    """Takes the spans of the first annotation of Label Studio's that was kept."""
+    for annotation in filter(_is_annotation, annotations):
+        if _is_kept(annotation):
+            spans = []
+            for result in annotation["result"]:
+                value = result.get("value") if isinstance(result, dict) else None
+                # Relations, choices and comments stand beside the spans.
+                if isinstance(value, dict) and "start" in value and value.get("labels"):
+                    spans.append(value)
+            return spans
+    return []
+
+
+def _is_annotated(row: Mapping[str, Any]) -> bool:
+    """Tells whether somebody looked at a text and kept what is marked in it."""
+    if row.get("answer") in _REJECTED:
+        return False
+    for name in _ANNOTATIONS:
+        annotations = row.get(name)
+        if isinstance(annotations, list) and (annotations == [] or any(map(_is_annotation, annotations))):
+            is_label_studio = isinstance(row.get("data"), dict)
+            return not is_label_studio or any(_is_kept(one) for one in annotations if _is_annotation(one))
+    return True
 
 
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
@@ -116,6 +193,11 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
     if not 0 <= start <= end <= len(text):
         raise UserError(f"{where}: the span from {start} to {end} is none of a text of {len(text):,} characters")
     marked = text[start:end]
+    if isinstance(written, str) and marked.split() != written.split():
+        raise UserError(
+            f"{where}: from {start} to {end} the text has {shown(marked)}, but the span is said to be "
+            f"{shown(written)}: its places were counted in another text"
+        )
     start += len(marked) - len(marked.lstrip())
     end -= len(marked) - len(marked.rstrip())
     return MarkedSpan(start, max(start, end), kind)
@@ -128,8 +210,22 @@ def _first(item: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def tagged(marked: MarkedText) -> tuple[Words, list[str], int]:
-    """A text as words with the tags B-, I- and O, and the number of spans that are left out.
+class TaggedText(NamedTuple):
+    """The words of a text with marked spans.
+
+    tags: B-, I- and O, one of each word.
+    left_out: number of spans that are empty, or lie inside or across others.
+    cut_words: the texts of spans that begin or end inside a word.
+    """
+
+    text: Words
+    tags: list[str]
+    left_out: int
+    cut_words: list[str]
+
+
+def words_and_tags(marked: MarkedText) -> TaggedText:
+    """Splits a text into words with tags.
 
     Of spans that overlap the one that begins first is kept, of those that begin together the longest.
     """
@@ -148,7 +244,10 @@ def tagged(marked: MarkedText) -> tuple[Words, list[str], int]:
         tags[first:behind] = [f"I-{span.type}"] * (behind - first)
         if first < behind:
             tags[first] = f"B-{span.type}"
-    return text_words, tags, left_out
+    # Splitting at the borders made words that are none.
+    inside_words = set(text_words.starts.tolist()) - set(split_at_signs(marked.text).starts.tolist())
+    cut_words = [marked.text[span.start : span.end] for span in kept if {span.start, span.end} & inside_words]
+    return TaggedText(text_words, tags, left_out, cut_words)
 
 
 def split_at_signs(text: str, borders: Iterable[int] = ()) -> Words:

@@ -33,7 +33,7 @@ from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import track
+from electra_tf2.util.progress import say, track
 
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 _HIDDEN = 512  # width of the head's inner layers
@@ -123,6 +123,11 @@ class QATask(Task):
         """Makes the windows of each question. Questions of which no window is learned are left out."""
         training = split == "train"
         as_original = self.config.compat == "original"
+        if training and self.config.joint_prediction:
+            say(
+                f"note: {self.name}: the end of an answer is predicted from its start, which no class of Hugging Face "
+                "does: joint_prediction false trains a model that can leave for it"
+            )
         paragraphs = {id(question.paragraph): question.paragraph for question in examples}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in examples])

@@ -1,8 +1,9 @@
 """Sequence tagging: chunking, named entities, parts of speech, and tasks that a user describes.
 
-words and tags --conll--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
+words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of each first piece --TaggingHead--> tags
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,13 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
     as_written,
     bioes,
     encoding_of,
+    has_span_tags,
     is_span_tag,
     originals_spans,
     spans_of,
@@ -38,7 +41,7 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Predicti
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import warn
+from electra_tf2.util.progress import say, warn
 
 _KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged words: some may be new
 
@@ -71,7 +74,7 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingTask(Task):
-    """One label for each word of {train,dev,test}.txt in CoNLL columns, or of tables with lists of words and tags.
+    """One label for each word of {train,dev,test}.txt in CoNLL columns, of tables, or of texts with marked spans.
 
     The labels are those of the training data, for spans with all of B, I, E and S of every type. A text longer than
     max_seq_length is read in windows that overlap by half. A word's label is taken from the window where it has the
@@ -79,9 +82,10 @@ class TaggingTask(Task):
 
     Args:
       spans: whether tags are BIO or BIOES. They are learned as BIOES and scored by spans (precision, recall, F1). Other
-        tags are scored word by word.
-      labels: names of the tags that a table holds as the numbers 0, 1, ...
-      label_column: a table's column of tags; default: tags or <task>_tags, or the only column with a usual name.
+        tags are scored word by word. None: the training data show it.
+      labels: names of the tags that a file holds as the numbers 0, 1, ...
+      label_column: a table's column of tags, or of marked spans; default: the one called by the task (<task>,
+        <task>_tags), or the only one with a usual name.
     """
 
     text_keys = (("text",),)
@@ -95,29 +99,31 @@ class TaggingTask(Task):
         config: FinetuningConfig,
         tokenizer: WordpieceTokenizer,
         *,
-        spans: bool = True,
+        spans: bool | None = None,
         labels: Sequence[str] = (),
         label_column: str = "",
         **files: Any,
     ) -> None:
-        endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
+        endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv", "csv", "ndjson", "tab")
         super().__init__(name, config, tokenizer, endings=endings, **files)
-        self.spans = spans
-        self.primary_metric = "f1" if spans else "accuracy"
+        self._learn_kind_of_tags(spans)
         self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
+        self._has_told_of_signs = False
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
-        self._columns: tuple[str, ...] = ()
-        if label_column:
-            self._columns = (label_column,)
-        elif name in ("ner", "chunk", "pos"):
-            self._columns = ("tags", f"{name}_tags")
+        self._label_column = label_column
         self._as_original = config.compat == "original"
 
     @property
     def label_names(self) -> list[str]:
         assert self.target is not None
         return self.target
+
+    def _learn_kind_of_tags(self, spans: bool | None) -> None:
+        self.spans = spans
+        self.primary_metric = "f1"
+        if spans is False:
+            self.primary_metric = "accuracy"
 
     # Files to examples.
 
@@ -137,7 +143,7 @@ class TaggingTask(Task):
         """Lists the labels of each sentence; None for all if the split has no tags, or a test split wrong ones."""
         if any(sentence.tags for sentence in sentences):
             try:
-                return [self._checked_labels(sentence, split) for sentence in sentences]
+                return [self._checked_labels(sentence) for sentence in sentences]
             except UserError as error:
                 # Test data can still be predicted.
                 if split not in self.test_splits:
@@ -162,24 +168,50 @@ class TaggingTask(Task):
             )
 
     def _sentences(self, split: str) -> list[conll.Sentence]:
-        sentences: list[conll.Sentence] = []
-        as_written: list[conll.Sentence] = []
+        files: list[list[conll.Sentence]] = []
         for path in self.files.paths(split):
-            sentences_of_file = conll.read_sentences(
+            sentences_of_file = read_sentences(
                 path,
                 tagged=split not in self.test_splits,
                 unended=not self._as_original,
-                columns=self._columns,
-                labels=self._names_of_numbers,
+                label_column=self._label_column,
+                task=self.name,
             )
-            as_written += sentences_of_file
+            files.append([self._with_names(sentence) for sentence in sentences_of_file])
+        if split == "train":
+            self._learn_form(files)
+        sentences: list[conll.Sentence] = []
+        for sentences_of_file in files:
             if self.spans and not self._as_original:
                 sentences_of_file = spelled_as_bioes(sentences_of_file)
             sentences += sentences_of_file
-        if split == "train" and self.spans:
+        return sentences
+
+    def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
+        """Puts the names of `labels` in the place of tags that are numbers."""
+        if not self._names_of_numbers:
+            return sentence
+        tags = []
+        for tag in sentence.tags:
+            if tag.isdecimal() and tag not in self._names_of_numbers:
+                if int(tag) >= len(self._names_of_numbers):
+                    raise UserError(
+                        f"{sentence.where}: a tag must be a name, or the number of one of the task's labels, got {tag}"
+                    )
+                tag = self._names_of_numbers[int(tag)]
+            tags.append(tag)
+        return sentence._replace(tags=tags)
+
+    def _learn_form(self, files: Sequence[list[conll.Sentence]]) -> None:
+        """Learns from the sentences of the training files what tags are, and how new text is to be split."""
+        if self.spans is None:
+            self._learn_kind_of_tags(any(has_span_tags(sentences) for sentences in files))
+            if not self.spans:
+                _check_single_tags(self.name, list(itertools.chain(*files)))
+        if self.spans:
+            as_written = list(itertools.chain(*files))
             self._encoding = encoding_of(as_written)
             self._splits_at_signs = any(sentence.text is not None for sentence in as_written)
-        return sentences
 
     def _labels_in(self, sentences: Sequence[conll.Sentence]) -> list[str]:
         """Lists all labels in the training data."""
@@ -204,23 +236,29 @@ class TaggingTask(Task):
         spans = read_spans(sentence.tags)
         return bioes(spans, len(sentence.words))
 
-    def _checked_labels(self, sentence: conll.Sentence, split: str) -> list[str]:
-        where = f"{self.files.path(split)}, line {sentence.line}"
+    def _checked_labels(self, sentence: conll.Sentence) -> list[str]:
+        """Makes the labels of a sentence. Raises UserError for tags that are missing or no tags of spans."""
         if len(sentence.tags) < len(sentence.words):
-            raise UserError(f"{where}: a sentence with fewer tags than words")
+            raise UserError(f"{sentence.where}: a sentence with fewer tags than words")
         if self.spans:
             for tag in sentence.tags:
-                if tag.isdecimal() and tag != "0":
-                    raise UserError(
-                        f"{where}: {shown(tag)} is the number of a tag: give their names in the order of the numbers, "
-                        '"labels": ["O", "B-PER", ...] in the task\'s description'
-                    )
                 if not is_span_tag(tag):
-                    raise UserError(
-                        f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type: "
-                        '"spans": false in the task\'s description learns and scores single tags'
-                    )
+                    raise UserError(f"{sentence.where}: {shown(tag)} {self._why_no_span_tag(tag, sentence.tags)}")
         return self._labels_of(sentence)
+
+    @staticmethod
+    def _why_no_span_tag(tag: str, tags: Sequence[str]) -> str:
+        if all(other.isdecimal() for other in tags):
+            return (
+                "is the number of a tag: give their names in the order of the numbers, "
+                '"labels": ["O", "B-PER", ...] in the task\'s description'
+            )
+        if tag == "0":
+            return "is the digit: tag words outside of spans by the letter O"
+        return (
+            "is neither O nor B-, I-, E- or S- and a type, as other tags are: "
+            '"spans": false in the task\'s description learns and scores single tags'
+        )
 
     def files_of(self, split: str) -> list[Path]:
         """Lists a split's files; with compat original all files, since its labels are those of all splits."""
@@ -263,7 +301,7 @@ class TaggingTask(Task):
         words = row.get("words", row.get("tokens"))
         raw_text = text_of(row)
         if not words and raw_text is not None:
-            text = split_at_signs(raw_text) if self._splits_at_signs else conll.split_words(raw_text)
+            text = self._split(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
@@ -271,6 +309,21 @@ class TaggingTask(Task):
         if not any(text.words):
             raise EmptyText(f"{where}: there are no words")
         return TaggedSentence(text, None)
+
+    def _split(self, text: str) -> Words:
+        """Splits raw text as the training data were. Tells once if signs stay at words."""
+        at_signs = split_at_signs(text)
+        if self._splits_at_signs:
+            return at_signs
+        words = conll.split_words(text)
+        if not self._has_told_of_signs and len(words.words) < len(at_signs.words):
+            self._has_told_of_signs = True
+            glued = next(word for word in words.words if len(split_at_signs(word).words) > 1)
+            say(
+                f"note: text is split at blanks, as the training data were: {shown(glued)} is one word. Put blanks "
+                "around signs where the training data have them"
+            )
+        return words
 
     # Examples to features.
 
@@ -357,7 +410,7 @@ class TaggingTask(Task):
             counts = [len(example.windows[0].words) for example in split.examples]
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
-        return tagging_scores(gold, predicted, self.spans)
+        return tagging_scores(gold, predicted, bool(self.spans))
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
@@ -406,7 +459,7 @@ class TaggingTask(Task):
         for labels in gold:
             counts.update(labels)
         commonest = counts.most_common(1)[0][0]
-        return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
+        return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], bool(self.spans))
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """Writes a CoNLL file of words and predicted tags, with a blank between them, or a tab if words hold blanks."""
@@ -423,13 +476,19 @@ class TaggingTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"labels": self.label_names, "splits_at_signs": self._splits_at_signs}
+        state: dict[str, Any] = {
+            "labels": self.label_names,
+            "spans": self.spans,
+            "splits_at_signs": self._splits_at_signs,
+        }
         if self.spans:
             state["encoding"] = self._encoding
         return state
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
+        if self.spans is None:
+            self._learn_kind_of_tags(saved.get("spans", True))
         self._encoding = saved.get("encoding", self._encoding)
         if self._encoding not in ENCODINGS:
             raise ValueError(f"encoding {self._encoding!r}")
@@ -437,6 +496,26 @@ class TaggingTask(Task):
         if self.target is None:
             self.target = names
         check_same_names(self.target, names, self.name)
+
+
+def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
+    """Prints that tags are no spans. Raises UserError if words seem to stand in the place of tags."""
+    words: set[str] = set()
+    tags: set[str] = set()
+    for sentence in sentences:
+        words.update(sentence.words)
+        tags.update(sentence.tags)
+    if tags and all(tag.isdecimal() for tag in tags):
+        raise UserError(
+            f"{name}: all tags are numbers: give their names in the order of the numbers, "
+            '"labels": ["O", "B-PER", ...] in the task\'s description, or say that they are no spans, "spans": false'
+        )
+    if len(tags) > len(words):
+        raise UserError(
+            f"{name}: there are more different tags ({len(tags):,}) than different words ({len(words):,}): on a line "
+            "the word is the first column and its tag the last"
+        )
+    say(f"{name}: {len(tags):,} tags of single words, since none begins with B- or I-: they are scored word by word")
 
 
 def _label_values(

@@ -173,6 +173,18 @@ def with_all_positions(labels: set[str]) -> set[str]:
     return complete
 
 
+def has_span_tags(sentences: Sequence[Sentence]) -> bool:
+    """Tells whether the tags of a file mean spans: one of them does, in any spelling, or all are O."""
+    has_others = False
+    for sentence in spelled_as_bioes(sentences):
+        for tag in sentence.tags:
+            if tag != "O":
+                if is_span_tag(tag):
+                    return True
+                has_others = True
+    return not has_others
+
+
 def is_span_tag(tag: str) -> bool:
     if tag == "O":
         return True

@@ -1,0 +1,256 @@
+"""Reads tables of tagged words: a word in each row, a sentence in each row, or a text with marked spans in each row."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from electra_tf2.files.cells import cell
+from electra_tf2.files.tables import Table, columns_named
+from electra_tf2.finetune.tasks.conll import Sentence
+from electra_tf2.finetune.tasks.labels import is_no_label
+from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, text_of, words_and_tags
+from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, WORD
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import warn
+
+Rows = Sequence[tuple[int, dict[str, Any]]]  # line number and values
+
+
+class TagColumn(NamedTuple):
+    """What is known of the column of tags.
+
+    label_column: its name; "": it has none of its own.
+    task: name of the task, by which it may be called.
+    """
+
+    label_column: str = ""
+    task: str = ""
+
+    def find(self, columns: Iterable[str], where: str) -> str | None:
+        """Finds the column; None if there is none.
+
+        Raises:
+          UserError: it may be one of several.
+        """
+        columns = list(columns)
+        if self.label_column:
+            return _first(columns_named(columns, [self.label_column]))
+        by_task: list[str] = []
+        if self.task:
+            by_task = [self.task, f"{self.task}_tag", f"{self.task}_tags"]
+        for names in (by_task, (*TAG, *TAGS), PART_OF_SPEECH):
+            named = columns_named(columns, names)
+            if len(named) > 1:
+                raise UserError(f"{where}: which tags are meant, {', '.join(named)}? Name them by label_column")
+            if named:
+                return named[0]
+        return None
+
+
+def _first(columns: Sequence[str]) -> str | None:
+    return columns[0] if columns else None
+
+
+def sentences_in_table(table: Table, tagged: bool, tag_column: TagColumn) -> Iterator[Sentence]:
+    """Reads the sentences of a table.
+
+    Args:
+      tagged: whether every word must have a tag.
+
+    Raises:
+      UserError: names file and line.
+    """
+    rows = list(table.readable())
+    if rows and _has_a_word_a_row(rows, table.columns is not None):
+        return _sentences_in_rows(table, rows, tagged, tag_column)
+    return _sentences_in_whole_rows(table, rows, tagged, tag_column)
+
+
+def _has_a_word_a_row(rows: Rows, delimited: bool) -> bool:
+    """Tells words in rows of their own from lists of words, which a delimited table has as text: "['Ann', 'saw']"."""
+    columns = rows[0][1]
+    word_column = _first(columns_named(columns, WORD))
+    if word_column is None or not (delimited or columns_named(columns, SENTENCE_OF_WORD)):
+        return False
+    words = [row.get(word_column) for _, row in rows]
+    return not any(isinstance(word, list) or _looks_like_list(word) for word in words)
+
+
+def _looks_like_list(value: Any) -> bool:
+    """True for a list as text. "[" and "[]" may be words."""
+    return isinstance(value, str) and value.startswith("[") and value.endswith("]") and len(value) > 2
+
+
+# A word in each row.
+
+
+def _sentences_in_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagColumn) -> Iterator[Sentence]:
+    """Reads the sentences of rows with a word each.
+
+    A row whose sentence is not named goes on with that of the row before, as spreadsheets have it. Without a column of
+    sentences, blank lines stand between them.
+    """
+    columns = list(rows[0][1])
+    word_name = columns_named(columns, WORD)[0]
+    tag_name = tag_column.find(columns, table.name)
+    if tag_name is None and tagged:
+        raise UserError(
+            f"{table.name}: a column {tag_column.label_column or 'tag'} is needed: it has {shown(', '.join(columns))}"
+        )
+    borders = _borders(table, rows, columns)
+    words: list[str] = []
+    tags: list[str] = []
+    where = ""
+    for index, (line, row) in enumerate(rows):
+        if index in borders and words:
+            yield Sentence(words, tags, where)
+            words = []
+            tags = []
+        word = str(row[word_name]).strip()
+        tag = ""
+        if tag_name is not None:
+            tag = str(row[tag_name]).strip()
+        if not word and not tag:
+            continue  # a line of delimiters alone
+        if not word or "\n" in word or (tagged and not tag):
+            raise UserError(f"{table.where(line)}: a word and a tag are needed, got {word!r} and {tag!r}")
+        if not words:
+            where = table.where(line)
+        words.append(word)
+        if tag:
+            tags.append(tag)
+    if words:
+        yield Sentence(words, tags, where)
+
+
+def _borders(table: Table, rows: Rows, columns: Sequence[str]) -> set[int]:
+    """The indices of the rows that begin a sentence.
+
+    Raises:
+      UserError: neither a column nor blank lines tell sentences.
+    """
+    # The first name in the list counts: a column "sentence" may hold the text beside one of numbers.
+    sentence_name = None
+    for name in SENTENCE_OF_WORD:
+        sentence_name = sentence_name or _first(columns_named(columns, [name]))
+    document_name = _first(columns_named(columns, DOCUMENT_OF_WORD))
+    borders = set()
+    last_line = rows[0][0] - 1
+    last_id: tuple[str, ...] = ()
+    for index, (line, row) in enumerate(rows):
+        if sentence_name is None:
+            if line > last_line + 1 or not any(str(value).strip() for value in row.values()):
+                borders.add(index)  # behind a blank line, or one of delimiters alone
+            last_line = line
+            continue
+        if is_no_label(row[sentence_name]):
+            continue
+        sentence_id = [str(row[sentence_name])]
+        if document_name is not None:
+            sentence_id.append(str(row[document_name]))
+        if tuple(sentence_id) != last_id:
+            borders.add(index)
+        last_id = tuple(sentence_id)
+    if sentence_name is None and not borders:
+        raise UserError(
+            f"{table.name}: a column sentence_id is needed, which says what sentence a word is of, or blank lines "
+            f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(columns))}"
+        )
+    return borders
+
+
+# A sentence in each row.
+
+
+def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagColumn) -> Iterator[Sentence]:
+    """Reads the sentences of rows with lists of words and tags, or with texts in which spans are marked."""
+    spans_left_out = 0
+    texts_left_out = 0
+    cut_words: list[str] = []  # where, and the text of a span
+    marked_rows = [_marked(row, tag_column.label_column, table.where(line)) for line, row in rows]
+    file_has_marks = any(marked is not None for marked in marked_rows)
+    for (line, row), marked in zip(rows, marked_rows, strict=True):
+        where = table.where(line)
+        if marked is None and file_has_marks and _words_column(row) is None:
+            # Some programs leave the field of spans out where there are none.
+            text = text_of(row)
+            if text is not None:
+                marked = MarkedText(text, [])
+        if marked is None:
+            words = _words_of_row(row, where)
+            tags = _tags_of_row(row, words, tagged, tag_column, where)
+            if words:
+                yield Sentence(words, tags, where)
+        elif not marked.is_annotated and tagged:
+            texts_left_out += 1
+        else:
+            tagged_text = words_and_tags(marked)
+            spans_left_out += tagged_text.left_out
+            cut_words += [f"{where}: {shown(cut)}" for cut in tagged_text.cut_words]
+            if tagged_text.text.words:
+                tags = tagged_text.tags if marked.is_annotated else []
+                yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
+    if spans_left_out:
+        warn(f"{table.name}: {spans_left_out:,} spans are left out, which are empty or lie inside or across others")
+    if cut_words:
+        warn(f"{len(cut_words):,} spans begin or end inside a word, as if their places were shifted: {cut_words[0]}")
+    if texts_left_out:
+        warn(f"{table.name}: {texts_left_out:,} texts are left out, which nobody annotated, or which were rejected")
+
+
+def _marked(row: Mapping[str, Any], label_column: str, where: str) -> MarkedText | None:
+    if _words_column(row) is not None:
+        return None
+    return marked_text(row, where, label_column)
+
+
+def _words_column(row: Mapping[str, Any]) -> str | None:
+    """Finds the column with a list of words, which may be written as text. (Prodigy's `tokens` are objects.)"""
+    for column in columns_named(row, WORD):
+        words = row[column]
+        if _looks_like_list(words) or (isinstance(words, list) and words and not isinstance(words[0], dict)):
+            return column
+    return None
+
+
+def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
+    """Takes the words of a row. Numbers among them become text.
+
+    Raises:
+      UserError: there is no list of words.
+    """
+    column = _words_column(row) or _first(columns_named(row, WORD))
+    words = None
+    if column is not None:
+        words = cell(row, column, "list", where)
+    if not isinstance(words, list):
+        raise UserError(
+            f'{where}: a list of words is needed, called words or tokens, or a text with spans, as [[0, 4, "PER"]] in '
+            f"entities; it has {shown(', '.join(row))}"
+        )
+    for word in words:
+        if not isinstance(word, (str, int, float)) or isinstance(word, bool):
+            raise UserError(f"{where}: a word must be text, got {shown(word)}")
+    return [str(word) for word in words]
+
+
+def _tags_of_row(
+    row: dict[str, Any], words: Sequence[str], tagged: bool, tag_column: TagColumn, where: str
+) -> list[str]:
+    """Takes the tags of a row's words; [] if it has none, which only `tagged` False allows."""
+    column = tag_column.find(row, where)
+    tags = None
+    if column is not None:
+        tags = cell(row, column, "list", where)
+    if not tags and not tagged:
+        return []
+    if not isinstance(tags, list) or len(tags) != len(words):
+        raise UserError(f"{where}: as many tags as words are needed, in a list; it has {shown(', '.join(row))}")
+    return [_tag(tag, where) for tag in tags]
+
+
+def _tag(tag: Any, where: str) -> str:
+    """Gives a tag as text. Of a number the task's `labels` may be the name."""
+    is_number = type(tag) is int and tag >= 0
+    if isinstance(tag, str) or is_number:
+        return str(tag)
+    raise UserError(f"{where}: a tag must be a name, or the number of one of the task's labels, got {shown(tag)}")
