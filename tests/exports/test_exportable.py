@@ -285,7 +285,7 @@ _INDEPENDENT = {"joint_prediction": False, "answerable_classifier": False}
 _WORDS = card_programs.EXAMPLE_WORDS.split()
 _ASKED = {"question": card_programs.EXAMPLE_QUESTION, "context": card_programs.EXAMPLE_CONTEXT}
 _TEXT, _HOUSE = card_programs.EXAMPLE_TEXT, "He owns a house."
-_WIC_ROW = {"sentence1": _TEXT, "sentence2": "A house stands there."}
+_WIC_ROW: dict[str, Any] = {"sentence1": _TEXT, "sentence2": "A house stands there."}
 _WIC_ROW |= {"start1": 21, "end1": 26, "start2": 2, "end2": 7}
 # Name -> hparams, task, its head and state, and the row that the program answers.
 CARDS: dict[str, tuple[dict[str, Any], str, dict[str, list[int]], dict[str, Any], Any]] = {
