@@ -166,6 +166,11 @@ def _explained_tags(state: dict[str, Any]) -> list[str]:
             "token-classification pipeline of transformers takes each part of `labor-management`, `n't` or `Corp.` for "
             "a word of its own, and gives other tags: use the program below instead."
         )
+    if encoding and not state.get("splits_at_signs"):
+        paragraphs.append(
+            "The class has the labels B and I alone, where the model learned BIOES. Where labels do not make up whole "
+            "spans, `electra predict` puts them right, so that a few tags may differ."
+        )
     if encoding and encoding != "BIO":
         paragraphs.append(f"Tags are in BIO, which transformers groups; those of the training file were in {encoding}.")
     return paragraphs
