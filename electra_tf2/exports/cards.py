@@ -8,16 +8,16 @@ which the hub would take for the name of a repository.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.exports.transformers_programs import explained_program, transformers_usage
 from electra_tf2.formats.huggingface import Exported
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.util.progress import counted
 
-FOLDER = "path/of/this/folder"  # stands in a card's programs; the user replaces it
 # The end of a class's name -> Hugging Face's name for the task that it does.
 _PIPELINES = {
     "ForSequenceClassification": "text-classification",
@@ -26,27 +26,33 @@ _PIPELINES = {
     "ForMaskedLM": "fill-mask",
     "Model": "feature-extraction",
 }
-_EXAMPLES = {
-    "text-classification": '"A text."',
-    "token-classification": '"A text."',
-    "question-answering": 'question="Who?", context="A text about somebody."',
-    "fill-mask": '"A {mask} text."',
-    "feature-extraction": '"A text."',
+# Scopes of weights that a directory may lack -> what they are, in words.
+_PARTS = {
+    "generator": "the generator: --part generator writes it",
+    "generator_ltr": "the second tower of the generator",
+    MASKED_LM: "the masked language model's last layers",
+    DETECTOR: "the last layers of the discriminator, which find replaced tokens",
+    "clm_predictions": "the layers that correct replaced tokens",
+    "copy_predictions": "the layer that tells which tokens to keep when correcting",
 }
+_OTHER_FORMATS = "--format onnx and saved_model keep it"
 _DIGITS = 4  # of scores
 
 
-def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage: str) -> str:
+def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage: str, has_head: bool = True) -> str:
     """Writes a card in Markdown, with the YAML header that the hub reads.
 
     Args:
       header: lines of YAML. about: paragraphs on the files. usage: a program that runs the model.
+      has_head: False if the files lack what does a fine-tuned model's task: neither title nor scores are the task's.
     """
-    paragraphs = ["\n".join(["---", *header, "---"]), f"# {title(model)}", *about]
+    heading = title(model) if has_head else f"The encoder of {title(model)}, without the head"
+    paragraphs = ["\n".join(["---", *header, "---"]), f"# {heading}", *about]
     if model.is_fine_tuned:
-        paragraphs += _tasks(model)
+        paragraphs += _tasks(model, has_head)
     paragraphs += ["## How to use it", f"```python\n{usage.strip()}\n```"]
-    paragraphs += _scores(model)
+    if has_head:
+        paragraphs += _scores(model)
     paragraphs += ["## Training", training(model)]
     return "\n\n".join(paragraphs) + "\n"
 
@@ -54,21 +60,21 @@ def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage:
 def huggingface_card(model: StoredModel, exported: Exported) -> str:
     """The card of a directory for transformers."""
     class_name = exported.class_name
+    has_head = not lacks_head(model, exported)
     header = ["library_name: transformers", "tags:", "- electra"]
     pipeline = pipeline_of(class_name)
     if pipeline:
         header.append(f"pipeline_tag: {pipeline}")
-    about = [f"Class: `{class_name}`. Converted from {model.origin}.", sizes_of(model)]
-    if exported.left_out:
-        left_out = "\n".join(f"- {what}" for what in exported.left_out)
-        about.append(f"Not in this directory, as the class has no such part:\n\n{left_out}")
-    if exported.config.get("problem_type") == "regression":
-        about.append("The number that it gives is on the scale from 0 to 1 that was learned.")
-    finds_spans = False
-    for task in model.task_states or {}:
-        finds_spans = finds_spans or bool(_types_of_spans(model, task))
-    mask = model.tokens[model.tokenizer().special.mask]
-    return card(model, header, about, transformers_usage(class_name, mask, finds_spans))
+    about = []
+    missing = missing_parts(model, exported)
+    if not has_head:
+        about.append("**This is not a model of the task**: it computes states of tokens, and answers nothing.")
+    about += [f"Class: `{class_name}`. Converted from {model.origin}.", sizes_of(model)]
+    if missing:
+        listed = "\n".join(f"- {part}" for part in missing)
+        about.append(f"Not in this directory:\n\n{listed}")
+    about += explained_program(model, class_name)
+    return card(model, header, about, transformers_usage(model, class_name), has_head)
 
 
 def title(model: StoredModel) -> str:
@@ -115,7 +121,7 @@ def sizes_of(model: StoredModel) -> str:
     )
 
 
-def _tasks(model: StoredModel) -> list[str]:
+def _tasks(model: StoredModel, has_head: bool) -> list[str]:
     """Lists the tasks of a fine-tuned model with their labels, and the model that it was trained from."""
     config = config_of(model)
     assert isinstance(config, FinetuningConfig)
@@ -130,7 +136,8 @@ def _tasks(model: StoredModel) -> list[str]:
             line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
         lines.append(line)
     lines.append(f"- fine-tuned from `{config.model_name}`, on inputs of at most {config.max_seq_length} tokens")
-    return ["## Task", "\n".join(lines)]
+    heading = "## Task" if has_head else "## What the encoder was trained on"
+    return [heading, "\n".join(lines)]
 
 
 def _scores(model: StoredModel) -> list[str]:
@@ -183,129 +190,63 @@ def training(model: StoredModel) -> str:
     return f"Settings other than the defaults:\n\n```json\n{hparams}\n```"
 
 
-# Programs that run a model, as text for its card.
-
-
 def pipeline_of(class_name: str) -> str:
-    """Hugging Face's name for the task that a class does; "" if no pipeline runs it."""
+    """Hugging Face's name for the task that a class does; "" if it has none."""
     for ending, task in _PIPELINES.items():
         if class_name.endswith(ending):
             return task
     return ""
 
 
-def transformers_usage(class_name: str, mask: str, finds_spans: bool) -> str:
-    """Shows how transformers runs a class.
-
-    Args:
-      mask: the token that the vocabulary has for [MASK].
-      finds_spans: a tagger of spans, which has learned the tags of words at their first pieces.
-    """
-    task = pipeline_of(class_name)
-    if not task:
-        return f"""
-from transformers import AutoTokenizer, {class_name}
-
-tokenizer = AutoTokenizer.from_pretrained("{FOLDER}")
-model = {class_name}.from_pretrained("{FOLDER}")
-print(model(**tokenizer("A text.", return_tensors="pt")).logits)  # positive where a token looks replaced
-"""
-    grouping = ', aggregation_strategy="first"' if finds_spans else ""
-    example = _EXAMPLES[task].replace("{mask}", mask)
-    return f"""
-from transformers import pipeline
-
-run = pipeline("{task}", model="{FOLDER}"{grouping})
-print(run({example}))
-"""
+# What a Hugging Face directory lacks, in words.
 
 
-class InputFacts(NamedTuple):
-    """What a program has to know of a network's inputs beside model.json and the tokenizer's file.
-
-    pad_id: id of the padding. rows_together: rows that lie together and are read as one example, the candidates of a
-    question. marks: inputs that mark tokens of the text.
-    """
-
-    pad_id: int
-    rows_together: int
-    marks: Sequence[str]
+def lacks_head(model: StoredModel, exported: Exported) -> bool:
+    """True if a fine-tuned model leaves without the layers that do its task."""
+    if not model.is_fine_tuned or not exported.is_encoder_alone:
+        return False
+    return any(name.startswith("task_specific/") for name in model.weights)  # vectors of texts may need no layers
 
 
-def _tokenization(import_line: str, integer_type: str, facts: InputFacts) -> str:
-    """The start of a program, which makes `inputs` with the tokenizer's file."""
-    return f"""
-import json
-
-import numpy as np
-{import_line}
-from tokenizers import Tokenizer
-
-with open("{FOLDER}/model.json") as file:
-    about = json.load(file)
-tokenizer = Tokenizer.from_file("{FOLDER}/tokenizer.json")
-tokenizer.enable_truncation(about["max_length"])  # tokens that the model reads; longer texts are cut
-tokenizer.enable_padding(pad_id={facts.pad_id})
-{_texts(facts.rows_together)}
-rows = tokenizer.encode_batch(texts)
-inputs = {{
-    "input_ids": np.array([row.ids for row in rows], np.{integer_type}),
-    "attention_mask": np.array([row.attention_mask for row in rows], np.{integer_type}),
-    "token_type_ids": np.array([row.type_ids for row in rows], np.{integer_type}),
-}}
-{_marks(facts.marks)}"""
+def missing_parts(model: StoredModel, exported: Exported) -> list[str]:
+    """Says in words what a directory lacks of a model."""
+    is_generator = exported.class_name.endswith("ForMaskedLM") and model.has_generator
+    sentences: list[str] = []
+    for name in exported.left_out:
+        sentence = _PARTS.get(name, name)
+        if name == DETECTOR and is_generator:
+            sentence = "the discriminator, the main network: --part main writes it"
+        elif "/answerable" in name:
+            if not _may_lack_answer(model):
+                continue  # the layer has learned nothing
+            sentence = "the layer that decides if a question has an answer at all"
+        elif name == "task_specific":
+            sentence = f"{_heads(model)}, for which {exported.class_name} has no place: {_OTHER_FORMATS}"
+        if sentence not in sentences:
+            sentences.append(sentence)
+    return sentences
 
 
-def _texts(rows_together: int) -> str:
-    """Lines of a program that make `texts`."""
-    if rows_together == 1:
-        return 'texts = ["A sentence.", "And another one."]'
-    lines = ["# A question with its candidates, whose rows lie together.", "texts = ["]
-    for number in range(1, rows_together + 1):
-        lines.append(f'    ("A question?", "Answer {number}."),')
-    lines.append("]")
-    return "\n".join(lines)
+def _may_lack_answer(model: StoredModel) -> bool:
+    """True if some questions of the training data have no answer."""
+    states = (model.task_states or {}).values()
+    return any(state.get("v2") for state in states)
 
 
-def _marks(names: Sequence[str]) -> str:
-    """Lines of a program that make the inputs which mark a span of the text."""
-    lines = []
-    if names:
-        lines.append("# 1 at the tokens of a marked span, here a single one.")
-    for position, name in enumerate(names, start=1):
-        lines.append(f'inputs["{name}"] = np.zeros_like(inputs["input_ids"])')
-        lines.append(f'inputs["{name}"][:, {position}] = 1')
-    return "".join(f"{line}\n" for line in lines)
+def _heads(model: StoredModel) -> str:
+    """Names the heads of a fine-tuned model."""
+    tasks = ", ".join(model.task_states or ())
+    return f"the head of {tasks}" if tasks else "the head of the task"
 
 
-def onnx_usage(file: str, facts: InputFacts) -> str:
-    """Shows how ONNX Runtime runs a file."""
-    start = _tokenization("import onnxruntime", "int64", facts)
-    return f"""{start}
-session = onnxruntime.InferenceSession("{FOLDER}/{file}")
-taken = [entry.name for entry in session.get_inputs()]
-values = session.run(None, {{name: inputs[name] for name in taken}})
-for output, value in zip(session.get_outputs(), values):
-    print(output.name, value.shape)
-"""
-
-
-def litert_usage(file: str, facts: InputFacts) -> str:
-    """Shows how LiteRT runs a file."""
-    start = _tokenization("from ai_edge_litert.interpreter import Interpreter", "int32", facts)
-    return f"""{start}
-run = Interpreter(model_path="{FOLDER}/{file}").get_signature_runner()
-for name, value in run(**inputs).items():
-    print(name, value.shape)
-"""
-
-
-def saved_model_usage(folder: str, facts: InputFacts) -> str:
-    """Shows how TensorFlow runs a SavedModel of ids."""
-    start = _tokenization("import tensorflow as tf", "int32", facts)
-    return f"""{start}
-model = tf.saved_model.load("{FOLDER}/{folder}")
-tensors = {{name: tf.constant(value) for name, value in inputs.items()}}
-for name, value in model.signatures["serving_default"](**tensors).items():
-    print(name, value.shape)
-"""
+def advice(model: StoredModel, exported: Exported) -> str:
+    """A line for who has just written a directory: what transformers' usual way gets wrong; "": nothing."""
+    if not model.is_fine_tuned or not exported.class_name.endswith("ForTokenClassification"):
+        return ""
+    for state in (model.task_states or {}).values():
+        if state.get("splits_at_signs"):
+            return ""
+    return (
+        "use the program in README.md, not transformers' pipeline, which divides words otherwise than the training "
+        "data and gives other tags"
+    )

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports.cards import huggingface_card
+from electra_tf2.exports.cards import advice, huggingface_card, lacks_head, missing_parts
 from electra_tf2.exports.exportable import Options, Written
 from electra_tf2.exports.self_check import distance, fixed_inputs, largest, largest_at_tokens
 from electra_tf2.finetune.tasks.head import HeadInput
@@ -42,9 +42,7 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
     model = with_unshared_layers(with_config(model))
     exported = huggingface.to_huggingface(model, options.part)
     huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
-    summary = f"{folder}: {exported.class_name} with tokenizer and model card"
-    for missing_part in exported.left_out:
-        summary += f"\n  left out, as {exported.class_name} has no such part: {missing_part}"
+    summary = _huggingface_summary(folder, model, exported)
     rows = fixed_inputs(model)
     theirs = outputs(read_model(folder), "main", rows)
     has_head = theirs.keys() != {STATES}
@@ -58,6 +56,21 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
     ours = outputs(model, part, rows)
     ours = {output: ours[output] for output in theirs}
     return Written(summary, largest_at_tokens(ours, theirs, rows), exported.class_name)
+
+
+def _huggingface_summary(folder: Path, model: StoredModel, exported: huggingface.Exported) -> str:
+    """Says what a directory holds; before it, what it lacks if that is the task's head."""
+    missing = missing_parts(model, exported)
+    if lacks_head(model, exported):
+        lost = "; ".join(missing) or "the task's head"
+        return f"{folder}, without {lost}\n  only the encoder is there: {exported.class_name}, tokenizer and model card"
+    summary = f"{folder}: {exported.class_name} with tokenizer and model card"
+    for part in missing:
+        summary += f"\n  left out: {part}"
+    line = advice(model, exported)
+    if line:
+        summary += f"\n  {line}"
+    return summary
 
 
 def to_original(folder: Path, model: StoredModel, options: Options) -> Written:

@@ -23,7 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports.cards import InputFacts, card, sizes_of
+from electra_tf2.exports.card_programs import (
+    DETECTOR_LOGITS,
+    LANGUAGE_MODEL_LOGITS,
+    Program,
+    explained_outputs,
+    program_of,
+)
+from electra_tf2.exports.cards import card, sizes_of
 from electra_tf2.exports.self_check import certain_ranks, distance, fixed_inputs, largest, without_padding
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.finetune.tasks.task import Task
@@ -38,8 +45,6 @@ from electra_tf2.util.errors import UserError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SENTENCE = "sentence_embedding"
-_DETECTOR_LOGITS = "positive where a token looks replaced"
-_LANGUAGE_MODEL_LOGITS = "of the masked language model, one for each token of the vocabulary"
 
 
 class Options(NamedTuple):
@@ -158,9 +163,9 @@ def make_exportable_network(model: StoredModel, part: str) -> Exportable:
     if head is None:
         about = {"pooling": pooling}
     elif head is network.detector:
-        about = {LOGITS: _DETECTOR_LOGITS}
+        about = {LOGITS: DETECTOR_LOGITS}
     else:
-        about = {LOGITS: _LANGUAGE_MODEL_LOGITS}
+        about = {LOGITS: LANGUAGE_MODEL_LOGITS}
 
     def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids, mask, segments = (inputs[name] for name in INPUTS)
@@ -259,15 +264,16 @@ class Runtime(NamedTuple):
     """A runtime and its files.
 
     file: name of the file or folder that holds a network. form: what that is, for its card. library: the runtime's name
-    on Hugging Face's hub. usage: (file, inputs) -> a program that runs the file, for its card. write: writes the file,
-    or raises UserError if it cannot hold the network. load: gives the function in a file, and the names of its outputs.
+    on Hugging Face's hub. usage: (file, program) -> its text, which runs the file, for its card. write: writes the
+    file, or raises UserError if it cannot hold the network. load: gives the function in a file, and the names of its
+    outputs.
     """
 
     name: str
     file: str
     form: str
     library: str
-    usage: Callable[[str, InputFacts], str]
+    usage: Callable[[str, Program], str]
     write: Callable[[Exportable, Path], None]
     load: Callable[[Path], tuple[IdsToOutputs, list[str]]]
 
@@ -295,9 +301,8 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     }
     about |= network.about  # for a fine-tuned model with its own max_length
     write_tokenizer_of(model, folder, about["max_length"])
-    pad_id = model.tokenizer().special.pad
-    input_facts = InputFacts(pad_id, network.rows_together, network.inputs[len(INPUTS) :])
-    write_atomically(folder / "README.md", _card(model, about, runtime, input_facts))
+    program = program_of(model, about, network.rows_together, network.inputs[len(INPUTS) :])
+    write_atomically(folder / "README.md", _card(model, about, runtime, program))
     write_json(folder / "model.json", about)
     written_files = [path, *path.rglob("*")]  # a SavedModel is a folder
     size = sum(file.stat().st_size for file in written_files if file.is_file())
@@ -305,7 +310,7 @@ def write_network(folder: Path, model: StoredModel, network: Exportable, runtime
     return Written(summary, largest(network.differences(run).values()), f"that of {runtime.name}")
 
 
-def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, input_facts: InputFacts) -> str:
+def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, program: Program) -> str:
     """The card of a folder whose model.json contains `about`."""
     inputs = ", ".join(f"`{name}`" for name in about["inputs"])
     outputs = ", ".join(f"`{name}`" for name in about["outputs"])
@@ -317,5 +322,6 @@ def _card(model: StoredModel, about: dict[str, Any], runtime: Runtime, input_fac
     ]
     if LOGITS in about:
         lines.append(f"- `{LOGITS}`: {about[LOGITS]}")
-    usage = runtime.usage(runtime.file, input_facts)
+    lines += explained_outputs(model, about)
+    usage = runtime.usage(runtime.file, program)
     return card(model, [f"library_name: {runtime.library}"], [sizes_of(model), "\n".join(lines)], usage)

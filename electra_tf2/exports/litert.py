@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.exports.cards import litert_usage
+from electra_tf2.exports.card_programs import litert_usage
 from electra_tf2.exports.exportable import Exportable, IdsToOutputs, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels

@@ -19,7 +19,7 @@ import tf2onnx
 from onnx import checker
 from tf2onnx import optimizer
 
-from electra_tf2.exports.cards import onnx_usage
+from electra_tf2.exports.card_programs import onnx_usage
 from electra_tf2.exports.exportable import Exportable, IdsToOutputs, Runtime
 from electra_tf2.files.writing import replacing
 from electra_tf2.model import kernels

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Text, encode
-from electra_tf2.exports.cards import saved_model_usage
+from electra_tf2.exports.card_programs import saved_model_usage
 from electra_tf2.exports.exportable import (
     Exportable,
     IdsToOutputs,

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports.cards import FOLDER, card, sizes_of
+from electra_tf2.exports.card_programs import FOLDER
+from electra_tf2.exports.cards import card, sizes_of
 from electra_tf2.exports.conversions import outputs
 from electra_tf2.exports.exportable import INPUTS, SENTENCE, Options, Written, make_exportable_network
 from electra_tf2.exports.self_check import fixed_inputs, largest_at_tokens
@@ -136,6 +137,7 @@ def _card(model: StoredModel, width: int, pooling: str) -> str:
     usage = f"""
 from sentence_transformers import SentenceTransformer
 
-vectors = SentenceTransformer("{FOLDER}").encode(["A sentence."])
+vectors = SentenceTransformer("{FOLDER}").encode(["The old man bought a house.", "An elderly man got a home."])
+print("similarity:", vectors[0] @ vectors[1])
 """
     return card(model, header, about, usage)

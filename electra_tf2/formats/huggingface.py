@@ -319,7 +319,7 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
     scope = f"task_specific/{task}"
     variables = {name for name in model.weights if name.startswith(f"{scope}/")}
     if f"{scope}/end_hidden/kernel" in variables:
-        return alone._replace(left_out=[_JOINT_ANSWERS.format(scope=scope)])
+        return alone._replace(left_out=[_JOINT_ANSWERS])
     family = alone.class_name.removesuffix("Model")
     if family == "ModernBert" and f"{scope}/head/dense/kernel" not in variables:
         return alone
@@ -363,19 +363,19 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
         family = "ModernBert"
         config["classifier_pooling"] = hparams["classifier_pooling"]
     elif hparams["classifier_pooling"] == "mean":
-        return alone._replace(left_out=[f"{scope}: classes from the mean of all states, not from [CLS]"])
+        return alone._replace(left_out=[_CLASSES_OF_MEAN])
     elif hparams["classifier"] == "linear":
         kernel = weights[f"{scope}/dense/kernel"]
         tensors = names.linear_as_two_layers(kernel, weights[f"{scope}/dense/bias"])
         if tensors is None:
             hidden, classes = kernel.shape
-            what = f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"
+            what = f"the linear head of {classes} classes, of which ELECTRA's class can hold {hidden // 2} at most"
             return alone._replace(left_out=[what])
         return Exported(config | {"architectures": ["ElectraForSequenceClassification"]}, tensors, [])
     elif hparams["classifier"] == "tanh":
         family = "Bert"  # whose pooler is this layer
         if a.embedding_size != a.hidden_size:
-            what = f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"
+            what = "the head of the task, which has a tanh layer before the classes, where ELECTRA's class has gelu"
             return alone._replace(left_out=[what])
     else:
         family = "Electra"
@@ -384,9 +384,10 @@ def _classifier(model: StoredModel, a: Architecture, scope: str, config: dict[st
     return Exported(config | {"architectures": [class_name]}, tensors, [])
 
 
+_CLASSES_OF_MEAN = "the head of the task, whose classes come from the mean of all states, not from [CLS]"
 _JOINT_ANSWERS = (
-    "{scope}: the end of an answer given its start (joint_prediction); what is trained with --no-joint-prediction "
-    "leaves whole"
+    "the head that finds answers: it predicts the end of an answer given its start (joint_prediction), for which "
+    "transformers has no class; train with --no-joint-prediction, and it leaves whole"
 )
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports import exportable, litert, onnx, saved_model, self_check
+from electra_tf2.exports import card_programs, exportable, litert, onnx, saved_model, self_check
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
@@ -264,8 +264,11 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     card = (tmp_path / "o" / "README.md").read_text(encoding="utf-8")
     assert "library_name: onnx" in card and "- outputs: `last_hidden_state`, `logits`" in card
     assert "- `model.onnx`, a file for ONNX Runtime: converted from" in card
-    assert exports.outputs_of_the_cards_program(tmp_path / "o") == ["last_hidden_state", "logits"]
     model = electra.load(str(golden.CHECKPOINT))
+    for line, word in zip(
+        exports.printed_by_card(tmp_path / "o")[1:], model.replaced(card_programs.EXAMPLE_TEXT), strict=False
+    ):
+        assert float(line.rsplit(" ", 1)[1]) == pytest.approx(word.probability, abs=1e-4)
     with np.load(tmp_path / "found.npz") as found:
         for row, states in enumerate(model.states(texts)):
             length = len(states.tokens)
@@ -275,26 +278,93 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
             np.testing.assert_allclose(1 / (1 + np.exp(-logits)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["choices", "marked", pytest.param("linear, joint", marks=pytest.mark.slow)])
-def test_the_cards_program_runs_for_every_kind_of_head(name: str, tmp_path: Path) -> None:
-    """Questions with four candidates, marked spans; slow, classes, tags and answers together."""
-    hparams, tasks = HEADS[name]
-    model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
-    made = exportable.make_exportable(model, "main")
-    exportable.write_network(tmp_path, model, made, onnx.RUNTIME)
-    outputs = json.loads((tmp_path / "model.json").read_text())["outputs"]
-    assert sorted(exports.outputs_of_the_cards_program(tmp_path)) == outputs
+# Programs of cards.
+
+_SPAN_LABELS = ["B-PER", "E-PER", "I-PER", "O", "S-PER", "B-ORG", "E-ORG", "I-ORG", "S-ORG"]
+_INDEPENDENT = {"joint_prediction": False, "answerable_classifier": False}
+_WORDS = card_programs.EXAMPLE_WORDS.split()
+_ASKED = {"question": card_programs.EXAMPLE_QUESTION, "context": card_programs.EXAMPLE_CONTEXT}
+_TEXT, _HOUSE = card_programs.EXAMPLE_TEXT, "He owns a house."
+_WIC_ROW: dict[str, Any] = {"sentence1": _TEXT, "sentence2": "A house stands there."}
+_WIC_ROW |= {"start1": 21, "end1": 26, "start2": 2, "end2": 7}
+# Name -> hparams, task, its head and state, and the row that the program answers.
+CARDS: dict[str, tuple[dict[str, Any], str, dict[str, list[int]], dict[str, Any], Any]] = {
+    "spans of words": ({}, "ner", dense(9), {"labels": _SPAN_LABELS, "encoding": "BIO"}, {"words": _WORDS}),
+    "answers": (HEADS["linear, joint"][0], "squad", _JOINT, {}, _ASKED),
+    "spans in texts": (
+        {}, "ner", dense(9), {"labels": _SPAN_LABELS, "encoding": "BIO", "splits_at_signs": True}, {"text": _TEXT},
+    ),
+    "spans, BIOES": ({}, "ner", dense(5), {"labels": _SPAN_LABELS[:5], "encoding": "BIOES"}, {"words": _WORDS}),
+    "words": ({}, "pos", dense(3), _TAGS, {"words": _WORDS}),
+    "independent answers": (_INDEPENDENT, "squad", support.SPANS, {}, _ASKED),
+    "no answer": (_INDEPENDENT | {"qa_na_threshold": -100.0}, "squad", support.SPANS, {"v2": True}, _ASKED),
+    "no answer, by a classifier": (
+        HEADS["linear, joint"][0] | {"qa_na_threshold": -100.0}, "squad", _JOINT, {"v2": True}, _ASKED,
+    ),
+    "pairs": ({}, "mnli", dense(3), _LABELS, {"sentence1": _TEXT, "sentence2": _HOUSE}),
+    "texts": ({}, "sst", dense(2), {"labels": ["0", "1"]}, {"sentence": _TEXT}),
+    "numbers": ({}, "sts", dense(1), {}, {"sentence1": _TEXT, "sentence2": _HOUSE}),
+    "marked": ({}, "wic", *HEADS["marked"][1]["wic"], _WIC_ROW),
+}  # fmt: skip
+_QUICK_CARDS = ("spans of words", "answers")
+
+
+def _cards() -> list[Any]:
+    cases = []
+    for name, card in CARDS.items():
+        marks = () if name in _QUICK_CARDS else pytest.mark.slow
+        cases.append(pytest.param(*card, id=name, marks=marks))
+    return cases
+
+
+def _as_printed(answer: dict[str, Any]) -> list[list[Any]]:
+    """What a card's program prints of an answer at the end of each line: words, and a number."""
+    if "tags" in answer:
+        rows = zip(answer["words"], answer["tags"], answer["probabilities"], strict=True)
+        return [list(row) for row in rows]
+    if "prediction_text" in answer:
+        return [["answer:", *answer["prediction_text"].split()]]
+    if "probabilities" in answer:
+        return [[answer["label"], answer["probabilities"][answer["label"]]]]
+    return [[answer["label"]]]
+
+
+@pytest.mark.parametrize(("hparams", "task", "head", "state", "row"), _cards())
+def test_the_cards_program_prints_the_answers_of_predict(hparams, task, head, state, row, tmp_path: Path) -> None:
+    model = support.fine_tuned(task, head, state, max_query_length=16, **hparams)
+    exportable.write_network(tmp_path, model, exportable.make_exportable(model, "main"), onnx.RUNTIME)
+    (answer,) = Predictor(model, model.tokenizer())([row], task)
+    printed = exports.printed_by_card(tmp_path)
+    for line, expected in zip(printed, _as_printed(answer), strict=task in ("ner", "pos", "squad")):
+        values = line.split()[-len(expected) :]
+        if isinstance(expected[-1], float):
+            assert float(values.pop()) == pytest.approx(expected.pop(), abs=1e-4)
+        assert values == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["choices", "marked"])
-@pytest.mark.parametrize("kind", ["tflite", "saved_model"])
-def test_so_do_the_programs_of_other_runtimes(kind: str, name: str, tmp_path: Path) -> None:
-    hparams, tasks = HEADS[name]
-    model = support.fine_tuned_together(tasks, **hparams)
-    exportable.write_network(tmp_path, model, exportable.make_exportable(model, "main"), RUNTIMES[kind])
-    outputs = json.loads((tmp_path / "model.json").read_text())["outputs"]
-    assert sorted(exports.outputs_of_the_cards_program(tmp_path)) == outputs
+@pytest.mark.parametrize("kind", [*RUNTIMES])
+@pytest.mark.parametrize("name", ["choices", "marked", "linear, joint", "plain"])
+def test_the_programs_of_all_runtimes_answer_for_every_task(kind: str, name: str, tmp_path: Path) -> None:
+    """Models of several tasks among them, and candidates, whose probabilities sum to 1."""
+    hparams, tasks = (HEADS | FURTHER)[name]
+    model = support.fine_tuned_together(tasks, max_query_length=16, doc_stride=32, **hparams)
+    made = exportable.make_exportable_heads(Predictor(model, model.tokenizer()), self_check.fixed_inputs(model))
+    exportable.write_network(tmp_path, model, made, RUNTIMES[kind])
+    printed = exports.printed_by_card(tmp_path)
+    assert len(printed) >= len(tasks)
+    if name == "choices":
+        shares = [float(line.rsplit(" ", 1)[1]) for line in printed]
+        assert len(shares) == 4 and sum(shares) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "hparams"), [("generator", {}), ("body", {}), ("main", {"electra_objective": False})])
+def test_the_programs_of_pre_trained_networks_print_tokens_and_numbers(part, hparams, tmp_path: Path) -> None:
+    model = support.with_crc_weights(**hparams)
+    exportable.write_network(tmp_path, model, exportable.make_exportable(model, part), onnx.RUNTIME)
+    printed = [float(line.rsplit(" ", 1)[-1]) for line in exports.printed_by_card(tmp_path)]
+    assert len(printed) == (1 if part == "body" else 5) and all(-1.001 < number < 1.001 for number in printed)
 
 
 def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports import card_programs, cards, conversions, exportable
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
@@ -26,10 +26,11 @@ from electra_tf2.formats.readers import find_model, open_model, read_model
 from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tensor_file import write_tensors
 from electra_tf2.formats.tf1_checkpoint import write_checkpoint
-from electra_tf2.inference.model_config import config_of
+from electra_tf2.inference.model_config import config_of, with_config
 from electra_tf2.inference.network import LOGITS, STATES
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
-from tests.support import golden
+from tests.support import fake_transformers, golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
 from tests.support.programs import run_program
@@ -162,7 +163,7 @@ def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, c
 def test_labels_of_spans_are_those_that_pipelines_group(tmp_path: Path) -> None:
     """transformers' pipeline knows B- and I- alone: a word with S-PER would be an entity of the type "S-PER"."""
     labels = ["B-PER", "E-PER", "I-PER", "O", "S-PER"]
-    model = support.fine_tuned("ner", support.dense(5), {"labels": labels, "encoding": "BIO"})
+    model = support.fine_tuned("ner", support.dense(5), {"labels": labels, "encoding": "BIO", "splits_at_signs": True})
     convert(tmp_path, model, exportable.Options())
     config = json.loads((tmp_path / "config.json").read_text())
     names = [config["id2label"][str(number)] for number in range(5)]
@@ -170,6 +171,54 @@ def test_labels_of_spans_are_those_that_pipelines_group(tmp_path: Path) -> None:
     assert config["label2id"] == {"B-PER": 0, "I-PER": 1, "O": 3}
     card = (tmp_path / "README.md").read_text()
     assert 'aggregation_strategy="first"' in card and "spans of 1 type: PER" in card
+    assert "joins spans of one type that stand side by side" in card
+
+
+def test_words_between_blanks_are_not_given_to_the_pipeline_which_splits_them(tmp_path: Path, monkeypatch) -> None:
+    """It would take each part of "labor-management" for a word. The program prints the tags that predict gives."""
+    labels = {"labels": ["NN", "DT", "VB"]}
+    model = support.fine_tuned("pos", support.dense(3), labels)
+    written = convert(tmp_path, model, exportable.Options())
+    assert "use the program in README.md, not transformers' pipeline" in written.summary
+    assert "pipeline(" not in fake_transformers.program_of_card(tmp_path)
+    words = card_programs.EXAMPLE_WORDS.split()
+    (answer,) = Predictor(model, model.tokenizer())([{"words": words}], "pos")
+    expected = [f"{word} {tag}" for word, tag in zip(words, answer["tags"], strict=True)]
+    assert fake_transformers.printed_by_card(tmp_path, monkeypatch) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "hparams"), [({}, {}), ({"v2": True}, {"qa_na_threshold": -100.0}), ({"v2": True}, {})]
+)
+def test_the_program_for_questions_prints_the_answer_of_predict(state, hparams, tmp_path: Path, monkeypatch) -> None:
+    """Without a pipeline, which transformers 5 has removed; where it is decided so, that there is none."""
+    independent = {"joint_prediction": False, "answerable_classifier": False}
+    model = support.fine_tuned("squad", support.SPANS, state, **independent, **hparams)
+    convert(tmp_path, model, exportable.Options())
+    asked = {"question": card_programs.EXAMPLE_QUESTION, "context": card_programs.EXAMPLE_CONTEXT}
+    (answer,) = Predictor(model, model.tokenizer())([asked], "squad")
+    assert fake_transformers.printed_by_card(tmp_path, monkeypatch) == [f"answer: {answer['prediction_text']}"]
+
+
+def test_a_card_without_the_tasks_head_does_not_pretend(tmp_path: Path) -> None:
+    heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
+    model = support.fine_tuned("squad", heads, {}, answerable_classifier=False)
+    model = model.changed(scores={"scores": {"squad": {"dev": {"f1": 90.0}}}})
+    exported = to_huggingface(model)
+    card = cards.huggingface_card(with_config(model), exported)
+    assert "# The encoder of squad (qa), without the head" in card and "## Scores" not in card and "90" not in card
+    assert "train with --no-joint-prediction" in card and "**This is not a model of the task**" in card
+    with_head = support.fine_tuned("squad", support.SPANS, {}, joint_prediction=False, answerable_classifier=False)
+    card = cards.huggingface_card(with_config(with_head), to_huggingface(with_head))
+    assert "# squad (qa)" in card and "not a model of the task" not in card
+
+
+def test_what_is_left_out_is_said_in_words() -> None:
+    for part, words in (("generator", "the discriminator, the main network"), ("main", "the generator")):
+        model = with_config(support.tiny())
+        missing = cards.missing_parts(model, to_huggingface(support.tiny(), part))
+        assert any(line.startswith(words) for line in missing), missing
+        assert not any("_predictions" in line for line in missing)
 
 
 def test_a_head_without_counterpart_is_left_out_and_named() -> None:

@@ -21,6 +21,7 @@ import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
+from electra_tf2.exports.card_programs import EXAMPLE_CONTEXT, EXAMPLE_QUESTION, EXAMPLE_WORDS
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.starts import configuration
@@ -29,10 +30,12 @@ from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import LOGITS, STATES
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.model import kernels
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
 from tests.support import stored_models as support
+from tests.support.exports import program_of_card
 from tests.support.modernbert import SWITCHES, modern
 from tests.support.stored_models import to_huggingface
 
@@ -160,3 +163,36 @@ def test_a_released_encoder_has_the_same_states_here(folder: Path) -> None:
     for number, states in enumerate(ours.states(TEXTS)):
         assert [ours.source.tokens[token] for token in theirs[f"{number}/ids"]] == states.tokens
         np.testing.assert_allclose(states.vectors, theirs[f"{number}/states"], atol=1e-5)
+
+
+_ALL_PROGRAMS = """
+import contextlib, io, json, sys
+printed = {}
+for name, program in json.load(sys.stdin).items():
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(program, name, "exec"), {})
+    printed[name] = output.getvalue().splitlines()
+print(json.dumps(printed))
+"""
+
+
+def test_the_programs_of_all_cards_run_and_print_answers(folder: Path) -> None:
+    programs = {name: program_of_card(folder / name) for name in WRITTEN}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+    command = [PYTHON, "-c", _ALL_PROGRAMS]
+    done = subprocess.run(command, input=json.dumps(programs), capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert all(printed.values())
+    words = EXAMPLE_WORDS.split()
+    for name in ("three tags", "words"):
+        assert [line.split()[0] for line in printed[name]] == words
+    for name in ("answers of ours", "spans"):
+        model, _ = written(name)
+        (answer,) = Predictor(model, model.tokenizer())([{"question": EXAMPLE_QUESTION, "context": EXAMPLE_CONTEXT}])
+        assert printed[name] == [f"answer: {answer['prediction_text']}"]
+    for name in ("three classes", "sentences"):
+        assert "label" in printed[name][0] and "score" in printed[name][0]
+    model, _ = written("numbers")
+    (answer,) = Predictor(model, model.tokenizer())([("A text.", "Another one.")])
+    assert float(printed["numbers"][0]) == pytest.approx(answer["label"], abs=1e-4)

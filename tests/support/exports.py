@@ -1,5 +1,6 @@
 """What a fine-tuned model's exported file answers, by the task's own `answers`, and what its card's program prints."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.exports.cards import FOLDER
+from electra_tf2.exports.card_programs import FOLDER
 from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs
 from electra_tf2.exports.self_check import distance
 from electra_tf2.inference.predictor import Predictor, parse
@@ -50,11 +51,21 @@ def largest_difference(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str
     return max(differences)
 
 
-def outputs_of_the_cards_program(folder: Path) -> list[str]:
-    """Runs the program in a folder's card, which prints the name and the shape of each output."""
+def program_of_card(folder: Path) -> str:
+    """The program in a folder's card, with the folder's path."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    command = [sys.executable, "-c", program.replace(FOLDER, str(folder))]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return program.replace(FOLDER, str(folder))
+
+
+def printed_by_card(folder: Path, python: str = sys.executable, before: str = "") -> list[str]:
+    """Runs the program in a folder's card, and returns the lines that it prints.
+
+    Args:
+      python: the interpreter. before: lines to run first.
+    """
+    program = before + program_of_card(folder)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([python, "-c", program], cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{program}\n{done.stderr}"
-    return [line.split()[0] for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
