@@ -10,17 +10,17 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from electra_tf2.files.content import plain_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
-csv.field_size_limit(2**31 - 1)  # the default of 131,072 characters in a cell is less than a document
-
 Cells = tuple[int, list[str]]  # line number, from 1, of a row's first line, and its cells
 
+_LONGEST_CELL = 2**31 - 1  # the default limit of csv, 131,072 characters, is less than a document
 _DELIMITERS = (",", ";", "\t", "|")
 # The part of a file from which its delimiter is guessed.
 SAMPLE = 100_000  # characters
@@ -53,6 +53,12 @@ def read_cells(text: str, name: str, delimiter: str = "", quoted: bool | None = 
     if quoted:
         return _quoted_rows(text, delimiter, name)
     return _plain_rows(text, delimiter)
+
+
+def _csv_reader(lines: Iterable[str], delimiter: str, **options: Any) -> Any:
+    """Makes a reader of csv for cells of any length: the limit is the process's, and others may set it."""
+    csv.field_size_limit(_LONGEST_CELL)
+    return csv.reader(lines, delimiter=delimiter, **options)
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -108,7 +114,7 @@ def _delimiter_of_rows(text: str) -> str | None:
     """The first delimiter by which the first rows all have the same number of cells, more than one; None if none."""
     for delimiter in _DELIMITERS:
         try:
-            reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
+            reader = _csv_reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=delimiter)
             rows = [cells for cells in itertools.islice(reader, SAMPLE_ROWS) if cells]
         except csv.Error:
             continue
@@ -151,7 +157,7 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
         is_at_end = True
 
     # Without `strict`, csv would silently accept a cell that goes on after its closing quote.
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skip_blanks)
+    reader = _csv_reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skip_blanks)
     line_number = 1
     try:
         for cells in reader:
@@ -218,7 +224,7 @@ def _is_quoted(text: str, delimiter: str) -> bool | None:
     if any("\n" in cell or delimiter in cell for cell in cells):
         # Either a cell that needs its quotes, or two texts with one quote each, and what stands between them. If it is
         # a cell, rows are equally long with quotes respected, and not without.
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        rows = _csv_reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         widths = {len(row) for row in rows if row}
         delimiters_in_lines = {line.count(delimiter) for _, line in numbered_lines(text) if line}
         return len(widths) == 1 and len(delimiters_in_lines) > 1
