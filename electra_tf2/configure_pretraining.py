@@ -647,7 +647,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def generator_stays_random(self) -> bool:
-        """Whether the generator has random weights at the start and is not trained."""
+        """True if the generator has random weights at the start and is not trained."""
         return self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint)
 
     def notes(self) -> Iterator[str]:

@@ -27,15 +27,17 @@ class Section(NamedTuple):
     """The part of a program that answers one example.
 
     text: its lines. rows: inputs that it gives to `outputs_of`. imports: lines of imports that it needs.
+    changes_tokenizer: whether it cuts texts in another way, and so must stand behind the others.
     """
 
     text: str
     rows: int = 1
     imports: str = ""
+    changes_tokenizer: bool = False
 
 
 class Program(NamedTuple):
-    """What a program has to know beside the files.
+    """A program that runs a network, without what depends on the runtime.
 
     pad_id: id of the padding. rows_together: rows that the network reads as one example, the candidates of a question.
     marks: inputs that mark tokens of the text.
@@ -55,8 +57,7 @@ def program_of(model: StoredModel, about: Mapping[str, Any], rows_together: int,
         assert isinstance(config, FinetuningConfig)
         for task in about["tasks"]:
             sections.append(_task_section(task, about, config, rows_together))
-        # Those of questions change how the tokenizer cuts.
-        sections.sort(key=lambda section: "enable_truncation" in section.text)
+        sections.sort(key=lambda section: section.changes_tokenizer)
     else:
         sections.append(_network_section(model, about))
     return Program(model.tokenizer().special.pad, rows_together, marks, sections)
@@ -254,7 +255,7 @@ for text, number in zip(texts, numbers):
 
 
 def _marked(task: str, texts: int) -> Section:
-    """Of two marked parts, one in each text or both in the only one."""
+    """Makes the section of a task of two marked parts, one in each text or both in the only one."""
     values = f'["{EXAMPLE_TEXT}", "A house stands there."]'
     parts = '[(0, "house"), (1, "house")]'
     if texts == 1:
@@ -401,7 +402,7 @@ end_scores = outputs["{task}.end_logits"][0]"""
         no_answer = f"""if {null_score} > {config.qa_na_threshold:g}:
     answer = ""  # the context has no answer
 """
-    return Section(f"""
+    text = f"""
 # {task}: the answer, a part of the context.
 question = "{EXAMPLE_QUESTION}"
 context = "{EXAMPLE_CONTEXT}"
@@ -418,7 +419,8 @@ answer = ""
             best = score
             answer = context[row.offsets[start][0] : row.offsets[end][1]].strip()
 {no_answer}print("answer:", answer)
-""")
+"""
+    return Section(text, changes_tokenizer=True)
 
 
 # What the outputs mean, as lines of a card.

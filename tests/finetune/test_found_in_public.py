@@ -211,7 +211,8 @@ def test_a_header_above_lines_of_words_and_tags(tmp_path: Path, header: str, lin
 )
 def test_layouts_of_tagged_words(tmp_path: Path, name: str, text: str, sentences: list[tuple[str, str]] | None) -> None:
     (tmp_path / name).write_text(text)
-    read = read_sentences(tmp_path / name, label_column="Entity")
+    label_column = "Entity" if "Entity" in text else ""
+    read = read_sentences(tmp_path / name, label_column=label_column)
     shown = [(" ".join(sentence.words), " ".join(sentence.tags)) for sentence in read]
     assert shown == (sentences or [("Ann", "O"), ("Bob", "O")])
     assert all(sentence.where.startswith(f"{tmp_path / name}, ") for sentence in read)
@@ -243,6 +244,12 @@ def test_csv_files_are_not_read_as_lines(tmp_path: Path, text: str, message: str
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UserError, match=message):
         read_sentences(tmp_path / "a.csv")
+
+
+def test_a_column_that_lines_cannot_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Ann NNP B-PER\nsaw VBD O\n")
+    with pytest.raises(UserError, match="label_column 'ner' is no name of a column"):
+        read_sentences(tmp_path / "a.conll", label_column="ner")
 
 
 def test_a_row_of_lists_has_as_many_tags_as_words(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class _Layout(NamedTuple):
 
     @property
     def has_numbers(self) -> bool:
-        """Whether each line begins with the number of its word."""
+        """True if each line begins with the number of its word."""
         return self.word > 0
 
     @property

@@ -126,7 +126,7 @@ class QATask(Task):
         if training and self.config.joint_prediction:
             say(
                 f"note: {self.name}: the end of an answer is predicted from its start, which no class of Hugging Face "
-                "does: joint_prediction false trains a model that can leave for it"
+                "does: --no-joint-prediction trains a model that can leave for it"
             )
         paragraphs = {id(question.paragraph): question.paragraph for question in examples}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))

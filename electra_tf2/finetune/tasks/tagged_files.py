@@ -41,6 +41,11 @@ def read_sentences(
         text = read_text(path, "task")
         if _has_header(path, text, label_column):
             sentences = list(sentences_in_table(open_table(path, content=text), tagged, tag_column))
+        elif label_column:
+            raise UserError(
+                f"{path}: label_column {label_column!r} is no name of a column of words' tags, as its lines have no "
+                "header: leave label_column out, then the last column has the tags"
+            )
         else:
             sentences = sentences_in_text(text, str(path), tagged, unended)
     if not sentences:

@@ -16,7 +16,7 @@ Rows = Sequence[tuple[int, dict[str, Any]]]  # line number and values
 
 
 class TagColumn(NamedTuple):
-    """What is known of the column of tags.
+    """Names that the column of tags may have.
 
     label_column: its name; "": it has none of its own.
     task: name of the task, by which it may be called.
@@ -96,7 +96,14 @@ def _sentences_in_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagCo
         raise UserError(
             f"{table.name}: a column {tag_column.label_column or 'tag'} is needed: it has {shown(', '.join(columns))}"
         )
-    borders = _borders(table, rows, columns)
+    borders = _borders_by_number(rows, columns)
+    if borders is None:
+        borders = _borders_by_blank_lines(rows)
+    if not borders:
+        raise UserError(
+            f"{table.name}: a column sentence_id is needed, which says what sentence a word is of, or blank lines "
+            f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(columns))}"
+        )
     words: list[str] = []
     tags: list[str] = []
     where = ""
@@ -122,39 +129,41 @@ def _sentences_in_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagCo
         yield Sentence(words, tags, where)
 
 
-def _borders(table: Table, rows: Rows, columns: Sequence[str]) -> set[int]:
-    """The indices of the rows that begin a sentence.
+def _borders_by_number(rows: Rows, columns: Sequence[str]) -> set[int] | None:
+    """Finds the indices of the rows with which the number of the sentence, or the document, changes.
 
-    Raises:
-      UserError: neither a column nor blank lines tell sentences.
+    None: there is no column of numbers. A row without a number goes on with the sentence before.
     """
     # The first name in the list counts: a column "sentence" may hold the text beside one of numbers.
-    sentence_name = None
+    number_name = None
     for name in SENTENCE_OF_WORD:
-        sentence_name = sentence_name or _first(columns_named(columns, [name]))
+        number_name = number_name or _first(columns_named(columns, [name]))
+    if number_name is None:
+        return None
     document_name = _first(columns_named(columns, DOCUMENT_OF_WORD))
-    borders = set()
-    last_line = rows[0][0] - 1
-    last_id: tuple[str, ...] = ()
-    for index, (line, row) in enumerate(rows):
-        if sentence_name is None:
-            if line > last_line + 1 or not any(str(value).strip() for value in row.values()):
-                borders.add(index)  # behind a blank line, or one of delimiters alone
-            last_line = line
+    borders = {0}
+    last_id: list[Any] = []
+    for index, (_, row) in enumerate(rows):
+        if is_no_label(row[number_name]):
             continue
-        if is_no_label(row[sentence_name]):
-            continue
-        sentence_id = [str(row[sentence_name])]
+        sentence_id = [row[number_name]]
         if document_name is not None:
-            sentence_id.append(str(row[document_name]))
-        if tuple(sentence_id) != last_id:
+            sentence_id.append(row[document_name])
+        if sentence_id != last_id:
             borders.add(index)
-        last_id = tuple(sentence_id)
-    if sentence_name is None and not borders:
-        raise UserError(
-            f"{table.name}: a column sentence_id is needed, which says what sentence a word is of, or blank lines "
-            f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(columns))}"
-        )
+        last_id = sentence_id
+    return borders
+
+
+def _borders_by_blank_lines(rows: Rows) -> set[int]:
+    """Finds the indices of the rows that follow a blank line, or are one of delimiters alone."""
+    borders = set()
+    last_line = rows[0][0]
+    for index, (line, row) in enumerate(rows):
+        is_blank = not any(str(value).strip() for value in row.values())
+        if is_blank or line > last_line + 1:
+            borders.add(index)
+        last_line = line
     return borders
 
 
