@@ -52,15 +52,17 @@ def text_of(row: Mapping[str, Any], spans: Sequence[Any] = ()) -> str | None:
       spans: those that are marked in the text, as the file has them. Of several texts in `data`, the one called `text`
         is taken, else the only one in which the characters of every span occur.
     """
+    if isinstance(row.get("text"), str):
+        return row["text"]
     data = row.get("data")
-    if isinstance(data, dict) and "text" not in row:
-        texts = [value for value in data.values() if isinstance(value, str)]
-        if "text" not in data:
-            fitting = [text for text in texts if _fits(text, spans)]
-            return fitting[0] if len(fitting) == 1 else None
-        row = data
-    text = row.get("text")
-    return text if isinstance(text, str) else None
+    if not isinstance(data, dict):
+        return None
+    if isinstance(data.get("text"), str):
+        return data["text"]
+    fitting = [text for text in data.values() if isinstance(text, str) and _fits(text, spans)]
+    if len(fitting) != 1:
+        return None
+    return fitting[0]
 
 
 def _fits(text: str, spans: Sequence[Any]) -> bool:
