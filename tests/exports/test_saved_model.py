@@ -201,33 +201,34 @@ def test_vectors_are_those_of_embed(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(theirs, electra.Model(model).embed(texts), atol=1e-5)
 
 
+def with_changed_output(saved: Saved, signature: str, output: str) -> types.SimpleNamespace:
+    """The loaded SavedModel, but for one output of a signature."""
+    run = saved.loaded.signatures[signature]
+
+    def changed(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = dict(run(**columns))
+        value = outputs[output]
+        outputs[output] = value + tf.cast("x" if value.dtype == tf.string else 1, value.dtype)
+        return outputs
+
+    return types.SimpleNamespace(signatures=dict(saved.loaded.signatures) | {signature: changed})
+
+
 @pytest.mark.parametrize(
     ("signature", "output"),
     [("states", "sentence"), ("pair_states", "tokens"), ("replaced", "probabilities"), ("replaced", "mask")],
 )
 def test_every_output_of_an_encoder_is_compared(encoder: Saved, signature: str, output: str) -> None:
-    def changed(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = dict(encoder.loaded.signatures[signature](**columns))
-        value = outputs[output]
-        outputs[output] = value + tf.cast("x" if value.dtype == tf.string else 1, value.dtype)
-        return outputs
-
     assert saved_model.difference_of_states(encoder.model, encoder.loaded) < 1e-5
-    loaded = types.SimpleNamespace(signatures=dict(encoder.loaded.signatures) | {signature: changed})
+    loaded = with_changed_output(encoder, signature, output)
     assert saved_model.difference_of_states(encoder.model, loaded) > 1e-2
 
 
 @pytest.mark.parametrize(("task", "output"), [("mnli", "label"), ("mnli", "labels"), ("sts", "value")])
 def test_every_output_of_a_classifier_is_compared(classifier: Saved, task: str, output: str) -> None:
-    def changed(**columns: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = dict(classifier.loaded.signatures[task](**columns))
-        value = outputs[output]
-        outputs[output] = value + tf.cast("x" if value.dtype == tf.string else 1, value.dtype)
-        return outputs
-
     predictor = Predictor(classifier.model, classifier.model.tokenizer())
     pairs = [("the man", "went to the house")]
-    loaded = types.SimpleNamespace(signatures=dict(classifier.loaded.signatures) | {task: changed})
+    loaded = with_changed_output(classifier, task, output)
     assert saved_model.difference_of_answers(predictor, loaded, pairs) > 1e-2
 
 
