@@ -292,6 +292,21 @@ def test_the_file_that_a_tagger_learned_from_is_read_as_sentences_again(tmp_path
     ]
 
 
+def test_words_without_tags_one_a_line_are_read_as_sentences(tmp_path):
+    """Else the neighbours of a word would not be seen."""
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path)
+    task.load("train")
+    path = tmp_path / "new.txt"
+    write_lines(path, "the", "file", "", "no", "")
+    rows = [row.values for row in open_rows(str(path), task).rows]
+    assert rows == [{"words": ["the", "file"]}, {"words": ["no"]}]
+    write_lines(path, "the", "file")  # without a blank line these are texts
+    assert len(list(open_rows(str(path), task).rows)) == 2
+    write_lines(path, "the file", "", "no")
+    assert [row.values for row in open_rows(str(path), task).rows] == [{"text": "the file"}, {"text": "no"}]
+
+
 def test_texts_that_end_in_a_tag_are_texts(tmp_path):
     write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
     task = support.task(tmp_path, "pos")

@@ -79,6 +79,13 @@ def sentences_by_look(text: str, name: str) -> list[Sentence]:
         return []
 
 
+def has_a_word_a_line(text: str) -> bool:
+    """Tells whether a text has a word on each line, without a tag, and blank lines between sentences."""
+    lines = [line.strip(" \t") for line in _lines(text.strip())]
+    has_blanks = any(_BLANKS.search(line) for line in lines)
+    return "" in lines and not has_blanks
+
+
 def _lines(text: str) -> list[str]:
     return [line for _, line in numbered_lines(text)]
 

@@ -271,9 +271,12 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """Reads the sentences of a file of tagged words, if nearly all of its tags are the task's."""
+        """Reads the sentences of a file of words, one a line: without tags, or if nearly all tags are the task's."""
         if is_json(text):
             return None
+        if not self._splits_at_signs and conll.has_a_word_a_line(text):
+            untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
+            return [{"words": sentence.words} for sentence in untagged]
         sentences = conll.sentences_by_look(text, name)
         learned_sentences = sentences
         if self.spans:
