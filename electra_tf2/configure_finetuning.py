@@ -32,9 +32,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     dev_file: str = free_hparam("", "file to score on, beside train_file [a tenth of that, held out]", place="other")
     test_file: str = free_hparam("", "file to score at the end, beside train_file", place="other")
     text_column: list[str] = hparam(
-        [columns.TEXT], "train_file's column of text, or two with a comma", free_on_resume=True
+        [columns.TEXT],
+        "train_file's column of text, or two with a comma; of questions: QUESTION,CONTEXT",
+        free_on_resume=True,
     )
-    label_column: str = free_hparam(columns.LABEL, "train_file's column of labels")
+    label_column: str = free_hparam(columns.LABEL, "train_file's column of labels, tags or answers")
     task_type: str = free_hparam("classification", "what train_file holds", choices=DESCRIBED)
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")

@@ -8,6 +8,7 @@ import numpy as np
 
 from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks.task import Features, Split, Task
+from electra_tf2.settings.kinds import kind_named
 
 MOST_LABELS = 8  # that a table shows; rarer ones are counted together
 _LARGEST_OVERLAP = 0.5  # share of a split that may also be training data without a warning
@@ -17,17 +18,18 @@ def data_table(task: Task, splits: Mapping[str, Split]) -> str:
     """Shows examples, lengths in tokens, tokens cut off, and labels of a task's splits, a column for each split."""
     num_examples = [len(split.examples) for split in splits.values()]
     num_inputs = [len(split.features) for split in splits.values()]
+    kind = kind_named(task.config.kind_of(task.name))
     rows = [[task.name, *splits]]
-    rows.append(["examples", *(f"{number:,}" for number in num_examples)])
+    rows.append([f"{kind.example}s", *(f"{number:,}" for number in num_examples)])
     if num_inputs != num_examples:
-        rows.append(["inputs", *(f"{number:,}" for number in num_inputs)])
+        rows.append([f"{kind.input}s", *(f"{number:,}" for number in num_inputs)])
     lengths = []
     for split in splits.values():
         lengths.append([len(feature.input_ids) for feature in split.features])
     for title, percentile in (("tokens, median", 50), ("tokens, 95 %", 95), ("tokens, longest", 100)):
         rows.append([title, *(f"{np.percentile(values, percentile):.0f}" for values in lengths)])
     rows += _cut_rows(task, splits)
-    rows += _label_rows([balance(split) for split in splits.values()])
+    rows += _label_rows([balance(split) for split in splits.values()], task.word_for_labels)
     return aligned(rows, 1)
 
 
@@ -61,15 +63,20 @@ def balance(split: Split) -> dict[str, float]:
     return dict(Counter(map(str, split.golds)).most_common())
 
 
-def _label_rows(balances: list[dict[str, float]]) -> list[list[str]]:
-    """Makes a row of each label with its count in every split, the commonest of all splits first."""
+def _label_rows(balances: list[dict[str, float]], word: str) -> list[list[str]]:
+    """Makes a row of each label with its count in every split, the commonest of all splits first.
+
+    Args:
+      word: stands before each label; "" for none.
+    """
     together: Counter[str] = Counter()
     for values in balances:
         together.update(values)
     shown = [name for name, _ in together.most_common(MOST_LABELS)]
     rows = []
     for name in shown:
-        rows.append([f"label {short(name)}", *(_count(values, [name]) for values in balances)])
+        title = f"{word} {short(name)}".strip()
+        rows.append([title, *(_count(values, [name]) for values in balances)])
     rarer = together.keys() - set(shown)
     if rarer:
         rows.append([f"{len(rarer):,} other labels", *(_count(values, rarer) for values in balances)])

@@ -11,10 +11,11 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, prediction_table
-from electra_tf2.finetune.mistakes import answered_rows, complaint, errors_of, is_baseline, remedy
+from electra_tf2.finetune.mistakes import answered_rows, complaint, errors_of, hardly_answers, is_baseline, remedy
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
+from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.settings.kinds import kind_named
@@ -37,12 +38,14 @@ class Predicted(NamedTuple):
 class Evaluated:
     """Results of an evaluation.
 
-    scores: scores of all splits that have labels. majority: scores of always predicting a split's commonest label.
-    errors: results of `mistakes.errors_of`, by "<task> <split>". inputs: number of inputs.
+    scores: scores of all splits that have labels. majority: scores of a constant answer (`Task.majority`).
+    examples: by task and split, the number of examples that were scored.
+    errors: results of `mistakes.errors_of`, by "<task> <split>". inputs: number of inputs of the network.
     """
 
     scores: Scores = dataclasses.field(default_factory=dict)
     majority: Scores = dataclasses.field(default_factory=dict)
+    examples: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     errors: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     inputs: int = 0
 
@@ -63,7 +66,9 @@ class Evaluation:
         if key not in self._tables:
             self._tables[key] = prediction_table(task, split)
         table = self._tables[key]
-        with Progress(f"evaluating {key}: input", len(table), unit="inputs") as progress:
+        kind = kind_named(self.config.kind_of(task.name))
+        noun = kind.name_of_inputs(len(table), len(split.examples))
+        with Progress(f"evaluating {key}: {noun}", len(table), unit=f"{noun}s") as progress:
             predictions, losses = model.predict(task_index, table, self.config.eval_batch_size, progress.update)
         return Predicted(split, predictions, task.answers(split, predictions), losses)
 
@@ -73,7 +78,9 @@ class Evaluation:
         primary = []
         for task_index, task in enumerate(self.tasks):
             for name in selection_splits(self.config, task.evaluation_splits):
-                metrics = _scores(task, name, self.predicted(model, task_index, name), model.num_train_steps)
+                predicted = self.predicted(model, task_index, name)
+                _warn_of_collapse(task, name, predicted, model.num_train_steps)
+                metrics = _scores(task, predicted)
                 flat |= {f"{task.name}_{name}_{metric}": value for metric, value in metrics.items()}
                 primary.append(metrics[task.primary_metric])
         return flat | {"score": float(np.mean(primary))}
@@ -108,14 +115,20 @@ class Evaluation:
         Args:
           steps: number of training steps.
         """
-        scores = _scores(task, name, predicted, steps)
+        is_collapsed = _warn_of_collapse(task, name, predicted, steps)
+        scores = _scores(task, predicted)
         result.scores.setdefault(task.name, {})[name] = scores
+        result.examples.setdefault(task.name, {})[name] = len(predicted.split.examples)
         majority = task.majority(predicted.split)
         if majority:
             result.majority.setdefault(task.name, {})[name] = majority
         labels_differ = len({*predicted.split.golds}) > 1
+        of_questions = isinstance(task, QATask)
         if labels_differ and is_baseline(scores, majority):
-            warn(f"{task.name} {name}: no better than always the commonest label; {remedy(steps)}")
+            baseline = kind_named(self.config.kind_of(task.name)).baseline
+            warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions)}")
+        elif of_questions and not is_collapsed and hardly_answers(scores):
+            warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
         errors = errors_of(task, predicted.split, predicted.answers)
         if errors:
             result.errors[f"{task.name} {name}"] = errors
@@ -180,11 +193,16 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
     return path, archive.namelist()
 
 
-def _scores(task: Task, name: str, predicted: Predicted, steps: int) -> dict[str, float]:
-    """Computes scores and loss of a labelled split. Warns if all answers are the same."""
+def _warn_of_collapse(task: Task, name: str, predicted: Predicted, steps: int) -> bool:
+    """Warns if all answers are the same, and tells whether they are."""
     problem = complaint(predicted.split, predicted.answers, steps)
     if problem is not None:
         warn(f"{task.name} {name}: {problem}")
+    return problem is not None
+
+
+def _scores(task: Task, predicted: Predicted) -> dict[str, float]:
+    """Computes scores and loss of a labelled split."""
     scores = task.scores(predicted.split, predicted.predictions)
     if predicted.losses is not None:
         # Rows that lie together have equal parts of one loss.

@@ -16,6 +16,8 @@ from electra_tf2.finetune.tasks.task import Split, Task
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
+_FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
+_HARDLY = 10.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
 
 
 def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
@@ -32,12 +34,18 @@ def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0
     if len(balance(split)) == 1:
         # All examples have that label.
         return None
-    return f"collapsed: the same answer, {verdicts[0]!r}, for all {len(verdicts):,}; {remedy(steps)}"
+    of_questions = "prediction_text" in answers[0]
+    advice = remedy(steps, of_questions)
+    if of_questions and verdicts[0] == _NO_ANSWER:
+        return f"collapsed: no answer to any of {len(verdicts):,} questions, though some have one; {advice}"
+    return f"collapsed: the same answer, {verdicts[0]!r}, for all {len(verdicts):,}; {advice}"
 
 
 def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
-    """Lists the labels, tags and numbers of an answer, but not texts and vectors, which are hardly ever equal."""
+    """Lists the labels, tags and numbers of an answer, or its text, but no vectors, which are hardly ever equal."""
     verdicts = []
+    if "prediction_text" in answer:
+        verdicts.append(answer["prediction_text"] or _NO_ANSWER)
     if "label" in answer:
         verdicts.append(answer["label"])
     if "similarity" in answer:
@@ -48,15 +56,30 @@ def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
     return verdicts
 
 
-def remedy(steps: int) -> str:
-    """Gives advice for a model that has not learned its task. steps: number of training steps; 0: unknown."""
+def remedy(steps: int, of_questions: bool = False) -> str:
+    """Gives advice for a model that has not learned its task.
+
+    Args:
+      steps: number of training steps; 0: unknown.
+      of_questions: whether the task is to find answers in contexts.
+    """
+    if of_questions and 0 < steps < _FEW_STEPS_OF_QUESTIONS:
+        return (
+            f"{steps} steps are few for answers, which take longer to learn than labels: raise num_train_epochs, give "
+            "more questions, or start from a model that was fine-tuned on questions (init_checkpoint)"
+        )
     if 0 < steps < _FEW_STEPS:
         return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"
     return "try another seed or a lower learning_rate"
 
 
+def hardly_answers(scores: Mapping[str, float]) -> bool:
+    """Tells of scores of answers to questions whether hardly one of those that have an answer is right."""
+    return scores.get("HasAns_f1", scores["f1"]) < _HARDLY
+
+
 def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
-    """Tells whether no score is better than that of always predicting the commonest label."""
+    """Tells whether no score is better than that of a constant answer, such as the commonest label."""
     if not majority:
         return False
     return all(scores[metric] <= value for metric, value in majority.items())

@@ -1,8 +1,10 @@
 """Scores of the trials of a run: their statistics, and the table that shows them."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from electra_tf2.settings.kinds import Kind
 
 # task -> split -> metric -> value
 Scores = dict[str, dict[str, dict[str, float]]]
@@ -34,11 +36,12 @@ def _statistics(values: list[float]) -> dict[str, float]:
     }
 
 
-def table(trials: list[Scores], majority: Scores) -> str:
+def table(trials: list[Scores], majority: Scores, baselines: Mapping[str, str] = {}) -> str:
     """Makes a table with a row for each task, split and metric: every trial, median, mean and standard deviation.
 
     Args:
-      majority: scores of always predicting the commonest label; they have rows of their own.
+      majority: scores of a constant answer; they have rows of their own.
+      baselines: that answer by task; default: the commonest label.
     """
     shown_statistics = []
     if len(trials) > 1:
@@ -54,7 +57,8 @@ def table(trials: list[Scores], majority: Scores) -> str:
             for metric, value in majority.get(task, {}).get(split, {}).items():
                 # The same in every trial, so it stands once.
                 empty = [""] * (len(rows[0]) - 4)
-                rows.append([task, split, f"{metric} of the commonest label", f"{value:.4g}", *empty])
+                baseline = baselines.get(task, Kind("").baseline)
+                rows.append([task, split, f"{metric} of {baseline}", f"{value:.4g}", *empty])
     return aligned(rows, 3)
 
 

@@ -41,11 +41,12 @@ from electra_tf2.finetune.trained_folder import (
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.folders import SCORES
 from electra_tf2.formats.tensor_file import FILE_NAME
+from electra_tf2.settings.kinds import Kind, kind_named
 from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say, warn
+from electra_tf2.util.progress import counted, say, warn
 
 ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
 
@@ -188,8 +189,7 @@ class Trials:
         """Computes the number of training steps. Raises UserError: less than one."""
         config = self.config
         steps = number_of_steps(config, features.examples)
-        what = "inputs" if features.choices == 1 else "questions"
-        batches = f"{features.examples:,} {what} in batches of {config.train_batch_size}"
+        batches = f"{self._counted(features.examples)} in batches of {config.train_batch_size}"
         if steps < 1:
             raise UserError(
                 f"{config.num_train_epochs:g} epochs of {batches} are less than one step: raise num_train_epochs"
@@ -202,6 +202,18 @@ class Trials:
         unit = "epoch" if epochs == 1 else "epochs"
         say(f"{steps:,} steps: {epochs:.3g} {unit} of {batches}{why}")
         return steps
+
+    def _counted(self, inputs: int) -> str:
+        """Counts what an epoch learns: examples, or inputs, such as windows, where some examples have several."""
+        examples = sum(len(task.load("train").examples) for task in self.tasks)
+        names = {self.config.kind_of(task.name) for task in self.tasks}
+        kind = Kind("")
+        if len(names) == 1:
+            kind = kind_named(names.pop())
+        counted_inputs = counted(inputs, kind.name_of_inputs(inputs, examples))
+        if inputs == examples:
+            return counted_inputs
+        return f"{counted_inputs} (of {counted(examples, kind.example)})"
 
     def _trainer(self, task: FinetuningTask, folder: Path, steps: int, steps_of_epoch: int) -> Trainer:
         config = self.config
@@ -248,7 +260,12 @@ class Trials:
             "made_of": read_made_of(folder) | self._fingerprint(True),
             "wrote": [*self.evaluation.files(trial, folder)],
             "training": training,
-            "evaluation": {"features": rows, "seconds": seconds, "examples_per_second": rows / seconds},
+            "evaluation": {
+                "examples": evaluated.examples,
+                "features": rows,
+                "seconds": seconds,
+                "examples_per_second": rows / seconds,
+            },
             "peak_memory": peak_memory(),
         }
         if self.chief and keep:
@@ -296,7 +313,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
     scores = [trial["scores"] for trial in finished]
     last = finished[-1]
     majority = last.get("majority", {})
-    text = table(scores, majority)
+    baselines = {name: kind_named(config.kind_of(name)).baseline for name in config.task_names}
+    text = table(scores, majority, baselines)
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)

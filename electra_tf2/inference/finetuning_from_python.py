@@ -63,7 +63,8 @@ def finetune(
 
     Args:
       train: texts, or pairs of texts, with `labels`; a data frame of pandas, or a list of dicts, with the columns
-        `text` and `label` (`text_column` and `label_column` choose others); or the path of a file, as --train-file.
+        `text` and `label` (`text_column` and `label_column` choose others), or those of the task's kind, such as
+        `question`, `context` and `answer` with task_type="qa"; or the path of a file, as --train-file.
       labels: one for each text. Examples with the label None, NaN or "" are left out and counted.
       dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
       dev_labels: one for each text of `dev`.
@@ -171,7 +172,8 @@ def _configuration(
     users_hparams["test_predictions"] = str(folder / "test_predictions")
     for split, table in data.items():
         if isinstance(table, ExampleTable):
-            users_hparams.setdefault("text_column", table.text_columns)
+            if table.text_columns:
+                users_hparams.setdefault("text_column", table.text_columns)
             users_hparams[f"{split}_file"] = _write(table, folder)
         else:
             users_hparams[f"{split}_file"] = table
@@ -199,7 +201,7 @@ def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
 
 
 class ExampleTable(NamedTuple):
-    """Examples in memory: rows, column -> value, and the columns that hold texts."""
+    """Examples in memory: rows, column -> value, and the columns that hold texts; [] if the user names them."""
 
     rows: list[dict[str, Any]]
     text_columns: list[str]
@@ -235,7 +237,7 @@ def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_colu
             raise UserError(
                 f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
             )
-        return ExampleTable(_plain_rows(name, examples), ["text"])
+        return ExampleTable(_plain_rows(name, examples), [])
     if labels is None:
         raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
     labels = list(labels)

@@ -47,7 +47,10 @@ DOCUMENT_OF_WORD = ("document", "document_id", "doc_id", "doc")
 # Spans of characters that are marked in a text.
 MARKED_SPANS = ("entities", "spans", "ents", "label", "labels")
 
-# Answers to a question about a context: objects or lists of texts and places; or the text of one answer.
+# A question about a context, in any case.
+QUESTION = ("question",)
+CONTEXT = ("context", "passage", "paragraph", "document")
+# Its answers: objects or lists of texts and places; or the text of one answer.
 ANSWERS = ("answers", "answer", "answer_text")
 
 # What an object with several questions is called by.

@@ -7,7 +7,7 @@ keys are settings of that kind or class. Free of TensorFlow.
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,21 @@ def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
     held_out = float(options.get("held_out", HELD_OUT))
     if not 0 <= held_out < 1:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
+    if kind == "qa" and "text_columns" in options:
+        _check_columns_of_questions(where, options["text_columns"])
     f1_of = options.get("f1_of", F1_OF[0])
     if f1_of not in F1_OF:
         raise UserError(f"{where}: f1_of {f1_of!r}{closest(f1_of, F1_OF)} (one of {', '.join(F1_OF)})")
+
+
+def _check_columns_of_questions(where: str, names: Sequence[Any]) -> None:
+    if len(names) != 2:
+        raise UserError(
+            f"{where}: text_columns must be the columns of questions and of contexts (--text-column QUESTION,CONTEXT), "
+            f"got {shown(names)}"
+        )
+    for name in names:
+        _check_type(f"{where}: a column of text_columns", name, str)
 
 
 def _check_type(what: str, value: Any, *types: type) -> None:

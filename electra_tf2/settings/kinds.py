@@ -21,6 +21,9 @@ class Kind(NamedTuple):
     embeds: whether it learns vectors of texts.
     transformers_class: end of the name of the class of transformers with the same head; "": there is none.
     outputs_name: end of the name of the folder for official scripts, as in the original.
+    example, input: what an example is called in counts, and what an input of the network is, of which an example may
+      have several.
+    baseline: the constant answer whose scores stand beside the model's.
     """
 
     task: str
@@ -31,6 +34,13 @@ class Kind(NamedTuple):
     embeds: bool = False
     transformers_class: str = ""
     outputs_name: str = "outputs"
+    example: str = "example"
+    input: str = "input"
+    baseline: str = "the commonest label"
+
+    def name_of_inputs(self, inputs: int, examples: int) -> str:
+        """The noun for a number of inputs: that of examples where each has one."""
+        return self.example if inputs == examples else self.input
 
 
 FILE_KEYS: dict[str, Types] = {"files": (dict,), "held_out": (int, float)}
@@ -64,16 +74,21 @@ KINDS: dict[str, Kind] = {
         keys=FILE_KEYS | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
         like="chunk",
         transformers_class="TokenClassification",
+        input="window",
     ),
     "qa": Kind(
         "qa:QATask",
-        keys=FILE_KEYS | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,)},
+        keys=FILE_KEYS
+        | {"v2": (bool,), "mrqa": (bool,), "f1_of": (str,), "text_columns": (list,), "label_column": (str,)},
         like="squad",
         transformers_class="QuestionAnswering",
         outputs_name="qa",
+        example="question",
+        input="window",
+        baseline="always no answer",
     ),
     "spans": Kind("text:TextTask"),  # classes of two marked parts of the texts
-    "choice": Kind("choice:ChoiceTask"),
+    "choice": Kind("choice:ChoiceTask", input="candidate"),
     "prompt": Kind("prompt:PromptTask"),  # a kind that is `plain_texts` with the hparam `prompt`
 }
 

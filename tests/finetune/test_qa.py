@@ -292,7 +292,7 @@ def test_new_questions(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v2": True}})
     split = parse(task, [{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
     assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
-    with pytest.raises(UserError, match="question 1: a context of control characters only"):
+    with pytest.raises(UserError, match=r"new\.jsonl, line 1: a context of control characters only"):
         parse(task, [{"question": "x", "context": "\u200b"}], "new.jsonl")
     for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
         with pytest.raises(UserError, match=r"new\.jsonl, line 1"):
@@ -312,7 +312,7 @@ def test_damaged_mrqa_files_are_named(tmp_path):
     for wrong, message in zip(fields, messages, strict=True):
         qa = {"qid": 1, "question": "c"} | wrong
         path = write_lines(tmp_path / "train.jsonl", header, json.dumps({"context": "a b", "qas": [qa]}))
-        with pytest.raises(UserError, match=f"line 2: .*{message}"):
+        with pytest.raises(UserError, match=f"line 2, question 1: .*{message}"):
             read_questions(path, v2=False, training=True)
     packed = tmp_path / "train.jsonl.gz"
     packed.write_bytes(gzip.compress(header.encode() * 1000)[:-20])
@@ -330,7 +330,7 @@ def test_a_document_whose_questions_are_left_out_moves_no_other_from_training_to
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "held_out": 0.25}}, max_seq_length=64)
     train, dev = ({example.question.id for example in task.load(split).examples} for split in ("train", "dev"))
     assert not train & dev and len(train | dev) == 39
-    assert "1 questions left out" in capsys.readouterr().err
+    assert "1 question left out" in capsys.readouterr().err
 
 
 def test_the_same_question_about_another_document_is_no_repetition(tmp_path):

@@ -521,7 +521,7 @@ def test_questions_of_a_table(tmp_path, capsys, suffix):
         assert answerable == [(["file"], False), ([], True)][: 1 + v2]
         start, end = (split.features[0].labels[f"{name}_positions"] for name in ("start", "end"))
         assert support.tokenizer().readable(split.features[0].input_ids[start : end + 1]) == "file"
-    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().err.split())
+    assert "1 question without an answer left out" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -530,7 +530,7 @@ def test_questions_to_learn_need_a_field_of_answers(tmp_path, capsys, suffix):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content_of(rows, suffix))
     described = {"type": "qa", "v2": True, "held_out": 0, "files": {"train": str(path)}}
-    with pytest.raises(UserError, match=r"no field 'answer'.*it has \['context', 'question', 'reply'\]"):
+    with pytest.raises(UserError, match=r"no column 'answer'.*it has 'question, context, reply'\. Rename"):
         make(described=described).load("train")
     path.write_bytes(content_of([row | {"answers": ""} for row in rows], suffix))
     assert len(make(described=described).load("train").examples) == 2
@@ -547,10 +547,13 @@ def test_an_answer_without_its_place_is_looked_for_in_the_context(tmp_path, caps
     rows += [rows[0] | {column: ""}, rows[0] | {column: "elsewhere"}]
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content_of(rows, suffix))
+    unit = "row" if suffix == ".parquet" else "line"
+    first_line = 1 if suffix in (".csv", ".tsv") else 0  # of the header
     questions = read_questions(path, v2=True, training=True)
     assert [question.place[0] for question in questions] == [place for _, place in cases] + [-1]
     assert [question.is_impossible for question in questions] == [False] * len(cases) + [True]
-    assert "1 questions left out" in capsys.readouterr().err
+    missing = f"{path}: 1 question left out, since the answer is not in the context: "
+    assert f"{missing}{unit} {len(rows) + first_line}: 'elsewhere' is not there" in capsys.readouterr().err
     task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}})
     assert len(task.load("train").examples) == len(cases) + 1 and task.state() == {"v2": True}
     path.write_bytes(content_of(rows[:3], suffix))
@@ -571,11 +574,45 @@ def test_answers_as_pandas_prints_arrays(tmp_path):
     assert [(question.answers, question.place) for question in questions] == [(["file"], (4, 7)), ([], (-1, -1))]
 
 
-def test_a_table_without_questions_names_its_columns(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(content_of([{"Question": "what?", "Context": "the file is open", "Answer": "file"}], ".csv"))
-    with pytest.raises(UserError, match=r"line 2: no field 'question'; did you mean 'Question'\? It has 'Question"):
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_table_without_questions_names_its_columns(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content_of([{"Frage": "what?", "Context": "the file is open", "Answer": "file"}], suffix))
+    message = r"line [12]: no column 'question'; it has 'Frage, Context, Answer'. Rename .* --text-column QUESTION,CONT"
+    with pytest.raises(UserError, match=message):
         read_questions(path, v2=True, training=True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+def test_columns_of_questions_may_have_other_names(tmp_path, suffix):
+    """In any case, as spreadsheets have them, or called as the user says, of training data as of new ones."""
+    row = {"Frage": "what?", "Text": "the file is open", "Antwort": "file"}
+    usual = {"Question": "what?", "Passage": "the file is open", "Answer": "file"}
+    named = {"text_columns": ["Frage", "Text"], "label_column": "Antwort"}
+    for rows, columns in (([row, row], named), ([usual, usual], {})):
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(content_of(rows, suffix))
+        task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(path)}} | columns)
+        questions = [example.question for example in task.load("train").examples]
+        assert [question.place for question in questions] == [(4, 7)] * 2
+        assert len({question.id for question in questions}) == 2
+        asked = task.example(rows[0], "here", 0)
+        assert (asked.text, asked.paragraph.text, asked.answers) == ("what?", "the file is open", [])
+        pair = task.example({"question": "who?", "context": "a file"}, "here", 0)  # as Python's pairs are read
+        assert pair.text == "who?"
+    with pytest.raises(UserError, match="here: no column 'Frage'; it has 'Text'"):
+        make(described={"type": "qa"} | named).example({"Text": "the file"}, "here", 0)
+    with pytest.raises(UserError, match="text_columns must be the columns of questions and of contexts"):
+        make(described={"type": "qa", "text_columns": ["Frage"]})
+
+
+def test_questions_without_ids_in_several_files_stay_apart(tmp_path):
+    row = {"id": "", "question": "what?", "context": "the file is open", "answer": "file"}
+    (tmp_path / "data").mkdir()
+    for number, rows in enumerate(([row, row], [row, row | {"id": "own"}]), start=1):
+        (tmp_path / "data" / f"train-{number}.csv").write_bytes(content_of(rows, ".csv"))
+    task = make(described={"type": "qa", "held_out": 0, "files": {"train": str(tmp_path / "data")}})
+    assert [example.question.id for example in task.load("train").examples] == ["1-2", "1-3", "2-2", "own"]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])

@@ -16,7 +16,16 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
-from electra_tf2.finetune.tasks.qa_files import Question, ids_are_unique, question_of, read_questions, split_words
+from electra_tf2.finetune.tasks.qa_files import (
+    Question,
+    QuestionColumns,
+    id_of_row,
+    ids_are_unique,
+    question_of,
+    read_questions,
+    split_words,
+    with_ids,
+)
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import (
     DocumentWindow,
@@ -37,6 +46,10 @@ from electra_tf2.util.progress import say, track
 
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 _HIDDEN = 512  # width of the head's inner layers
+_ENDINGS_OF_TABLES = ("parquet", "arrow", "ndjson", "csv", "tsv", "tab")
+# `Split.golds` of questions that may have no answer.
+WITH_ANSWER = "with an answer"
+WITHOUT_ANSWER = "no answer"
 
 
 class QATask(Task):
@@ -47,12 +60,15 @@ class QATask(Task):
       mrqa: whether files have the names of MRQA's JSON lines, else those of SQuAD's JSON. How a file is read, its
         content decides.
       f1_of: what the F1 of answers counts, one of settings.metrics.F1_OF.
+      text_columns: a table's columns of questions and contexts; default: those with a usual name.
+      label_column: a table's column of answers; default: the one with a usual name.
     """
 
     primary_metric = "f1"
     text_keys = (("question", "context"),)
     holds_tabs = True
     target: bool | None = None  # whether questions may have no answer
+    word_for_labels = ""
 
     def __init__(
         self,
@@ -63,14 +79,18 @@ class QATask(Task):
         v2: bool | None = None,
         mrqa: bool = False,
         f1_of: str = "words",
+        text_columns: Sequence[str] = ("", ""),
+        label_column: str = "",
         **files: Any,
     ) -> None:
         json_endings = ("json", "jsonl")
         if mrqa:
             json_endings = ("jsonl", "json")
-        super().__init__(name, config, tokenizer, endings=(*json_endings, "parquet", "arrow"), **files)
+        super().__init__(name, config, tokenizer, endings=(*json_endings, *_ENDINGS_OF_TABLES), **files)
         self.target = v2
         self.comparison = COMPARISONS[f1_of]
+        question_column, context_column = text_columns
+        self._columns = QuestionColumns(question_column, context_column, label_column)
         self.test_splits = tuple(filter(self.files.exists, ("test",)))  # SQuAD and MRQA have none
         self._decoded: tuple[Any, list[tuple[str, Decoded]]] = (None, [])  # predictions, and what they say
 
@@ -82,9 +102,11 @@ class QATask(Task):
 
     def read(self, split: str) -> TaskData:
         keeps_impossible = self.target is not False
-        questions: list[Question] = []
+        as_original = self.config.compat == "original"
+        files = []
         for path in self.files.paths(split):
-            questions += read_questions(path, keeps_impossible, split == "train", self.config.compat == "original")
+            files.append(read_questions(path, keeps_impossible, split == "train", as_original, self._columns))
+        questions = with_ids(files)
         ids_are_unique(questions, str(self.files.path(split)))
         may_be_impossible = self.target
         if may_be_impossible is None:
@@ -109,9 +131,13 @@ class QATask(Task):
         return rows
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Question:
-        """Reads `question`, `context` and, if wanted, `id`."""
-        asked = {name: value for name, value in row.items() if name not in (*ANSWERS, "is_impossible")}
-        return question_of(asked, asked, str(row.get("id", index + 1)), where, split_words)
+        """Reads a question, its context and, if wanted, its id, under the names of the training data or the usual."""
+        standard_row = self._columns.standard(row)
+        self._columns.check(row, standard_row, where)
+        for name in (*ANSWERS, "is_impossible"):
+            standard_row.pop(name, None)
+        identity = id_of_row(standard_row) or str(index + 1)
+        return question_of(standard_row, standard_row, identity, where, split_words)
 
     # Examples to features.
 
@@ -157,8 +183,11 @@ class QATask(Task):
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in examples)
         counts = [len(example.windows) for example in encoded]
+        golds: list[str] = []
+        if labelled and self.v2:
+            golds = [_gold(example.question, training) for example in encoded]
         # Questions are cut, while documents are read in windows.
-        return Split(encoded, features, counts, labelled, longest_text=self.config.max_query_length)
+        return Split(encoded, features, counts, labelled, golds=golds, longest_text=self.config.max_query_length)
 
     def _windows(self, question: Question, question_ids: np.ndarray, document: Located) -> list[DocumentWindow]:
         """Makes the windows of a document beside a question, which is cut to max_query_length."""
@@ -171,7 +200,7 @@ class QATask(Task):
             )
         windows = document_windows(len(document.ids), room, self.config.doc_stride, asked)
         if not windows:
-            raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
+            raise UserError(f"{question.where}: a context of control characters only")
         return windows
 
     def _window_labels(
@@ -231,6 +260,13 @@ class QATask(Task):
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
         return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
 
+    def majority(self, split: Split) -> dict[str, float]:
+        """Computes the scores of never giving an answer; {} if all questions have one."""
+        if not self.v2:
+            return {}
+        share = 100.0 * split.golds.count(WITHOUT_ANSWER) / len(split.golds)
+        return {"exact": share, "f1": share}
+
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows = []
         for question, _, _ in split.examples:
@@ -286,6 +322,14 @@ class QATask(Task):
     def check_state(self, saved: dict[str, Any]) -> None:
         if self.target is None:
             self.target = bool(saved.get("v2", False))
+
+
+def _gold(question: Question, training: bool) -> str:
+    """Tells whether a question has an answer, as it is learned or scored: by the answers alone in an evaluation."""
+    is_impossible = not question.answers
+    if training:
+        is_impossible = question.is_impossible
+    return WITHOUT_ANSWER if is_impossible else WITH_ANSWER
 
 
 class AnswerHead(Head):

@@ -4,7 +4,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,12 @@ from electra_tf2.files import table_files, tables
 from electra_tf2.files.cells import cell
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
+from electra_tf2.files.tables import columns_named
+from electra_tf2.finetune.tasks.labels import is_no_label
 from electra_tf2.finetune.tasks.task import EmptyText
-from electra_tf2.settings.columns import ANSWERS
-from electra_tf2.util.errors import UserError, closest, shown
-from electra_tf2.util.progress import track, warn
+from electra_tf2.settings.columns import ANSWERS, CONTEXT, QUESTION
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import counted, track, warn
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _LISTED = 5  # questions in a warning
@@ -28,6 +30,8 @@ class Question(NamedTuple):
     answers: acceptable texts; none if the question is impossible, or the answers are unknown.
     start, end: first and last word of the answer that is learned; -1 if there is none.
     answer: text of that answer. place: its first and last character.
+    where: file, line and id for messages, as far as the file has lines and ids.
+    has_id: whether the file gives the id; otherwise it is the number of the line.
     """
 
     id: str
@@ -39,6 +43,8 @@ class Question(NamedTuple):
     end: int = -1
     answer: str = ""
     place: tuple[int, int] = (-1, -1)
+    where: str = ""
+    has_id: bool = True
 
     @property
     def texts(self) -> tuple[str]:
@@ -51,7 +57,64 @@ def split_words(text: str) -> Words:
     return divided(text, _WORD)
 
 
-def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -> list[Question]:
+class QuestionColumns(NamedTuple):
+    """Names that the user gave for a table's columns; "": the column has one of the usual names, in any case."""
+
+    question: str = ""
+    context: str = ""
+    answer: str = ""
+
+    def standard(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds to a row its values under the names that `question_of` reads."""
+        result = dict(row)
+        for name, usual_names in _USUAL_NAMES.items():
+            columns = columns_named(row, usual_names)
+            if name not in result and columns:
+                result[name] = row[columns[0]]
+        for name, column in (("question", self.question), ("context", self.context)):
+            if column in row:
+                result[name] = row[column]
+        if self.answer in row:
+            for name in ANSWERS:
+                result.pop(name, None)
+            name = self.answer if self.answer in ANSWERS else "answer"
+            result[name] = row[self.answer]
+        return result
+
+    def check(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str, learned: bool = False) -> None:
+        """Raises UserError if a row lacks the column of questions or of contexts, or, to be learned, of answers.
+
+        Args:
+          standard_row: the row as `standard` gives it.
+        """
+        columns = shown(", ".join(row))
+        for name, column in (("question", self.question), ("context", self.context)):
+            if name not in standard_row:
+                raise UserError(f"{where}: no column {column or name!r}; it has {columns}. {_ADVICE}")
+        if learned and not {*ANSWERS, "is_impossible"} & standard_row.keys():
+            # Else all its questions would be learned as such without an answer.
+            raise UserError(
+                f"{where}: no column {self.answer or 'answer'!r}, which holds the text of an answer, and none "
+                f"'answers', of texts and their first characters; it has {columns}. {_ADVICE}"
+            )
+
+
+USUAL_COLUMNS = QuestionColumns()
+# Fields that `question_of` reads, and the names of columns that may hold them, in any case.
+_USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "question": QUESTION,
+    "context": CONTEXT,
+    **{name: (name,) for name in (*ANSWERS, "answer_start", "is_impossible", "id")},
+}
+_ADVICE = (
+    "Rename the columns to question, context and answer, or name yours when training: "
+    "--text-column QUESTION,CONTEXT --label-column ANSWER"
+)
+
+
+def read_questions(
+    path: Path, v2: bool, training: bool, compat: bool = False, columns: QuestionColumns = USUAL_COLUMNS
+) -> list[Question]:
     """Reads the questions of a file: SQuAD's JSON; MRQA's JSON lines; or a table with the columns id, question, context
     and answers, as `datasets` has them, or with the text of an answer, which is then looked for in the context.
 
@@ -60,6 +123,7 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
       training: whether each answer's words are looked up. Questions whose answer is not where the file says are left
         out, with a warning.
       compat: whether answer and document are compared as in the original, which fails at no-break spaces.
+      columns: of a table.
 
     Raises:
       UserError: unreadable file, missing fields, nothing left.
@@ -67,7 +131,7 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
-    for question in track(_questions(path, training), f"reading questions of {path.name}"):
+    for question in track(_questions(path, training, columns), f"reading questions of {path.name}"):
         if training and not question.answers:
             # Without an answer a question is impossible, also where the file does not mark it.
             question = question._replace(is_impossible=True)
@@ -78,21 +142,23 @@ def read_questions(path: Path, v2: bool, training: bool, compat: bool = False) -
             try:
                 question = _located(question, compat)
             except ValueError as error:
-                failures.append(f"question {question.id}: {error}")
+                place = question.where.removeprefix(f"{path}, ")
+                failures.append(f"{place}: {error}")
                 continue
         questions.append(question)
     if training and v2 and questions and all(question.is_impossible for question in questions):
         warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
         warn(
-            f"{path}: {impossible:,} questions without an answer are left out: a task with v2 learns them, as squad or "
-            "one of your own (train_file)"
+            f"{path}: {counted(impossible, 'question')} without an answer left out: a task with v2 learns them, as "
+            "squad or one of your own (train_file)"
         )
     if failures:
         listed = "; ".join(failures[:_LISTED])
         if len(failures) > _LISTED:
             listed += "; ..."
-        message = f"{path}: {len(failures):,} questions left out, whose answers are not in their contexts: {listed}"
+        left_out = counted(len(failures), "question")
+        message = f"{path}: {left_out} left out, since the answer is not in the context: {listed}"
         if not questions:
             raise UserError(message)
         warn(message)
@@ -134,7 +200,7 @@ def _located(question: Question, compat: bool) -> Question:
     return question._replace(start=start, end=end, place=(first, last))
 
 
-def _questions(path: Path, training: bool) -> Iterator[Question]:
+def _questions(path: Path, training: bool, columns: QuestionColumns) -> Iterator[Question]:
     """Reads the questions of a file, whose objects' fields tell its form. Places of answers are not checked.
 
     Raises:
@@ -143,36 +209,44 @@ def _questions(path: Path, training: bool) -> Iterator[Question]:
     words_of = functools.cache(split_words)  # the same object for the same text
     is_first_row = True
     for where, row in _objects(path):
-        names = row.keys() if isinstance(row, dict) else set()
-        # What has none of the fields is read as an article, too, whose missing field is then reported.
-        is_article = "paragraphs" in names or not {"qas", "question", "header"} & names
-        if is_article and table_files.format_of(path) != "json":
-            hint = closest("question", names) or "."
-            raise UserError(f"{where}: no field 'question'{hint} It has {shown(', '.join(names))}")
-        if is_article:  # of SQuAD
-            for entry in field(row, "paragraphs", list, str(path)):
-                for qa in field(entry, "qas", list, str(path)):
-                    identity = str(field(qa, "id", (str, int), str(path)))
-                    yield question_of(entry, qa, identity, f"{path}, question {identity}", words_of)
-        elif "qas" in names:  # a line of MRQA, or a paragraph of SQuAD by itself
+        if not isinstance(row, dict):
+            field(row, "paragraphs", list, where)  # raises the error about SQuAD's articles
+        if "paragraphs" in row:  # an article of SQuAD
+            for entry in field(row, "paragraphs", list, where):
+                for qa in field(entry, "qas", list, where):
+                    yield _listed_question(entry, qa, "id", where, words_of)
+        elif "qas" in row:  # a line of MRQA, or a paragraph of SQuAD by itself
             for qa in field(row, "qas", list, where):
-                mrqa = not _is_of_squad(qa)
-                id_field = "qid" if mrqa else "id"
-                identity = str(field(qa, id_field, (str, int), where))
-                yield question_of(row, qa, identity, where, words_of, mrqa)
-        elif "question" in names:  # a row of a table
-            if training and is_first_row and not {*ANSWERS, "is_impossible"} & names:
-                # Else all its questions would be learned as such without an answer.
-                raise UserError(
-                    f"{where}: no field 'answer', which holds the text of an answer, and none 'answers', of texts and "
-                    f'their first characters, as [{{"text": "Paris", "answer_start": 11}}]; it has '
-                    f"{shown(sorted(names))}"
-                )
+                id_field = "id" if _is_of_squad(qa) else "qid"
+                yield _listed_question(row, qa, id_field, where, words_of)
+        elif "header" not in row:  # MRQA's first line has one; any other object is a row of a table
+            standard_row = columns.standard(row)
+            columns.check(row, standard_row, where, learned=training and is_first_row)
             is_first_row = False
             line_number = where.rpartition(" ")[2]
-            identity = str(row.get("id", line_number))
-            yield question_of(row, row, identity, where, words_of)
-        # Else a header, MRQA's first line.
+            identity = id_of_row(standard_row)
+            has_id = bool(identity)
+            if has_id:
+                where = f"{where}, question {identity}"
+            question = question_of(standard_row, standard_row, identity or line_number, where, words_of)
+            yield question._replace(has_id=has_id)
+
+
+def _listed_question(
+    entry: dict[str, Any], qa: Any, id_field: str, where: str, words_of: Callable[[str], Words]
+) -> Question:
+    """Makes a question of the list of a paragraph. id_field: "id" of SQuAD's, "qid" of MRQA's."""
+    identity = str(field(qa, id_field, (str, int), where))
+    mrqa = id_field == "qid"
+    return question_of(entry, qa, identity, f"{where}, question {identity}", words_of, mrqa)
+
+
+def id_of_row(row: Mapping[str, Any]) -> str:
+    """Takes the id of a row of a table; "": it has none."""
+    identity = row.get("id")
+    if is_no_label(identity):
+        return ""
+    return str(identity)
 
 
 def _is_of_squad(qa: Any) -> bool:
@@ -196,8 +270,11 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     are_json_lines = is_named_lines(path) or (bool(second.strip()) and is_object(first))
     if not are_json_lines:
         content = parse_json("".join([first, second, *lines]), f"task {path}", object)
-        for row in _rows_of_content(content, path):
-            yield str(path), row
+        for number, row in enumerate(_rows_of_content(content, path), start=1):
+            where = str(path)
+            if isinstance(row, dict) and "paragraphs" not in row:  # a row of a table, no article of SQuAD
+                where = f"{path}, row {number}"
+            yield where, row
         return
     for number, line in enumerate(itertools.chain([first, second], lines), start=1):
         if line.strip():
@@ -232,7 +309,7 @@ def question_of(
     if mrqa:
         answers = _mrqa_answers(qa, where)
         answer, place = _mrqa_learned_answer(qa, where)
-        return Question(identity, paragraph, text, answers, False, answer=answer, place=place)
+        return Question(identity, paragraph, text, answers, False, answer=answer, place=place, where=where)
     records = _answer_records(qa, paragraph.text, where)
     answers = [field(record, "text", str, where) for record in records]
     answer = ""
@@ -244,7 +321,7 @@ def question_of(
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
-    return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place)
+    return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place, where=where)
 
 
 def _mrqa_answers(qa: dict[str, Any], where: str) -> list[str]:
@@ -376,3 +453,16 @@ def ids_are_unique(questions: Sequence[Question], path: str) -> None:
         if question.id in seen:
             raise UserError(f"{path}: the question id {question.id} occurs twice")
         seen.add(question.id)
+
+
+def with_ids(questions_of_files: Sequence[list[Question]]) -> list[Question]:
+    """Joins the questions of several files. One without an id gets that of its file and line, such as 2-17."""
+    if len(questions_of_files) == 1:
+        return questions_of_files[0]
+    joined: list[Question] = []
+    for number, questions in enumerate(questions_of_files, start=1):
+        for question in questions:
+            if not question.has_id:
+                question = question._replace(id=f"{number}-{question.id}")
+            joined.append(question)
+    return joined

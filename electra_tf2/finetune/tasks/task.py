@@ -19,6 +19,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
+from electra_tf2.finetune.tasks.kind_of_file import explained
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError
@@ -112,6 +113,7 @@ class Task(abc.ABC):
     holds_tabs = False  # the last text of a line may hold tabs, too
     list_key = ""  # name of a list; "": a list holds the texts of `text_keys`
     target: Any = ()  # what labels mean; None: the training data will say it
+    word_for_labels = "label"  # before each of `Split.golds` in the report on the data
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, **files: Any) -> None:
         self.name = name
@@ -142,7 +144,7 @@ class Task(abc.ABC):
             needed.insert(0, "train")  # which says what labels mean
         for name in needed:
             if name not in self._examples:
-                data = self.read(name)
+                data = self._read(name)
                 self._examples[name] = data.examples
                 if data.target is not None:
                     self.target = data.target
@@ -151,6 +153,16 @@ class Task(abc.ABC):
             self.training = examples
         self._splits[split] = self.encode(examples, split)
         return self._splits[split]
+
+    def _read(self, split: str) -> TaskData:
+        """Reads a split. The error of a file that is for another kind of task says so."""
+        try:
+            return self.read(split)
+        except UserError as error:
+            paths: list[Path] = []
+            if self.files.exists(split):
+                paths = self.files.paths(split)
+            raise explained(error, paths, self.config.kind_of(self.name)) from None
 
     # What a kind of task says.
 
@@ -226,7 +238,7 @@ class Task(abc.ABC):
         return rows
 
     def majority(self, split: Split) -> dict[str, float]:
-        """Computes the scores of always predicting the commonest label; {} if the task has none."""
+        """Computes the scores of a constant answer, the commonest label where there are labels; {}: there is none."""
         del split
         return {}
 

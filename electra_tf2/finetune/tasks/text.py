@@ -26,7 +26,7 @@ from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOut
 from electra_tf2.finetune.tasks.labels import labelled_rows, test_rows
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, adopted, known_target
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
-from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, explained, read_texts, texts_of
+from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, read_texts, texts_of
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import mean_state, text_state
@@ -88,10 +88,7 @@ class TextTask(Task):
         is_test = split in self.test_splits
         rows: list[TextExample] = []
         for path in self.files.paths(split):
-            try:
-                rows += read_texts(path, settings, tolerated, is_test)
-            except UserError as error:
-                raise explained(error, path) from None
+            rows += read_texts(path, settings, tolerated, is_test)
         if is_test:
             assert self.target is not None
             return TaskData(test_rows(rows, split, self.target))

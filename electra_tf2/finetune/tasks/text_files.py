@@ -4,13 +4,11 @@ Lines that cannot be used are refused with file and line. A few in a thousand ar
 since GLUE's own files (QQP) hold such lines.
 """
 
-import itertools
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.files import table_files, tables
+from electra_tf2.files import tables
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.finetune.tasks.spans import TextPart, marked_parts
 from electra_tf2.settings.built_in import TextSettings
@@ -54,30 +52,6 @@ def open_texts(
         quoted=settings.quoted,
         **options,
     )
-
-
-# Of the first lines of a file that tell its kind.
-_LOOKED_AT = 100
-_TAG = re.compile(r"O|[BIES]-\S+")
-
-
-def explained(error: UserError, path: Path) -> UserError:
-    """Adds to the error of a table of texts for which kind of task the file plainly is, if it is for another one."""
-    try:
-        if table_files.format_of(path) == "columnar":
-            return error
-        lines = list(itertools.islice(table_files.read_lines(path), _LOOKED_AT))
-    except UserError:
-        return error
-    text = "".join(lines)
-    words = [line.split() for line in lines if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
-    if '"qas"' in text and '"context"' in text:  # SQuAD's or MRQA's objects
-        kind = "questions about documents: task_type qa"
-    elif words and all(len(columns) > 1 and _TAG.fullmatch(columns[-1]) for columns in words):
-        kind = "tagged words: task_type tagging"
-    else:
-        return error
-    return UserError(f"{path} looks like a file of {kind}. As a table of texts: {error}")
 
 
 def read_texts(
