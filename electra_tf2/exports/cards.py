@@ -12,10 +12,11 @@ from typing import Any
 
 from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exports.transformers_programs import explained_program, transformers_usage
+from electra_tf2.exports.transformers_programs import explained_program, explained_scores, transformers_usage
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.inference.model_config import config_of
+from electra_tf2.settings.kinds import kind_named
 from electra_tf2.util.progress import counted
 
 # The end of a class's name -> Hugging Face's name for the task that it does.
@@ -39,12 +40,20 @@ _OTHER_FORMATS = "--format onnx and saved_model keep it"
 _DIGITS = 4  # of scores
 
 
-def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage: str, has_head: bool = True) -> str:
+def card(
+    model: StoredModel,
+    header: Sequence[str],
+    about: Sequence[str],
+    usage: str,
+    has_head: bool = True,
+    about_scores: str = "",
+) -> str:
     """Writes a card in Markdown, with the YAML header that the hub reads.
 
     Args:
       header: lines of YAML. about: paragraphs on the files. usage: a program that runs the model.
       has_head: False if the files lack what does a fine-tuned model's task: neither title nor scores are the task's.
+      about_scores: says that the program has other scores, and why; "": it has the same.
     """
     heading = title(model) if has_head else f"The encoder of {title(model)}, without the head"
     paragraphs = ["\n".join(["---", *header, "---"]), f"# {heading}", *about]
@@ -52,7 +61,7 @@ def card(model: StoredModel, header: Sequence[str], about: Sequence[str], usage:
         paragraphs += _tasks(model, has_head)
     paragraphs += ["## How to use it", f"```python\n{usage.strip()}\n```"]
     if has_head:
-        paragraphs += _scores(model)
+        paragraphs += _scores(model, about_scores)
     paragraphs += ["## Training", training(model)]
     return "\n\n".join(paragraphs) + "\n"
 
@@ -74,7 +83,9 @@ def huggingface_card(model: StoredModel, exported: Exported) -> str:
         listed = "\n".join(f"- {part}" for part in missing)
         about.append(f"Not in this directory:\n\n{listed}")
     about += explained_program(model, class_name)
-    return card(model, header, about, transformers_usage(model, class_name), has_head)
+    return card(
+        model, header, about, transformers_usage(model, class_name), has_head, explained_scores(model, class_name)
+    )
 
 
 def title(model: StoredModel) -> str:
@@ -140,7 +151,7 @@ def _tasks(model: StoredModel, has_head: bool) -> list[str]:
     return [heading, "\n".join(lines)]
 
 
-def _scores(model: StoredModel) -> list[str]:
+def _scores(model: StoredModel, about_scores: str) -> list[str]:
     """The scores: a table with the number of examples for a fine-tuned model, JSON for others; [] if there are none."""
     if not model.scores:
         return []
@@ -154,11 +165,31 @@ def _scores(model: StoredModel) -> list[str]:
             for metric, value in values.items():
                 rows.append(f"| {task} | {split} | {metric} | {_rounded(value)} |")
     table = "\n".join(["| task | split | metric | score |", "|---|---|---|---|", *rows])
-    paragraphs = ["## Scores", table]
-    evaluated = model.scores.get("evaluation", {}).get("features")
-    if evaluated:
-        paragraphs.append(f"Scored on {counted(evaluated, 'input')} in all, in percent, by one training run.")
+    paragraphs = ["## Scores"]
+    if about_scores:
+        paragraphs.append(about_scores)
+    paragraphs += [table, f"Scored {_scored_examples(model)}by one training run, in percent but for losses."]
+    if _may_lack_answer(model):
+        paragraphs.append(
+            "`HasAns` and `NoAns`: of the questions with and without an answer, whose number is `total`. `best_f1`: "
+            "F1 with the best threshold, `best_f1_thresh`, above which no answer is given (`qa_na_threshold`)."
+        )
     return paragraphs
+
+
+def _scored_examples(model: StoredModel) -> str:
+    """Says on how many examples a fine-tuned model was scored, "on 40 questions (faq dev), "; "" if nobody knows."""
+    config = config_of(model)
+    assert isinstance(config, FinetuningConfig)
+    by_task = model.scores.get("evaluation", {}).get("examples", {})
+    counts = []
+    for task, by_split in by_task.items():
+        noun = kind_named(config.kind_of(task)).example
+        for split, number in by_split.items():
+            counts.append(f"{counted(number, noun)} ({task} {split})")
+    if not counts:
+        return ""
+    return f"on {', '.join(counts)}, "
 
 
 def _rounded(value: Any) -> Any:

@@ -59,6 +59,27 @@ def explained_program(model: StoredModel, class_name: str) -> list[str]:
     return []
 
 
+def explained_scores(model: StoredModel, class_name: str) -> str:
+    """Says whose scores a card has where its program does not reach them; "": it has the same."""
+    config = config_of(model)
+    if not isinstance(config, FinetuningConfig):
+        return ""
+    state: dict[str, Any] = (model.task_states or {}).get(config.task_names[0], {})
+    if class_name.endswith("ForQuestionAnswering"):
+        whose = "The scores of `electra predict`, which reads a long context in windows"
+        decides_alike = not config.answerable_classifier or not state.get("v2")
+        if decides_alike:
+            return f"{whose}. The program above has the same where a context fits into the input."
+        return (
+            f"{whose} and decides by the layer that stayed behind whether there is an answer. **The program above "
+            "decides that otherwise, and was not scored**: its scores differ most for questions without an answer "
+            "(`NoAns`). A model trained with `--no-answerable-classifier` leaves whole, and has the scores of its card."
+        )
+    if class_name.endswith("ForTokenClassification") and "encoding" in state:
+        return "The scores of `electra predict`, which makes whole spans of the labels: a few tags may differ here."
+    return ""
+
+
 def _pipeline(task: str, example: str, options: str = "") -> str:
     return f"""
 from transformers import pipeline

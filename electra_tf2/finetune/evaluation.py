@@ -118,7 +118,7 @@ class Evaluation:
         is_collapsed = _warn_of_collapse(task, name, predicted, steps)
         scores = _scores(task, predicted)
         result.scores.setdefault(task.name, {})[name] = scores
-        result.examples.setdefault(task.name, {})[name] = len(predicted.split.examples)
+        result.examples.setdefault(task.name, {})[name] = task.num_scored(predicted.split)
         majority = task.majority(predicted.split)
         if majority:
             result.majority.setdefault(task.name, {})[name] = majority

@@ -1,6 +1,7 @@
 """Runs many steps on the device in one call from Python, and decides how many."""
 
 import functools
+import statistics
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from electra_tf2.training.training_task import Tensors, TrainingTask
 
 CALL_SECONDS = 2.0  # that one call takes; a signal waits for its end
+_MEASURED_CALLS = 3  # behind the first, which compiles, whose times tell how long a training will take
 
 
 class Totals(NamedTuple):
@@ -101,11 +103,17 @@ def run_and_sum(
 
 
 class Pace:
-    """How many steps one call may run: as many as take about `CALL_SECONDS`."""
+    """How many steps one call may run: as many as take about `CALL_SECONDS`. And how long a step takes.
+
+    first_seconds: seconds per step at the start, right after the last of the calls that tell them; None before and
+      after. It is their median, since batches of another length compile their program first.
+    """
 
     def __init__(self) -> None:
         self.steps = 1
+        self.first_seconds: float | None = None
         self._calls = 0
+        self._measured: list[float] = []  # seconds per step of the first calls
 
     @property
     def is_first(self) -> bool:
@@ -118,6 +126,11 @@ class Pace:
         if self._calls == 1:
             # The first call also traces and compiles, so its time says nothing.
             return
+        self.first_seconds = None
+        if len(self._measured) < _MEASURED_CALLS:
+            self._measured.append(seconds_per_step)
+            if len(self._measured) == _MEASURED_CALLS:
+                self.first_seconds = statistics.median(self._measured)
         wanted = int(CALL_SECONDS / max(seconds_per_step, 1e-9))
         # At most ten times as many as before, because one measurement may be far off.
         self.steps = max(1, min(wanted, 10 * self.steps))

@@ -23,7 +23,9 @@ from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.training.signals import StopSignal
 from electra_tf2.training.training_task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import Progress, say, track
+from electra_tf2.util.progress import Progress, counted, duration, say, track
+
+TOLD_SECONDS = 20.0  # of a training that is shorter nobody is told how long it will take
 
 
 class LoopSchedule(NamedTuple):
@@ -192,6 +194,7 @@ class Trainer:
             steps_in_totals += steps
             seconds_per_step = (time.monotonic() - began) / steps
             stops = self._agree(pace, seconds_per_step)
+            self._say_duration(progress, pace.first_seconds, schedule.num_train_steps - step)
             if stops or steps == until_event:
                 self._report(progress, step, totals, steps_in_totals)
                 totals = loop.nothing
@@ -206,6 +209,13 @@ class Trainer:
             if self._evaluation_is_due(step):
                 with progress.pause():
                     self._evaluate_in_training(step)
+
+    def _say_duration(self, progress: Progress, seconds_per_step: float | None, steps: int) -> None:
+        """Says once, soon after the start, about how long the remaining steps take."""
+        if seconds_per_step is None or seconds_per_step * steps < TOLD_SECONDS:
+            return
+        time_left = duration(seconds_per_step * steps)
+        progress.line(f"time           about {time_left} for {counted(steps, 'more step')}, without evaluations")
 
     def _steps_until_next_event(self, step: int) -> int:
         """How many steps lie before the next report, checkpoint, evaluation or the end."""

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
-from electra_tf2.finetune.data_report import trained_on
-from electra_tf2.finetune.mistakes import errors_of, shown_errors
+from electra_tf2.finetune.data_report import data_table, trained_on
+from electra_tf2.finetune.mistakes import complaint, errors_of, hardly_answers, is_baseline, shown_errors
+from electra_tf2.finetune.results import table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
@@ -23,6 +25,7 @@ from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import document_windows, max_context
 from electra_tf2.inference.predictor import open_rows, parse
+from electra_tf2.settings.kinds import KINDS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -368,6 +371,61 @@ def test_the_surest_wrong_answers_are_listed(tmp_path):
     assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]
     shown = shown_errors("squad dev", {"mistakes": mistakes})
     assert f"{gold}, predicted other 0.80: " in shown
+
+
+def test_a_model_that_never_answers_is_known_and_has_a_baseline_beside_it(tmp_path, capsys):
+    write(tmp_path, *(question(name) for name in "abc"), question("d", is_impossible=True) | {"answers": []})
+    shutil.copy(tmp_path / "squad" / "train.json", tmp_path / "squad" / "dev.json")
+    task = make(tmp_path, max_seq_length=64)
+    splits = {name: task.load(name) for name in ("train", "dev")}
+    rows = [" ".join(line.split()) for line in data_table(task, splits).splitlines()]
+    assert (
+        "questions 4 4" in rows and "with an answer 3 (75 %) 3 (75 %)" in rows and "no answer 1 (25 %) 1 (25 %)" in rows
+    )
+    dev = splits["dev"]
+    assert task.majority(dev) == {"exact": 25.0, "f1": 25.0} and task.num_scored(dev) == 4
+    predictions = [perfect(task, feature) | {"answerable_logit": np.float32(9)} for feature in splits["train"].features]
+    scores = task.scores(dev, predictions)
+    assert is_baseline(scores, task.majority(dev)) and (scores["exact"], scores["f1"]) == (25, 25)
+    problem = complaint(dev, task.answers(dev, predictions), steps=40)
+    assert problem is not None and problem.startswith(
+        "collapsed: no answer to any of 4 questions, though some have one"
+    )
+    assert "40 steps are few for answers" in problem
+    assert "40 steps" not in str(complaint(dev, task.answers(dev, predictions), steps=5000))
+    shown = table([{"squad": {"dev": scores}}], {"squad": {"dev": task.majority(dev)}}, {"squad": "always no answer"})
+    assert "f1 of always no answer" in shown
+    right = [perfect(task, feature) for feature in splits["train"].features]
+    assert complaint(dev, make(tmp_path, max_seq_length=64).answers(dev, right)) is None
+    # Where no question has an answer, none is right.
+    write(tmp_path, question("d", is_impossible=True) | {"answers": []}, split="dev")
+    task = make(tmp_path, max_seq_length=64)
+    task.load("train")
+    alone = task.load("dev")
+    assert complaint(alone, task.answers(alone, predictions[:1]) * 2) is None
+
+
+def test_a_task_without_impossible_questions_has_no_baseline_and_tells_what_it_cannot_score(tmp_path, capsys):
+    write(tmp_path, question("a"), name="mine")
+    write(tmp_path, question("a"), question("b") | {"answers": []}, split="dev", name="mine")
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}}, max_seq_length=64)
+    train, dev = task.load("train"), task.load("dev")
+    assert task.majority(dev) == {} and task.num_scored(dev) == 1 and "answer" not in data_table(task, {"dev": dev})
+    assert "mine dev: 1 of 2 questions have no answer and are not scored" in capsys.readouterr().err
+    assert hardly_answers({"exact_match": 0.0, "f1": 9.0}) and not hardly_answers({"exact_match": 0.0, "f1": 11.0})
+    assert hardly_answers({"f1": 60.0, "HasAns_f1": 9.0})
+    same = task.answers(train, [perfect(task, feature) for feature in train.features]) * 3
+    assert "collapsed: the same answer, 'the last line', for all 3" in str(complaint(train, same))
+
+
+def test_windows_are_counted_apart_from_questions(tmp_path):
+    write(tmp_path, question())
+    task = make(tmp_path, max_seq_length=24, doc_stride=8)
+    split = task.load("train")
+    rows = [" ".join(line.split()) for line in data_table(task, {"train": split}).splitlines()]
+    assert "questions 1" in rows and f"windows {len(split.features)}" in rows and len(split.features) > 1
+    kind = KINDS["qa"]
+    assert kind.name_of_inputs(65, 40) == "window" and kind.name_of_inputs(40, 40) == "question"
 
 
 def test_paragraphs_of_squad_may_be_lines(tmp_path):

@@ -200,6 +200,27 @@ def test_the_program_for_questions_prints_the_answer_of_predict(state, hparams, 
     assert fake_transformers.printed_by_card(tmp_path, monkeypatch) == [f"answer: {answer['prediction_text']}"]
 
 
+@pytest.mark.parametrize(
+    ("state", "hparams", "agrees"),
+    [
+        ({"v2": True}, {}, False),
+        ({"v2": True}, {"answerable_classifier": False}, True),
+        ({"v2": False}, {}, True),
+    ],
+)
+def test_a_card_of_questions_says_whose_scores_it_has(state, hparams, agrees) -> None:
+    """The program decides otherwise where the layer stays behind that knows if there is an answer."""
+    heads = support.SPANS | {"answerable/kernel": [128, 1]}
+    model = support.fine_tuned("squad", heads, state, joint_prediction=False, **hparams)
+    evaluation = {"features": 65, "examples": {"squad": {"dev": 40}}}
+    model = model.changed(scores={"scores": {"squad": {"dev": {"f1": 90.0}}}, "evaluation": evaluation})
+    card = cards.huggingface_card(with_config(model), to_huggingface(model))
+    assert "Scored on 40 questions (squad dev), by one training run" in card
+    assert ("has the same where a context fits" in card) == agrees
+    assert ("decides that otherwise, and was not scored" in card) != agrees
+    assert ("`NoAns`: of the questions" in card) == state["v2"]
+
+
 def test_a_card_without_the_tasks_head_does_not_pretend(tmp_path: Path) -> None:
     heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
     model = support.fine_tuned("squad", heads, {}, answerable_classifier=False)
@@ -485,7 +506,11 @@ def test_the_card_says_how_it_was_trained_and_not_where(tmp_path: Path) -> None:
 def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_how_to_use_it(tmp_path: Path) -> None:
     model = support.fine_tuned("cola", support.dense(3), {"labels": ["neg", "neu", "pos"]}, model_name="small_base")
     scores = {"cola": {"dev": {"mcc": 93.33333333333333}}}
-    trial = {"scores": scores, "evaluation": {"features": 30}, "errors": {"cola": "a text of the development data"}}
+    trial = {
+        "scores": scores,
+        "evaluation": {"features": 65, "examples": {"cola": {"dev": 30}}},
+        "errors": {"cola": "a text of the development data"},
+    }
     write_folder(tmp_path / "trial", model.changed(scores=trial))
     write_folder(tmp_path / "moved", read_model(str(tmp_path / "trial")))
     assert electra.load(tmp_path / "moved").scores == scores
@@ -499,7 +524,7 @@ def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_h
         "- fine-tuned from `small_base`",
         'run = pipeline("text-classification", model="path/of/this/folder")',
         "| cola | dev | mcc | 93.33 |",
-        "Scored on 30 inputs in all",
+        "Scored on 30 examples (cola dev), by one training run",
     ):
         assert words in card, card
     assert card.index("## How to use it") < card.index("## Scores") < card.index("```json")

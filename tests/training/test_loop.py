@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import numpy as np
@@ -135,6 +136,19 @@ def test_calls_of_the_device_are_as_long_as_a_signal_may_wait():
         pace.took(seconds)
         lengths.append(pace.steps)
     assert lengths == [1, 10, 20, 20, 4, 1]
+
+
+def test_how_long_a_training_takes_is_told_early(tmp_path, capsys, monkeypatch):
+    pace = loop.Pace()
+    told = []
+    for seconds in (60.0, 2.0, 30.0, 3.0, 4.0):  # the first one compiles, and the third, of another length
+        pace.took(seconds)
+        told.append(pace.first_seconds)
+    assert told == [None, None, None, 3.0, None]
+    monkeypatch.setattr(loop, "TOLD_SECONDS", 0.0)
+    assert toy.trainer(tmp_path, iterations_per_loop=1).train() == 0
+    output = capsys.readouterr().out
+    assert re.findall(r"^time +about \d+ s for (\d+) more steps, without evaluations$", output, re.M) == ["16"]
 
 
 def test_a_longer_loop_changes_nothing_and_traces_a_step_once(tmp_path, capsys):

@@ -42,7 +42,7 @@ from electra_tf2.model.kernels.products import matmul, matrix_product
 from electra_tf2.model.layers import Dense, SeedStream, activation, shape_of
 from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say, track
+from electra_tf2.util.progress import counted, say, track, warn
 
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 _HIDDEN = 512  # width of the head's inner layers
@@ -186,8 +186,19 @@ class QATask(Task):
         golds: list[str] = []
         if labelled and self.v2:
             golds = [_gold(example.question, training) for example in encoded]
+        elif labelled:
+            self._warn_of_unanswered(encoded, split)
         # Questions are cut, while documents are read in windows.
         return Split(encoded, features, counts, labelled, golds=golds, longest_text=self.config.max_query_length)
+
+    def _warn_of_unanswered(self, encoded: Sequence[QAExample], split: str) -> None:
+        """Warns of questions without an answer, which cannot be scored where the model always gives one."""
+        unanswered = sum(1 for example in encoded if not example.question.answers)
+        if unanswered:
+            warn(
+                f"{self.name} {split}: {unanswered:,} of {counted(len(encoded), 'question')} have no answer and are "
+                "not scored: a model learns to give none of training data with such questions"
+            )
 
     def _windows(self, question: Question, question_ids: np.ndarray, document: Located) -> list[DocumentWindow]:
         """Makes the windows of a document beside a question, which is cut to max_query_length."""
@@ -259,6 +270,11 @@ class QATask(Task):
             return answered_scores(answers, texts, self.comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
         return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
+
+    def num_scored(self, split: Split) -> int:
+        if self.v2:
+            return len(split.examples)
+        return sum(1 for example in split.examples if example.question.answers)
 
     def majority(self, split: Split) -> dict[str, float]:
         """Computes the scores of never giving an answer; {} if all questions have one."""

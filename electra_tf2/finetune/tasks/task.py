@@ -237,6 +237,10 @@ class Task(abc.ABC):
             rows.append(row)
         return rows
 
+    def num_scored(self, split: Split) -> int:
+        """Counts the examples of a labelled split that `scores` counts."""
+        return len(split.examples)
+
     def majority(self, split: Split) -> dict[str, float]:
         """Computes the scores of a constant answer, the commonest label where there are labels; {}: there is none."""
         del split
