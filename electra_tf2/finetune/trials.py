@@ -325,7 +325,9 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         say(f"wrote {config.results_json}")
         first_model = Path(f"{config.model_dir}_1")
         if first_model.exists() and len(config.task_names) == 1:
-            say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
+            noun = kind_named(config.kind_of(config.task_names[0])).example
+            purpose = "to answer other questions" if noun == "question" else "to label other rows"
+            say(f"{purpose}: electra predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 def delete_weights(folder: Path) -> None:

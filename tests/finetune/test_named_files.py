@@ -178,8 +178,8 @@ def test_a_file_that_is_not_there_is_named_by_its_flag():
     assert done.errors == ["error: --train-file: there is no file nosuch.csv"] and "layers of" not in done.stdout
 
 
-_TAGS = "tagged words: task_type tagging"
-_QUESTIONS = "questions about documents: task_type qa"
+_TAGS = "tagged words: --task-type tagging"
+_QUESTIONS = "questions about documents: --task-type qa"
 _MARK = {"start": 0, "end": 4, "labels": ["PER"]}  # as Label Studio has it
 
 
@@ -216,7 +216,8 @@ def test_a_file_for_another_kind_of_task_is_told(tmp_path, name, content, remedy
             task.load("train")
     for other in ("a,b\nc,d\n", "a\tb\nc\td\n\n", "some words\tlabel\n\nmore words\tlabel\n"):
         (tmp_path / name).write_text(other)
-        task = make_tasks(config(tmp_path, model_name="electra_mini", train_file=str(tmp_path / name)), None)[0]
+        named = {"train_file": str(tmp_path / name), "task_type": "classification"}
+        task = make_tasks(config(tmp_path, model_name="electra_mini", **named), support.tokenizer())[0]
         with pytest.raises(UserError) as caught:
             task.load("train")
         assert "looks like" not in str(caught.value)

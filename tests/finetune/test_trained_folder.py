@@ -179,7 +179,7 @@ def test_a_finished_model_is_scored_on_files_that_came_later_or_moved(data_dir, 
 
 def test_less_than_a_step_leaves_nothing(data_dir, tmp_path):
     output = run(data_dir, tmp_path, num_train_epochs=0.01, expect=2)
-    assert "0.01 epochs of 320 inputs in batches of 8 are less than one step" in output
+    assert "0.01 epochs of 320 examples in batches of 8 are less than one step" in output
     assert not untrained(tmp_path)
 
 

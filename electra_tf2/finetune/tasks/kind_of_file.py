@@ -35,7 +35,7 @@ def explained(error: UserError, paths: Iterable[Path], kind: str) -> UserError:
         other_kind = kind_of_file(path)
         if other_kind and other_kind != kind:
             looks = _FILES[other_kind]
-            return UserError(f"{path} looks like {looks}: task_type {other_kind}. As {_FILES[kind]}: {error}")
+            return UserError(f"{path} looks like {looks}: --task-type {other_kind}. As {_FILES[kind]}: {error}")
     return error
 
 

@@ -293,7 +293,10 @@ class QATask(Task):
         return rows
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Makes the best answer and others. `start`, `end`: its characters in the context; null if there is none."""
+        """Makes the best answer and others.
+
+        `start`, `end`: its characters in the context. These and `probability` are null if there is none.
+        """
         result = []
         for identity, answer in self.decoded(split, predictions):
             best = answer.best
@@ -302,6 +305,7 @@ class QATask(Task):
             record: dict[str, Any] = {
                 "id": identity,
                 "prediction_text": best.text,
+                "probability": best.probability if best.text else None,
                 "start": best.start,
                 "end": best.end,
             }
