@@ -242,6 +242,7 @@ def test_a_killed_trial_ends_as_one_that_was_not(learned: Learned) -> None:
     whole, killed = (results(folder, learned.names)["trials"][0] for folder in (learned.out, out))
     assert whole["training"]["steps"] > 2 and whole["scores"].keys() == {kind.task for kind in learned.kinds}
     assert whole["scores"] == killed["scores"]
+    assert whole["evaluation"]["examples"].keys() == whole["scores"].keys()
 
 
 def test_changed_data_are_noticed(learned_kind: tuple[Learned, Kind]) -> None:

@@ -98,6 +98,36 @@ def test_predictions_as_a_table(learned, tmp_path):
         assert sum(shares.values()) == pytest.approx(1) and row["label"] == max(shares, key=shares.__getitem__)
 
 
+def test_one_command_learns_questions_whose_columns_have_names_of_their_own(tmp_path):
+    rows = []
+    for number in range(30):
+        context = f"The file of {WORDS[number % len(WORDS)]} is open. It is number {number}."
+        rows.append(["Which number?", context, "" if number % 3 else str(number)])
+    for name, part in (("faq.csv", rows[3:]), ("dev.csv", rows[:3])):
+        with open(tmp_path / name, "w", newline="") as file:
+            csv.writer(file).writerows([["Frage", "Abschnitt", "Antwort"], *part])
+    words = ["--train-file", str(tmp_path / "faq.csv"), "--task-type=qa", "--label-column=Antwort"]
+    words += ["--dev-file", str(tmp_path / "dev.csv")]
+    words += ["--text-column=Frage,Abschnitt", "--qa-na-threshold=-1000"]  # above which no answer is given: always
+    output = finetune(tmp_path, *words, model=str(golden.CHECKPOINT), num_train_epochs=1.0, train_batch_size=4)
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "questions 27 3" in lines and "no answer 18 (67 %) 2 (67 %)" in lines
+    assert "7 steps: 1 epoch of 27 questions in batches of 4" in lines
+    assert "f1 of always no answer" in output and "to answer other questions: electra predict" in output
+    assert "no better than always no answer; 7 steps are few for answers" in output
+    folder = tmp_path / "models" / "tiny_checkpoint"
+    (trial,) = json.loads((folder / "results" / "faq_results.json").read_text())["trials"]
+    assert trial["evaluation"]["examples"] == {"faq": {"dev": 3}}
+    model = folder / "finetuning_models" / "faq_model_1"
+    (tmp_path / "new.csv").write_text(f"Abschnitt,Frage\n{rows[0][1]},Which number?\n")
+    done = run_program(
+        "run_finetuning.py", f"--model-dir={model}", f"--predict={tmp_path}/new.csv", "--predict-output=-"
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["Frage"] == "Which number?" and answer["probability"] is None and "question" not in answer
+
+
 def test_lists_in_a_table_are_one_cell():
     text = labelled_table([({"words": ["a", "b"], "n": 1}, {}), ({"n": 2}, {"error": "x,y"})], ",")
     assert list(csv.reader(text.splitlines())) == [["words", "n", "error"], ["a b", "1", ""], ["", "2", "x,y"]]

@@ -122,6 +122,17 @@ def test_pairs_numbers_and_missing_labels_in_a_temporary_folder(capsys: pytest.C
     assert not folder.exists()
 
 
+def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(finetuning_from_python, "_trained", lambda config, is_kept: config)
+    rows = [{"question": "who?", "context": "Anna lives.", "answer": "Anna"}]
+    config: Any = finetune(rows, folder=tmp_path, task_type="qa")
+    (described,) = config.tasks.values()
+    assert described["type"] == "qa" and "text_columns" not in described
+    named: Any = finetune(rows, folder=tmp_path, task_type="qa", text_column=["Frage", "Text"], label_column="Antwort")
+    (described,) = named.tasks.values()
+    assert (described["text_columns"], described["label_column"]) == (["Frage", "Text"], "Antwort")
+
+
 @pytest.mark.parametrize(
     ("examples", "settings", "message"),
     [
