@@ -47,7 +47,7 @@ from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
-ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
+ADVICE = "Give what it was trained with, or train in another folder, or anew: --overwrite, from Python overwrite=True."
 
 
 class Trials:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.finetune.data_report import balance
-from electra_tf2.finetune.mistakes import complaint, errors_of
+from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
 from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
@@ -217,6 +217,30 @@ def test_parts_of_speech_are_scored_by_word(tmp_path):
     wrong = task.label_names.index("NN")
     scores = task.scores(split, at_words(split, [[wrong, wrong]]))
     assert scores == {"accuracy": 50.0} and task.primary_metric == "accuracy"
+    errors = errors_of(task, split, task.answers(split, at_words(split, [[wrong, wrong]])))
+    assert errors["labels"] == ["DT", "NN"] and errors["confusion"] == [[0, 1], [0, 1]]
+    assert errors["by_label"]["NN"] == {"count": 1, "precision": 50.0, "recall": 100.0}
+    assert [(one["text"], one["gold"], one["label"]) for one in errors["mistakes"]] == [("the", "DT", "NN")]
+    assert "DT, predicted the (NN)" in shown_errors("pos train", errors)
+
+
+def test_accuracy_of_spans_is_that_of_the_tags_in_the_file(tmp_path):
+    """It can be computed from the file of predictions. A wrong letter that no tag of the file has does not count."""
+    write_lines(tmp_path / "chunk" / "train.txt", "the x B-NP", "old x I-NP", "file x I-NP", "is x O")
+    task = make(tmp_path)
+    split = task.load("train")
+    label_ids = [task.label_names.index(label) for label in ("B-NP", "I-NP", "I-NP", "O")]
+    scores = task.scores(split, at_words(split, [label_ids]))
+    assert scores == dict.fromkeys(["accuracy", "precision", "recall", "f1"], 100.0)
+    assert task.majority(split)["accuracy"] == 50.0
+
+
+def test_tags_that_are_types_alone_mean_what_they_mean_in_the_training_data(tmp_path):
+    write_lines(tmp_path / "chunk" / "train.txt", "the PER", "old PER", "file O", "is O", "no O")
+    write_lines(tmp_path / "chunk" / "dev.txt", "the PER", "old PER", "", "file O", "")
+    task = make(tmp_path)
+    task.load("train")
+    assert [example.labels for example in task.load("dev").examples] == [["B-PER", "E-PER"], ["O"]]
 
 
 def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
@@ -253,7 +277,8 @@ def test_signs_that_stay_at_words_are_told_once(tmp_path, capsys):
     task = make(tmp_path)
     task.load("train")
     capsys.readouterr()
-    assert list(task.example({"text": "the file , no"}, "here", 0).words) == ["the", "file", ",", "no"]
+    for tokens in ("the file , no .", "Mr. U.S. 1,000 3:4 n't the Corp", "no ( the file )"):
+        assert list(task.example({"text": tokens}, "here", 0).words) == tokens.split()
     assert not capsys.readouterr().out
     for text in ("the file, no", "no."):
         task.example({"text": text}, "here", 0)

@@ -183,7 +183,7 @@ class TaggingTask(Task):
         sentences: list[conll.Sentence] = []
         for sentences_of_file in files:
             if self.spans and not self._as_original:
-                sentences_of_file = spelled_as_bioes(sentences_of_file)
+                sentences_of_file = spelled_as_bioes(sentences_of_file, self._known_types())
             sentences += sentences_of_file
         return sentences
 
@@ -280,7 +280,7 @@ class TaggingTask(Task):
         sentences = conll.sentences_by_look(text, name)
         learned_sentences = sentences
         if self.spans:
-            learned_sentences = spelled_as_bioes(sentences)
+            learned_sentences = spelled_as_bioes(sentences, self._known_types())
         tags: list[str] = []
         for sentence in learned_sentences:
             tags += sentence.tags
@@ -292,12 +292,17 @@ class TaggingTask(Task):
         return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
 
     def _num_known(self, tags: Sequence[str]) -> int:
-        """Counts the tags that are the task's; of spans, the tags whose type is."""
-        known_tags = set(self.label_names)
+        """Counts the tags that are the task's; of spans, O and the tags whose type is."""
         if not self.spans:
+            known_tags = set(self.label_names)
             return sum(tag in known_tags for tag in tags)
-        known_types = {label[2:] for label in known_tags}
-        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+        known_types = self._known_types()
+        num_outside = sum(tag == "O" for tag in tags)
+        return num_outside + sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+
+    def _known_types(self) -> set[str]:
+        """The types of spans in the training data; none while these are read."""
+        return {label[2:] for label in self.target or () if label != "O"}
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
@@ -315,13 +320,12 @@ class TaggingTask(Task):
 
     def _split(self, text: str) -> Words:
         """Splits raw text as the training data were. Tells once if signs stay at words."""
-        at_signs = split_at_signs(text)
         if self._splits_at_signs:
-            return at_signs
+            return split_at_signs(text)
         words = conll.split_words(text)
-        if not self._has_told_of_signs and len(words.words) < len(at_signs.words):
+        glued = conll.word_with_sign(words.words)
+        if glued and not self._has_told_of_signs:
             self._has_told_of_signs = True
-            glued = next(word for word in words.words if len(split_at_signs(word).words) > 1)
             say(
                 f"note: text is split at blanks, as the training data were: {shown(glued)} is one word. Put blanks "
                 "around signs where the training data have them"
@@ -413,7 +417,10 @@ class TaggingTask(Task):
             counts = [len(example.windows[0].words) for example in split.examples]
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
-        return tagging_scores(gold, predicted, bool(self.spans))
+        # Accuracy is that of the tags in the files, of which the labels that are learned may be more.
+        gold_tags = [self._file_tags(labels) for labels in gold]
+        predicted_tags = [self._file_tags(labels) for labels in predicted]
+        return tagging_scores(gold_tags, predicted_tags, bool(self.spans))
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
@@ -457,25 +464,18 @@ class TaggingTask(Task):
         return [{"gold": self._file_tags(example.labels)} for example in split.examples]
 
     def majority(self, split: Split) -> dict[str, float]:
-        gold = [list(example.labels) for example in split.examples]
+        gold = [self._file_tags(example.labels) for example in split.examples]
         counts: Counter[str] = Counter()
-        for labels in gold:
-            counts.update(labels)
+        for tags in gold:
+            counts.update(tags)
         commonest = counts.most_common(1)[0][0]
-        return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], bool(self.spans))
+        return tagging_scores(gold, [[commonest] * len(tags) for tags in gold], bool(self.spans))
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-        """Writes a CoNLL file of words and predicted tags, with a blank between them, or a tab if words hold blanks."""
+        """Writes a CoNLL file of words and predicted tags."""
         path = folder / f"{self.name}_{name}.txt"
-        words = [word for example in split.examples for word in example.words]
-        no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
-        between = " " if no_word_holds_blanks else "\t"
-        text = ""
-        for answer in answers:
-            for word, tag in zip(answer["words"], answer["tags"], strict=True):
-                text += f"{word}{between}{tag or 'O'}\n"
-            text += "\n"
-        write_atomically(path, text)
+        sentences = [(answer["words"], answer["tags"]) for answer in answers]
+        write_atomically(path, conll.tagged_lines(sentences))
         return [path]
 
     def state(self) -> dict[str, Any]:

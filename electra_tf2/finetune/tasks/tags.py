@@ -1,6 +1,6 @@
 """Tags of spans in the encodings that files use, BIO, BIOES, BILOU and BMES, and the scores of tags."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +39,17 @@ ENCODINGS = {
 }
 
 
-def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
+def spelled_as_bioes(sentences: Sequence[Sentence], known_types: Collection[str] = ()) -> list[Sentence]:
     """Rewrites the span tags of a file in the letters of BIOES, before the type.
 
     It accepts BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type ("PER-B");
     letters without a type, as in BioBERT's corpora (the type becomes "_", as in seqeval); and types without letters, as
     in Few-NERD, where neighbours of the same type are one span.
+
+    Args:
+      known_types: of the training data, where the sentences are others. A tag that is one of them alone is of a span.
     """
-    respelled = _with_letters_before_types(sentences)
+    respelled = _with_letters_before_types(sentences, known_types)
     result = []
     for sentence in sentences:
         tags = [_in_bioes_letters(respelled.get(tag, tag)) for tag in sentence.tags]
@@ -54,7 +57,7 @@ def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
     return result
 
 
-def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
+def _with_letters_before_types(sentences: Sequence[Sentence], known_types: Collection[str] = ()) -> dict[str, str]:
     """Maps tags that are not a letter, a dash and a type to tags that are."""
     tags: list[str] = []  # of words inside spans
     num_outside = 0
@@ -72,8 +75,10 @@ def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
         return {tag: f"{tag[0]}-{tag[2:]}" for tag in tags}
     if num_in_front < len(tags) and num_behind == len(tags):
         return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
-    # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
-    if num_in_front == 0 and num_outside > len(tags):
+    # Types alone are told from other single tags by the training data, or else by the words outside: most of names,
+    # none of parts of speech.
+    are_types = set(tags) <= set(known_types) or num_outside > len(tags)
+    if num_in_front == 0 and are_types:
         return {tag: f"I-{tag}" for tag in tags}
     return {}
 
