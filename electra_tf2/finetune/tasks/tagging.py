@@ -6,7 +6,7 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
+    SpanDecoder,
     as_written,
     bioes,
     encoding_of,
@@ -387,31 +388,35 @@ class TaggingTask(Task):
 
     # Scores and answers.
 
-    def _word_values(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
-        """Lists the prediction `name` of every word of every example; `missing` for a word that is in no window."""
+    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[list[str], list[float]]]:
+        """Lists the labels of each example's words, and their probabilities.
+
+        Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
+        each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.
+        """
+        decode: Callable[[np.ndarray], list[int]] = _likeliest_of_each_word
+        if self.spans and not self._as_original:
+            decode = SpanDecoder(self.label_names)
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
-            values = [missing] * len(example.words)
+            labels = ["O" if self.spans else ""] * len(example.words)
+            probabilities = [0.0] * len(example.words)
+            words = np.concatenate([window.words for window in example.windows])
+            word_logits = []
             for window, prediction in zip(example.windows, inputs, strict=True):
-                for word, position in zip(window.words, window.positions, strict=True):
-                    values[word] = prediction[name][position]
-            result.append(values)
-        return result
-
-    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
-        """Lists the label of every word of every example; "O", or "" without spans, for a word that is in no window."""
-        missing = "O" if self.spans else ""
-        result = []
-        for label_ids in self._word_values(split, predictions, "predictions", None):
-            labels = []
-            for label_id in label_ids:
-                labels.append(missing if label_id is None else self.label_names[label_id])
-            result.append(labels)
+                word_logits.append(prediction["logits"][window.positions])
+            log_probabilities = _log_softmax(np.concatenate(word_logits))
+            for row, label_id in enumerate(decode(log_probabilities)):
+                labels[words[row]] = self.label_names[label_id]
+                probabilities[words[row]] = float(np.exp(log_probabilities[row, label_id]))
+            if self.spans and self._as_original:
+                labels = bioes(originals_spans(labels), len(labels))
+            result.append((labels, probabilities))
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        predicted = self.predicted_labels(split, predictions)
+        predicted = [labels for labels, _ in self.predicted_labels(split, predictions)]
         if self._as_original:
             # Words that did not fit are not scored.
             counts = [len(example.windows[0].words) for example in split.examples]
@@ -429,16 +434,15 @@ class TaggingTask(Task):
         there are also `entities`, each with `type`, `text`, `start` and `end`.
         """
         answers = []
-        all_labels = self.predicted_labels(split, predictions)
-        all_probabilities = self._word_values(split, predictions, "scores", 0.0)
-        for example, labels, probabilities in zip(split.examples, all_labels, all_probabilities, strict=True):
+        for example, predicted in zip(split.examples, self.predicted_labels(split, predictions), strict=True):
+            labels, probabilities = predicted
             text = example.text
             starts = text.starts.tolist()
             ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
             answer = {
                 "words": list(text.words),
                 "tags": self._file_tags(labels),
-                "probabilities": [round(float(probability), 6) for probability in probabilities],
+                "probabilities": [round(probability, 6) for probability in probabilities],
                 "starts": starts,
                 "ends": ends,
             }
@@ -583,7 +587,7 @@ class TaggingHead(Head):
         """Losses are sums over a row's words.
 
         Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
-        Predictions at every token: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
+        Predictions at every token: float32 [B, L, labels] `logits`.
         """
         labels = inputs.labels
         positions = labels["labeled_positions"]
@@ -593,8 +597,18 @@ class TaggingHead(Head):
             return HeadOutput(_losses(self.classifier(word_states, seeds), labels), {})
         logits = self.logits(inputs, seeds)
         losses = _losses(tf.gather(logits, positions, batch_dims=1), labels)
-        scores = tf.reduce_max(tf.nn.softmax(logits), -1)
-        return HeadOutput(losses, {"predictions": tf.argmax(logits, -1, tf.int32), "scores": scores})
+        return HeadOutput(losses, {"logits": logits})
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Makes logarithms of probabilities, float64 [words, labels]."""
+    logits = logits.astype(np.float64)
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+
+
+def _likeliest_of_each_word(log_probabilities: np.ndarray) -> list[int]:
+    """Lists the label of each word. log_probabilities: float [words, labels]."""
+    return np.argmax(log_probabilities, axis=1).tolist()
 
 
 def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:
