@@ -98,7 +98,7 @@ def test_predictions_as_a_table(learned, tmp_path):
 
 
 def test_tagged_words_as_lines():
-    answers = [
+    answers: list[dict] = [
         {"words": ["in", "Rome"], "tags": ["O", "B-LOC"]},
         {"error": "an empty text"},
         {"words": ["no"], "tags": ["O"]},
