@@ -579,7 +579,7 @@ def test_answers_as_pandas_prints_arrays(tmp_path):
 def test_a_table_without_questions_names_its_columns(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content_of([{"Frage": "what?", "Context": "the file is open", "Answer": "file"}], suffix))
-    message = r"line [12]: no column 'question'; it has 'Frage, Context, Answer'. Rename .* --text-column QUESTION,CONT"
+    message = r"line [12]: no column 'question'; it has 'Frage, Context, Answer'. Rename .* --text-column QUESTION,"
     with pytest.raises(UserError, match=message):
         read_questions(path, v2=True, training=True)
 
@@ -601,6 +601,11 @@ def test_columns_of_questions_may_have_other_names(tmp_path, suffix):
         assert (asked.text, asked.paragraph.text, asked.answers) == ("what?", "the file is open", [])
         pair = task.example({"question": "who?", "context": "a file"}, "here", 0)  # as Python's pairs are read
         assert pair.text == "who?"
+    path = tmp_path / "b.csv"
+    path.write_bytes(content_of([{"Frage": "what?", "Text": "the file", "answer": "file"}], ".csv"))
+    described = {"type": "qa", "held_out": 0, "files": {"train": str(path)}} | named
+    with pytest.raises(UserError, match="line 2: no column 'Antwort'.* it has 'Frage, Text, answer'"):
+        make(described=described).load("train")
     with pytest.raises(UserError, match="here: no column 'Frage'; it has 'Text'"):
         make(described={"type": "qa"} | named).example({"Text": "the file"}, "here", 0)
     with pytest.raises(UserError, match="text_columns must be the columns of questions and of contexts"):

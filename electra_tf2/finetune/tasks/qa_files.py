@@ -17,7 +17,7 @@ from electra_tf2.files.tables import columns_named
 from electra_tf2.finetune.tasks.labels import is_no_label
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.settings.columns import ANSWERS, CONTEXT, QUESTION
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import counted, track, warn
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -81,22 +81,40 @@ class QuestionColumns(NamedTuple):
             result[name] = row[self.answer]
         return result
 
-    def check(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str, learned: bool = False) -> None:
-        """Raises UserError if a row lacks the column of questions or of contexts, or, to be learned, of answers.
+    def check(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str) -> None:
+        """Raises UserError if a row lacks the column of questions or of contexts.
 
         Args:
           standard_row: the row as `standard` gives it.
         """
-        columns = shown(", ".join(row))
         for name, column in (("question", self.question), ("context", self.context)):
             if name not in standard_row:
-                raise UserError(f"{where}: no column {column or name!r}; it has {columns}. {_ADVICE}")
-        if learned and not {*ANSWERS, "is_impossible"} & standard_row.keys():
+                raise _missing(where, column or name, "", row)
+
+    def check_data(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str, training: bool) -> None:
+        """Raises UserError if the first row of a file of data lacks a column that it must have.
+
+        These are the columns that the user named and, to be learned, one of answers. Arguments as in `check`.
+        """
+        named = [self.question, self.context]
+        if training:
+            named.append(self.answer)
+        for column in named:
+            if column and column not in row:
+                raise _missing(where, column, closest(column, row), row)
+        if training and not {*ANSWERS, "is_impossible"} & standard_row.keys():
             # Else all its questions would be learned as such without an answer.
-            raise UserError(
-                f"{where}: no column {self.answer or 'answer'!r}, which holds the text of an answer, and none "
-                f"'answers', of texts and their first characters; it has {columns}. {_ADVICE}"
-            )
+            further = ", which holds the text of an answer, and none 'answers', of texts and their first characters"
+            raise _missing(where, "answer", further, row)
+
+
+def _missing(where: str, column: str, further: str, row: Mapping[str, Any]) -> UserError:
+    """Makes the error about a column that a row lacks. further: more about it."""
+    return UserError(
+        f"{where}: no column {column!r}{further}; it has {shown(', '.join(row))}. Rename the "
+        "columns to question, context and answer, or name yours when training: --text-column QUESTION,CONTEXT "
+        "--label-column ANSWER"
+    )
 
 
 USUAL_COLUMNS = QuestionColumns()
@@ -106,10 +124,6 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "context": CONTEXT,
     **{name: (name,) for name in (*ANSWERS, "answer_start", "is_impossible", "id")},
 }
-_ADVICE = (
-    "Rename the columns to question, context and answer, or name yours when training: "
-    "--text-column QUESTION,CONTEXT --label-column ANSWER"
-)
 
 
 def read_questions(
@@ -221,8 +235,10 @@ def _questions(path: Path, training: bool, columns: QuestionColumns) -> Iterator
                 yield _listed_question(row, qa, id_field, where, words_of)
         elif "header" not in row:  # MRQA's first line has one; any other object is a row of a table
             standard_row = columns.standard(row)
-            columns.check(row, standard_row, where, learned=training and is_first_row)
-            is_first_row = False
+            if is_first_row:
+                columns.check_data(row, standard_row, where, training)
+                is_first_row = False
+            columns.check(row, standard_row, where)
             line_number = where.rpartition(" ")[2]
             identity = id_of_row(standard_row)
             has_id = bool(identity)
