@@ -307,7 +307,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         say(f"wrote {config.results_json}")
         first_model = Path(f"{config.model_dir}_1")
         if first_model.exists() and len(config.task_names) == 1:
-            say(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
+            # Not by `say`, which breaks lines on a terminal: it is to be pasted.
+            print(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 def delete_weights(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.huggingface_config import export_problems, is_like_modernbert
+from electra_tf2.pretrain import next_steps
 from electra_tf2.pretrain.flops import step_flops
 
 
@@ -195,11 +195,8 @@ def stage_config(stage: Stage, vocab_size: int) -> PretrainingConfig:
 def export_formats(plan: Plan) -> str:
     """Names the formats that the plan's last model can be written in."""
     network = stage_config(plan.runs[-1].stage, plan.vocab_size).architecture
-    model_type = "modernbert" if is_like_modernbert(network) else "bert"
-    if not export_problems(network, model_type, exempt=("norm_eps",)):
-        return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
+    formats = next_steps.export_formats(network)
+    if next_steps.leaves_for_huggingface(network):
+        return formats
     exportable = " and ".join(stage.recipe for stage in RULES[1].stages)
-    return (
-        "ONNX, LiteRT and SavedModel (electra convert), but not Hugging Face, whose classes lack such a network; "
-        f"{exportable}, from about {RULES[1].least_flops:.2g} FLOP on, can be exported there"
-    )
+    return f"{formats}; {exportable}, from about {RULES[1].least_flops:.2g} FLOP on, can be exported there"

@@ -430,9 +430,11 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     with pytest.raises(UserError, match="float32, bfloat16, float16, not 'int8'"):
         electra.load(str(golden.CHECKPOINT), precision="int8")
     monkeypatch.chdir(tmp_path)
-    for path in ("", ".", "nowhere"):
+    for path in ("", "."):
         with pytest.raises(UserError, match=f"^no checkpoint at '{path}'"):
             electra.load(path)
+    with pytest.raises(UserError, match=r"^no model at nowhere\. Shipped models are bert_mini, "):
+        electra.load("nowhere")
     odd_arguments: list[Any] = [None, b"text"]
     for odd in odd_arguments:
         with pytest.raises(UserError, match=re.escape(f"path is a path or the name of a shipped model, not {odd!r}")):
