@@ -44,6 +44,7 @@ from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
+from electra_tf2.util.environment import program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
@@ -308,7 +309,7 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         first_model = Path(f"{config.model_dir}_1")
         if first_model.exists() and len(config.task_names) == 1:
             # Not by `say`, which breaks lines on a terminal: it is to be pasted.
-            print(f"to label other rows: electra predict FILE --output ANSWERS.csv --model {first_model}")
+            print(f"to label other rows: {program_called()} predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 def delete_weights(folder: Path) -> None:

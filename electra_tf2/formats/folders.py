@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.config.recipes import is_recipe
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import is_name_aside
@@ -180,6 +181,9 @@ def no_model(path: str | Path, flag: str = "", has_data_dir: bool = False) -> Us
     hint = no_weights_hint(path)
     if hint:
         return UserError(f"no model at {path}: {hint}")
+    if is_recipe(name):
+        advice = f"make it by electra pretrain --model-name {name}, or put a released model of that name there"
+        return UserError(f"no model at {path}: {advice}")
     hint = closest(name, models()) or "."
     text = f"no model at {path}{hint} Shipped models are {', '.join(models())}"
     parent = Path(path).parent

@@ -251,7 +251,10 @@ def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
         if has_records(config.eval_tfrecords):
             eval_records = find_records(config.eval_tfrecords, config, "eval_tfrecords")
         else:
-            warn(f"no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
+            warn(
+                f"no held-out records match {config.eval_tfrecords}: evaluating on the training records. The builder's "
+                "--dev-fraction 0.01 holds some out"
+            )
             eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
     return PhaseData(train_records, eval_records)
@@ -270,7 +273,8 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     starts_anew = run.folder.overwrite and (first or run.dry_run)
     step = 0 if starts_anew else trainer.restore()
     if step:
-        say(f"resuming {config.model_dir} at step {step:,}")
+        verb = "resuming" if config.do_train else "reading"
+        say(f"{verb} {config.model_dir} at step {step:,}")
     else:
         is_loaded = task.load_initial_weights()
         if task.train_records is not None and not is_loaded:
@@ -339,6 +343,9 @@ def advice_on_plateau(config: PretrainingConfig, step: int) -> str:
     """Advises on a run whose generator ends on the plateau or above it, after so many steps."""
     if config.generator_stays_random:
         return f"it is not trained (freeze_generator): {TRAIN_GENERATOR}"
+    if config.freeze_generator:
+        start = config.init_generator_checkpoint or config.init_checkpoint
+        return f"the generator is not trained here (freeze_generator): train {start}, where it comes from, for longer"
     return diagnosis.advice_for(config.architecture, step)
 
 
