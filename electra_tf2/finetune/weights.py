@@ -38,7 +38,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
     if heads:
         lines.append("each new last layer is put on top of the pre-trained head")
-    scopes_of_heads = set()
+    scopes_of_heads: set[str] = set()
     for stored_names in heads.values():
         scopes_of_heads.update(stored_name.split("/")[0] for stored_name in stored_names)
     left = report.unused_parts(partly=scopes_of_heads)

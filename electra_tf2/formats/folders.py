@@ -197,7 +197,7 @@ def no_model(path: str | Path, flag: str = "", has_data_dir: bool = False) -> Us
 
 def nearby_models() -> list[Path]:
     """Lists the folders of models in the data folders nearby, pre-trained and fine-tuned ones, the newest first."""
-    folders = []
+    folders: list[Path] = []
     for data_dir in nearby_data_dirs():
         folders += [*pretrained_folders(data_dir), *fine_tuned_folders(data_dir)]
     folders.sort(key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True)
@@ -206,7 +206,7 @@ def nearby_models() -> list[Path]:
 
 def nearby_data_dirs() -> list[Path]:
     """Finds data folders, whose `models` holds runs: at the working directory and below it, hidden ones left out."""
-    data_dirs = []
+    data_dirs: list[Path] = []
     level = [Path()]
     looked_into = 0
     for _ in range(_LEVELS):

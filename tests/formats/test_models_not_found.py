@@ -44,6 +44,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "--init-checkpoint small/models/mine",
         ),
         (
+            "pretrain --data-dir small --recipe electra_small_distilled --teacher mine",
+            "--teacher small/models/mine",
+        ),
+        (
             "pretrain --data-dir small --recipe electra_tiny --init-generator-checkpoint data/models/mine",
             "--init-generator-checkpoint small/models/mine",
         ),
