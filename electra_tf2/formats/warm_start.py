@@ -44,17 +44,21 @@ class LoadReport(NamedTuple):
           origin: where the weights come from.
         """
         lines = [f"{origin}: loaded {counted(len(self.loaded), 'variable')}"]
-        new = self.new_parts()
-        if new:
-            lines.append(f"  new here, from random values (expected): {', '.join(new)}")
+        heads = [name for name in self.missing if _is_of_head(name)]
+        if heads:
+            lines.append(f"  new here, from random values (expected): {', '.join(self._new_parts(heads))}")
+        holes = self.holes()
+        networks = [name for name in self.missing if name not in heads and name not in holes]
+        if networks:
+            lines.append(f"  not in it, so from random values: {', '.join(self._new_parts(networks))}")
         left = self.unused_parts()
         if left:
             lines.append(f"  not used here (expected): {', '.join(left)}")
         return lines
 
-    def new_parts(self) -> list[str]:
-        """Describes the parts of the model, heads or whole networks, of which the checkpoint has nothing."""
-        return _described(self.missing, partly=_scopes(self.loaded), rest_of="a part of ")
+    def _new_parts(self, names: list[str]) -> list[str]:
+        """Describes the parts of the model that missing variables belong to."""
+        return _described(names, partly=_scopes(self.loaded), rest_of="the rest of ")
 
     def unused_parts(self, partly: Collection[str] = ()) -> list[str]:
         """Describes the parts of the checkpoint that the model has no use for.
@@ -70,9 +74,15 @@ class LoadReport(NamedTuple):
         names = []
         for name in self.missing:
             scope = name.split("/")[0]
-            if scope in loaded and not scope.endswith("_predictions"):
+            if scope in loaded and not _is_of_head(name):
                 names.append(name)
         return names
+
+
+def _is_of_head(name: str) -> bool:
+    """True for a variable of a head, which other objectives and tasks do not have."""
+    scope = name.split("/")[0]
+    return scope.endswith("_predictions") or scope == "task_specific"
 
 
 def _scopes(names: Iterable[str]) -> set[str]:

@@ -69,6 +69,8 @@ def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: s
         # Not reported: init_generator_checkpoint has the generator's variables, or the run is refused.
         report = report._replace(missing=[name for name in report.missing if name not in generator])
     say("\n".join(report.lines(path)))
+    if len(missing) == len(generator) > 0 and not config.init_generator_checkpoint:
+        say("  --init-generator-checkpoint gives the generator a start, too")
     holes = report.holes()
     if holes:
         warn(f"{path} lacks {counted(len(holes), 'variable')} of its network, which stay random: {_some(holes)}")

@@ -9,7 +9,7 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.warm_start import LoadReport, warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -116,3 +116,23 @@ def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Pat
     support.write_crc_directory(tmp_path, "BertForMaskedLM", model_type="roberta")
     with pytest.raises(UserError, match="roberta"):
         configured("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))
+
+
+def test_what_a_start_loads_is_said_by_parts_and_holes_in_a_network_are_named() -> None:
+    heads = ["discriminator_predictions/dense/kernel", "discriminator_predictions/dense/bias"]
+    report = LoadReport(
+        loaded=["electra/encoder/layer_0/output/dense/kernel"],
+        missing=[
+            *heads,
+            "electra/encoder/layer_1/output/dense/kernel",
+            "generator/encoder/layer_0/output/dense/kernel",
+        ],
+        unused=["generator_predictions/output_bias", "electra/encoder/layer_7/output/dense/kernel"],
+    )
+    assert report.lines("some/model") == [
+        "some/model: loaded 1 variable",
+        "  new here, from random values (expected): the detector's head",
+        "  not in it, so from random values: the generator",
+        "  not used here (expected): the rest of the main network, the masked language model's head",
+    ]
+    assert report.holes() == ["electra/encoder/layer_1/output/dense/kernel"]
