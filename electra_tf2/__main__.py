@@ -54,7 +54,8 @@ FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
                 that "Paris," is one word with its comma. Files of tagged words
                 and SQuAD's JSON are read, too
 --model         a fine-tuned model's folder, as `electra finetune` names it
---output        what is written: .jsonl or .csv; - is standard output
+--output        what is written: .jsonl or .csv, of a tagger also .conll, a
+                word and its tag on each line; - is standard output
                 [FILE.predictions.jsonl]
 --task-names    the task, of a model that learned several
 --predict-batch-size

@@ -5,6 +5,7 @@ one for a pre-trained network), which encodes an example and prints the answer t
 exports.transformers_programs has those for transformers.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -192,7 +193,7 @@ def _task_section(task: str, about: Mapping[str, Any], config: FinetuningConfig,
     """Makes the section of a task, which its outputs tell."""
     state = about["tasks"][task]
     outputs = {name.removeprefix(f"{task}.") for name in about["outputs"] if name.startswith(f"{task}.")}
-    if "predictions" in outputs:
+    if state["kind"] == "tagging":
         return _tags(task, state)
     if {"start_top_index", "start_logits"} & outputs:
         return _answer(task, state, config)
@@ -311,73 +312,68 @@ def _tags(task: str, state: Mapping[str, Any]) -> Section:
     if state.get("splits_at_signs"):
         words = f're.findall(r"[^\\W_]+|[^\\w\\s]|_", "{EXAMPLE_TEXT}")  # signs of punctuation are words'
         imports = "import re"
-    encoding = state.get("encoding")
-    before = ""
-    tag = f"    print(word, label, {_PROBABILITY.format(task=task)})"
-    if encoding == "BIO":
-        before = 'previous = "O"\n'
-        tag = _bio_tag(task, state)
-    elif encoding:
-        before = 'previous = "O"\nlabelled = []\n'
-        tag = _other_tag(task, state, encoding)
+    answers = _SINGLE_TAGS
+    if "encoding" in state:
+        answers = _tags_of_spans(state)
     text = f"""
 # {task}: the tag of each word, with its probability.
 words = {words}
 labels = about["tasks"]["{task}"]["labels"]
 row = tokenizer.encode(" ".join(words))
-outputs = outputs_of([row])
+logits = outputs_of([row])["{task}.logits"][0]
+words_read = []
+scores = []  # of each of them, the logarithms of its labels' probabilities
 start = 0  # of the word among the characters
-{before}for word in words:
+for word in words:
     token = row.char_to_token(start)  # its first one, which has the word's label
     start += len(word) + 1
     if token is None:
         continue  # the word is beyond the longest input: give long texts in parts
-    label = labels[outputs["{task}.predictions"][0, token]]
-{tag}
-"""
+    words_read.append(word)
+    scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
+{answers}"""
     return Section(text, imports=imports)
 
 
-_PROBABILITY = 'outputs["{task}.scores"][0, token]'
+_SINGLE_TAGS = """for word, of_labels in zip(words_read, scores):
+    best = of_labels.argmax()
+    print(word, labels[best], np.exp(of_labels[best]))
+"""
 
 
-def _bio_tag(task: str, state: Mapping[str, Any]) -> str:
-    """Lines that print a word's tag in BIO, of `label` in BIOES and the `previous` one."""
-    return f"""    # Labels are BIOES (E: last word of a span, S: a span of one word), the training file was BIO.
-    letter, _, kind = label.partition("-")
-    begins = letter in "BS" or previous[0] in "OES" or kind != previous[2:]
-    previous = label
-    tag = "O"
-    if kind:
-        tag = "B-" + kind if begins else "I-" + kind
-{_without_type(state)}    print(word, tag, {_PROBABILITY.format(task=task)})"""
-
-
-def _other_tag(task: str, state: Mapping[str, Any], encoding: str) -> str:
-    """Lines that print words' tags in another encoding, in which a tag also hangs on the next label."""
+def _tags_of_spans(state: Mapping[str, Any]) -> str:
+    """Lines that find the labels of all words together, as `SpanDecoder` does, and print them as tags."""
+    encoding = state["encoding"]
     letters = ENCODINGS[encoding]
-    return f"""    letter, _, kind = label.partition("-")
-    begins = letter in "OBS" or previous[0] in "OES" or kind != previous[2:]
-    previous = label
-    labelled.append((word, kind, begins, {_PROBABILITY.format(task=task)}))
-# Labels are BIOES, the training file was {encoding}. A span ends where the next one, or a word outside, begins.
-for number, (word, kind, begins, probability) in enumerate(labelled):
-    ends = number + 1 == len(labelled) or labelled[number + 1][2]
-    if not kind:
-        tag = "O"
-    elif begins:
-        tag = "{letters.single}-" + kind if ends else "B-" + kind
-    else:
-        tag = "{letters.last}-" + kind if ends else "{letters.inside}-" + kind
-{_without_type(state)}    print(word, tag, probability)"""
-
-
-def _without_type(state: Mapping[str, Any]) -> str:
-    """A line for a training file that had letters alone; "" for others."""
+    letter_in_file = {"I": letters.inside, "E": letters.last, "S": letters.single}
     types = {label.partition("-")[2] for label in state["labels"]} - {""}
-    if types == {"_"}:
-        return '    tag = tag.removesuffix("-_")\n'
-    return ""
+    kind = "label[1:]"
+    if types == {"_"}:  # the training file had letters alone
+        kind = '""'
+    return f"""
+# Labels are BIOES (B: first word of a span, I: inside, E: last, S: a span of one word, O: outside). The likeliest
+# ones that make up whole spans are found by Viterbi's algorithm.
+def may_follow(label, previous):
+    if previous[0] in "BI":
+        return label[0] in "IE" and label[1:] == previous[1:]
+    return label[0] in "OBS"
+
+steps = np.array([[0 if may_follow(label, previous) else -np.inf for label in labels] for previous in labels])
+best = scores[0] + [0 if label[0] in "OBS" else -np.inf for label in labels]
+best_previous = []
+for of_labels in scores[1:]:
+    sums = best[:, np.newaxis] + steps
+    best_previous.append(sums.argmax(axis=0))
+    best = sums.max(axis=0) + of_labels
+best = best + [0 if label[0] in "OES" else -np.inf for label in labels]
+sequence = [best.argmax()]
+for previous in reversed(best_previous):
+    sequence.insert(0, previous[sequence[0]])
+letters = {json.dumps(letter_in_file)}  # of the training file, which had {encoding}
+for word, number, of_labels in zip(words_read, sequence, scores):
+    label = labels[number]
+    print(word, letters.get(label[0], label[0]) + {kind}, np.exp(of_labels[number]))
+"""
 
 
 def _answer(task: str, state: Mapping[str, Any], config: FinetuningConfig) -> Section:
@@ -432,10 +428,10 @@ def explained_outputs(model: StoredModel, about: Mapping[str, Any]) -> list[str]
     lines = []
     for task, state in about.get("tasks", {}).items():
         outputs = {name for name in about["outputs"] if name.startswith(f"{task}.")}
-        if f"{task}.predictions" in outputs:
+        if state["kind"] == "tagging":
             lines.append(
-                f"- `{task}.predictions`, `{task}.scores` [batch, length]: for every token the number of a label in "
-                "model.json, and its probability; a word's are those of its first token"
+                f"- `{task}.logits` [batch, length, labels]: of every token; their softmax is the probabilities of the "
+                "labels in model.json; a word's are those of its first token"
             )
             if "encoding" in state:
                 lines.append(_explained_encoding(state["encoding"]))

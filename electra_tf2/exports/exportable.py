@@ -125,11 +125,6 @@ def _certain_ids(name: str, outputs: Mapping[str, np.ndarray]) -> np.ndarray | N
     Args:
       name: of the output, "task.name" as the heads of finetune/tasks/ call it.
     """
-    if name.endswith(".predictions"):  # of a tagger, the most probable label of each token
-        probabilities = outputs.get(name.removesuffix("predictions") + "scores")
-        if probabilities is None:
-            return None
-        return certain_ranks(np.log(probabilities[..., np.newaxis]))[..., 0]
     if name.endswith("_top_index"):  # of question answering, the most probable starts or ends
         log_probabilities = outputs.get(name.removesuffix("index") + "log_probs")
         if log_probabilities is None:

@@ -16,8 +16,17 @@ from electra_tf2.files.content import is_compressed, plain_name
 from electra_tf2.files.reading import parse_json, read_bytes
 from electra_tf2.util.errors import UserError, reason
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_JSON_LINES = (".jsonl", ".ndjson", ".json", "")
+# Formats of a file of labelled rows, by the ending of its name.
+_ROW_FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    "": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".conll": "conll",
+}
 
 
 @contextlib.contextmanager
@@ -203,21 +212,21 @@ def keep_steps(path: str | os.PathLike[str], last: int) -> None:
     write_atomically(path, "".join(kept))
 
 
-def delimiter_of_output(path: str) -> str:
-    """The delimiter for a file of rows with this name; "" if it is JSON lines.
+def row_format(path: str) -> str:
+    """The format for a file of rows with this name: "jsonl", "csv", "tsv", or "conll", which holds tagged words.
 
     Raises:
       UserError: the name is of a format that cannot be written.
     """
     suffix = os.path.splitext(plain_name(path))[1]
-    if suffix not in _DELIMITERS and suffix not in _JSON_LINES:
-        suffixes = ", ".join(filter(None, (*_JSON_LINES, *_DELIMITERS)))
+    if suffix not in _ROW_FORMATS:
+        suffixes = ", ".join(filter(None, _ROW_FORMATS))
         raise UserError(
             f"{path}: {suffix} cannot be written: give a name that ends in one of {suffixes}, also with .gz"
         )
     if is_compressed(path) and not path.lower().endswith(".gz"):
         raise UserError(f"{path}: of compressed files only .gz is written")
-    return _DELIMITERS.get(suffix, "")
+    return _ROW_FORMATS[suffix]
 
 
 def encoded_output(path: str, text: str) -> bytes:

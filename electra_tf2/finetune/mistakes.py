@@ -73,15 +73,18 @@ def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> di
     Returns:
       JSON; {} for answers of another form than these.
       "mistakes": the worst ones. Classes and numbers: rows as in the file of predictions, by the probability of the
-      wrong label or the distance of the number. Spans and answers to questions: the wrong ones by their probability.
-      "labels" and "confusion" (classes): counts [gold][predicted].
-      "by_label" (classes, types of spans): {"count", "precision", "recall"} by label, in percent.
+      wrong label or the distance of the number. Tags, spans and answers to questions: the wrong ones by their
+      probability.
+      "labels" and "confusion" (classes, tags of single words): counts [gold][predicted].
+      "by_label" (classes, tags of single words, types of spans): {"count", "precision", "recall"} by label, in percent.
     """
     rows = answered_rows(task, split, answers)
     if not rows or "gold" not in rows[0]:
         return {}
     if "entities" in rows[0]:
         return _wrong_spans(rows)
+    if "tags" in rows[0]:
+        return _wrong_tags(rows)
     if isinstance(task, QATask):
         return _wrong_answers(rows, task.comparison)
     if "label" not in rows[0] or not isinstance(rows[0]["gold"], (str, int, float)):
@@ -125,16 +128,47 @@ def _text_of(mistake: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _wrong_classes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     labels = list(rows[0]["probabilities"])
-    confusion = np.zeros([len(labels), len(labels)], int)
+    pairs = []
     wrong = []
     for row in rows:
-        confusion[labels.index(str(row["gold"])), labels.index(row["label"])] += 1
+        pairs.append((str(row["gold"]), row["label"]))
         if row["label"] != row["gold"]:
             wrong.append(row)
     wrong.sort(key=lambda row: -row["probabilities"][row["label"]])
+    return _confusion(labels, pairs) | {"mistakes": _first_of_each(wrong)}
+
+
+def _wrong_tags(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Finds wrong tags of single words."""
+    pairs = []
+    wrong = []
+    for row in rows:
+        words = zip(row["words"], row["gold"], row["tags"], row["probabilities"], strict=True)
+        for word, gold, tag, probability in words:
+            pairs.append((gold, tag))
+            if tag != gold:
+                mistake = {"text": word, "label": tag, "probability": probability, "gold": gold}
+                wrong.append(mistake | {"sentence": " ".join(row["words"])})
+    wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["text"]))
+    labels: set[str] = set()
+    for pair in pairs:
+        labels.update(pair)
+    return _confusion(sorted(labels), pairs) | {"mistakes": _first_of_each(wrong)}
+
+
+def _confusion(labels: list[str], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Counts pairs of a right and a predicted label.
+
+    Returns:
+      {"labels", "confusion", "by_label"}, as `errors_of` has them.
+    """
+    index_of = {label: index for index, label in enumerate(labels)}
+    confusion = np.zeros([len(labels), len(labels)], int)
+    for gold, predicted in pairs:
+        confusion[index_of[gold], index_of[predicted]] += 1
     right = np.diag(confusion)
     by_label = _by_label(labels, right, confusion.sum(1), confusion.sum(0))
-    return {"labels": labels, "confusion": confusion.tolist(), "by_label": by_label, "mistakes": _first_of_each(wrong)}
+    return {"labels": labels, "confusion": confusion.tolist(), "by_label": by_label}
 
 
 def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -218,7 +252,9 @@ def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
     if 0 < len(labels) <= MOST_LABELS:
         lines += ["", *_confusion_lines(name, labels, errors["confusion"])]
     elif labels:
-        lines += ["", f"{name}: most often", *_commonest_confusions(labels, errors["confusion"])]
+        confusions = _commonest_confusions(labels, errors["confusion"])
+        if confusions:
+            lines += ["", f"{name}: most often", *confusions]
     if errors.get("by_label"):
         lines += ["", *_by_label_lines(name, errors["by_label"])]
     if errors.get("mistakes"):

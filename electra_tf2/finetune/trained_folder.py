@@ -228,6 +228,16 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         )
 
 
+def unscored(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]]) -> list[str]:
+    """Lists the splits that a finished trial was not scored on, as "task split", such as a file that was named later.
+
+    Args:
+      fingerprint_of: `fingerprint` of what would be trained now, by `scores`.
+    """
+    scored = read_json(folder / SCORES, "scores").get("made_of", {})
+    return [name for name in fingerprint_of(True) if name not in scored and name not in _SCORING_HPARAMS]
+
+
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Lists the names whose values differ. A name without a value before is not compared."""
     return [name for name, value in now.items() if before.get(name, value) != value]

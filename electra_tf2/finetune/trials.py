@@ -37,6 +37,7 @@ from electra_tf2.finetune.trained_folder import (
     find_trained,
     fingerprint,
     read_made_of,
+    unscored,
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.folders import SCORES
@@ -48,7 +49,7 @@ from electra_tf2.util.environment import program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
-ADVICE = "Give what it was trained with, or train in another folder, or with `overwrite`."
+ADVICE = "Give what it was trained with, or train in another folder, or anew: --overwrite, from Python overwrite=True."
 
 
 class Trials:
@@ -94,7 +95,12 @@ class Trials:
                 finished.append(self._evaluate_trained(trial, folder, data))
                 continue
             with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
-                if (folder / SCORES).exists() and not held.overwrite:
+                is_done = (folder / SCORES).exists() and not held.overwrite
+                if is_done and unscored(folder, self._fingerprint) and _holds_weights(folder):
+                    weights.check_states(folder, self.tasks)
+                    data = data or read_data(config, self.tasks)
+                    finished.append(self._evaluate_trained(trial, folder, data))
+                elif is_done:
                     finished.append(self._done_before(trial, folder))
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
@@ -127,6 +133,8 @@ class Trials:
         for name, paths in files.items():
             if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
                 warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
+        for split in unscored(folder, self._fingerprint):
+            warn(f"it has no scores of {split}, since its weights were not kept (keep_all_models)")
         return result
 
     # Training.
@@ -261,7 +269,7 @@ class Trials:
         config = self.config
         folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
         for folder in folders:
-            if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
+            if (folder / SCORES).exists() and not _holds_weights(folder):
                 raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
             here = read_made_of(folder)
             first = read_made_of(folders[0])
@@ -283,6 +291,10 @@ class Trials:
         if newest < steps:
             warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
         return self._evaluate(task, trial, folder, data, training, keep=newest >= steps)
+
+
+def _holds_weights(folder: Path) -> bool:
+    return any(folder.glob("**/model.ckpt-*")) or any(folder.glob(FILE_NAME))
 
 
 def _median_rate(folder: Path) -> float:

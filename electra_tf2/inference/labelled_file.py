@@ -1,4 +1,7 @@
-"""The file that `predict` writes: the rows that were read, each beside its answer, as JSON lines or as a table."""
+"""The file that `predict` writes: the rows that were read, each beside its answer, as JSON lines or as a table.
+
+Tagged words can be written in CoNLL's layout, too.
+"""
 
 import csv
 import io
@@ -7,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from electra_tf2.finetune.tasks.conll import tagged_lines
 from electra_tf2.finetune.tasks.files import json_lines
 
 # Rows as they were read, and their answers.
@@ -14,6 +18,26 @@ Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 
 # Parts of an answer that repeat what was read, which stays as it was.
 _REPEATED = {"id", "words"}
+
+
+def labelled(rows: Labelled, row_format: str) -> str:
+    """Makes the text of a file of rows and their answers, in one of the formats of `files.writing.row_format`."""
+    if row_format == "csv":
+        return labelled_table(rows, ",")
+    if row_format == "tsv":
+        return labelled_table(rows, "\t")
+    if row_format == "conll":
+        return _tagged_words(rows)
+    return labelled_lines(rows)
+
+
+def _tagged_words(rows: Labelled) -> str:
+    """Makes lines of a word and its predicted tag. Rows without a text are left out."""
+    sentences = []
+    for _, answer in rows:
+        if "tags" in answer:
+            sentences.append((answer["words"], answer["tags"]))
+    return tagged_lines(sentences)
 
 
 def labelled_lines(rows: Labelled) -> str:

@@ -27,12 +27,13 @@ from electra_tf2.finetune.batching import prediction_table
 from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
+from electra_tf2.inference.labelled_file import labelled
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.inference.unknown_tokens import UnknownTokens, unknown_tokens
@@ -269,12 +270,12 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, A
         yield TableRow(line, values), values | texts
 
 
-def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, delimiter: str = "") -> str:
+def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, row_format: str = "jsonl") -> str:
     """Labels a file with the model in a folder.
 
     Args:
       source: path of the file; "-": standard input.
-      delimiter: stands between the cells of the returned table; "": JSON lines are returned.
+      row_format: of the returned text, one of those of `files.writing.row_format`.
 
     Returns:
       Every row with the task's answer, as text.
@@ -283,6 +284,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     predictor = Predictor(read_model(folder), tokenizer, config)
     task_index = config.task_names.index(task_name)
     task = predictor.tasks[task_index]
+    if row_format == "conll" and not isinstance(task, TaggingTask):
+        raise UserError(f"--output: a .conll file holds tagged words, and {task_name} is no tagging task: give a .csv")
     table = open_rows(source, task)
     rows, split, empty = read_rows(task, table)
     if not rows:
@@ -307,6 +310,4 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     for row in rows:
         answer = _NO_TEXT if row.line in empty else next(remaining_answers)
         pairs.append((row.values, answer))
-    if delimiter:
-        return labelled_table(pairs, delimiter)
-    return labelled_lines(pairs)
+    return labelled(pairs, row_format)

@@ -29,7 +29,7 @@ from electra_tf2.config.hparams import checked, layered
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.reading import is_file, read_bytes
 from electra_tf2.files.table_files import SPLITS
-from electra_tf2.files.writing import check_writable, delimiter_of_output, encoded_output, write_atomically
+from electra_tf2.files.writing import check_writable, encoded_output, row_format, write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.inference.finetuning_run import check_vocabulary, prepare
@@ -90,11 +90,11 @@ def label(chosen: dict[str, Any], source: str) -> int:
                 hint = f". A text itself is labelled by: echo {shlex.quote(source)} | electra predict - --model ..."
             raise UserError(f"there is no file {source}{hint}")
         read_bytes(source, "predict")  # raises UserError now, not after the model was loaded
-    delimiter = ""
+    output_format = "jsonl"
     if output != "-":
         if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):
             raise UserError(f"--output {output} is the file that is to be labelled: give another")
-        delimiter = delimiter_of_output(output)
+        output_format = row_format(output)
         check_writable(output)
     folder = find_trained(chosen, flags.FLAGS.trial, flag="--model")
     wanted = chosen.pop("task_names", None)
@@ -109,7 +109,7 @@ def label(chosen: dict[str, Any], source: str) -> int:
         import_tensorflow()
         from electra_tf2.inference.predictor import predict
 
-        answers = predict(config, folder, names[0], source, delimiter)
+        answers = predict(config, folder, names[0], source, output_format)
     if output == "-":
         if isinstance(sys.__stdout__, io.TextIOWrapper):
             sys.__stdout__.reconfigure(encoding="utf-8")  # answers are data for other programs, in any locale
@@ -127,7 +127,8 @@ flags.DEFINE_string("predict", None, f"file to label with a fine-tuned model: {_
 flags.DEFINE_string(
     "predict_output",
     None,
-    "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
+    "file that --predict writes: a table if it is .csv or .tsv, lines of a word and its tag if it is .conll; "
+    "-: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 # Flags that --help shows; --help all shows the others, too. Of those for labelling it shows none, since

@@ -257,7 +257,7 @@ def test_values_on_a_large_scale_may_differ_by_a_rounding_of_float32(classifier:
 def test_other_heads_take_ids(tagger: Saved) -> None:
     assert tagger.written.difference < 1e-5
     facts = json.loads((tagger.folder / "model.json").read_text())
-    assert facts["outputs"] == ["pos.predictions", "pos.scores"] and (tagger.folder / "vocab.txt").is_file()
+    assert facts["outputs"] == ["pos.logits"] and (tagger.folder / "vocab.txt").is_file()
     assert "- `1`, a SavedModel for TensorFlow: converted from" in (tagger.folder / "README.md").read_text()
     assert facts["tasks"]["pos"]["labels"] == ["DT", "NN", "VB"] and facts["inputs"][0] == "input_ids"
 

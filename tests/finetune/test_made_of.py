@@ -90,6 +90,21 @@ def test_scores_of_changed_data_are_made_anew_without_training(copied):
     assert "done before" in run(data, out, **settings)
 
 
+def test_a_file_that_comes_later_is_scored_without_training(copied):
+    data, out, settings = copied
+    before = [seconds(out, number) for number in (1, 2)]
+    [expected, _] = [one["scores"]["kind"]["test"] for one in results(out)["trials"]]
+    path = trial(out, 1) / "scores.json"
+    scored = json.loads(path.read_text())
+    del scored["made_of"]["kind test"], scored["scores"]["kind"]["test"]
+    path.write_text(json.dumps(scored))
+    output = run(data, out, **settings)
+    assert output.count("done before") == 1
+    assert [seconds(out, number) for number in (1, 2)] == before
+    assert results(out)["trials"][0]["scores"]["kind"]["test"] == expected
+    assert run(data, out, **settings).count("done before") == 2
+
+
 def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(copied, monkeypatch):
     data, out, settings = copied
     before = [seconds(out, number) for number in (1, 2)]

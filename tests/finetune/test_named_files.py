@@ -14,7 +14,7 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
-from electra_tf2.inference.labelled_file import labelled_lines, labelled_table
+from electra_tf2.inference.labelled_file import labelled, labelled_lines, labelled_table
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support import golden
@@ -95,6 +95,28 @@ def test_predictions_as_a_table(learned, tmp_path):
     for row in rows:
         shares = {label: float(row[f"probability_{label}"]) for label in ("bad", "good")}
         assert sum(shares.values()) == pytest.approx(1) and row["label"] == max(shares, key=shares.__getitem__)
+
+
+def test_tagged_words_as_lines():
+    answers: list[dict] = [
+        {"words": ["in", "Rome"], "tags": ["O", "B-LOC"]},
+        {"error": "an empty text"},
+        {"words": ["no"], "tags": ["O"]},
+    ]
+    rows = [({"text": "whatever", "id": "7"}, answer) for answer in answers]
+    assert labelled(rows, "conll") == "in O\nRome B-LOC\n\nno O\n\n"
+    rows = [({}, {"words": ["New York", "x"], "tags": ["B-LOC", "O"]})]
+    assert labelled(rows, "conll") == "New York\tB-LOC\nx\tO\n\n"
+
+
+def test_lines_of_tagged_words_are_refused_for_other_tasks(learned, tmp_path):
+    folder, _ = learned
+    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    new = write_reviews(tmp_path / "new.csv", rows=2, delimiter=",")
+    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.conll"]
+    done = run_program("run_finetuning.py", *words)
+    assert done.returncode == 2 and "my_reviews is no tagging task: give a .csv" in done.stderr
+    assert not (tmp_path / "out.conll").exists()
 
 
 def test_lists_in_a_table_are_one_cell():

@@ -414,7 +414,7 @@ def test_between_tabs_a_word_is_what_stands_there(tmp_path, word):
     task = make("ner", raw_data_dir=str(tmp_path))
     split = task.load("train")
     tokens = len(split.features[0].input_ids)
-    predictions = [{"predictions": np.zeros(tokens, int), "scores": np.ones(tokens)}]
+    predictions = [{"logits": np.zeros([tokens, len(task.label_names)])}]
     (row,) = task.answers(split, predictions)
     assert row["words"] == [word, "to"]
     task.write_submission("dev", split, [row], tmp_path)
@@ -491,7 +491,8 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
     split = task.load("dev")
     assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().err.split())
     assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
-    assert task.scores(split, [{"predictions": np.zeros(9, int), "scores": np.ones(9)}])["accuracy"] == 50
+    always_x = np.tile([1.0, 0.0], [9, 1])
+    assert task.scores(split, [{"logits": always_x[:, : len(task.label_names)]}])["accuracy"] == 50
 
 
 # Answers.

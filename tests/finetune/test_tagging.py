@@ -1,13 +1,15 @@
 """Tagging: files, label sets, words that do not fit, scores, new text."""
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.finetune.data_report import balance
-from electra_tf2.finetune.mistakes import complaint, errors_of
-from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores
+from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
+from electra_tf2.finetune.tasks.tags import SpanDecoder, bio, bioes, spans_of, tagging_scores, with_all_positions
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -38,6 +40,44 @@ def test_spans_survive_both_encodings(case):
 def test_perfect_predictions_score_100(cases):
     tags = [bioes(spans, length) for spans, length in cases if length]
     assert tagging_scores(tags, tags, spans=True) == dict.fromkeys(["accuracy", "precision", "recall", "f1"], 100.0)
+
+
+LABELS = with_all_positions({"S-A", "S-B"})
+
+
+@given(st.integers(0, 4), st.integers(0, 2**32 - 1))
+@settings(max_examples=30)
+def test_the_likeliest_whole_spans_are_found(length, seed):
+    """As by trying all sequences of labels. A sequence of whole spans is the same after its spans were read."""
+    names = sorted(LABELS)
+    scores = np.random.default_rng(seed).normal(scale=3, size=[length, len(names)])
+    best = -np.inf
+    for label_ids in itertools.product(range(len(names)), repeat=length):
+        labels = [names[label_id] for label_id in label_ids]
+        if bioes(spans_of(labels), length) == labels:
+            best = max(best, scores[np.arange(length), label_ids].sum())
+    predicted = SpanDecoder(names)(scores)
+    labels = [names[label_id] for label_id in predicted]
+    assert bioes(spans_of(labels), length) == labels
+    assert scores[np.arange(length), predicted].sum() == pytest.approx(best)
+
+
+def test_predicted_spans_are_whole_or_those_of_the_original(tmp_path):
+    """The likeliest label of each word is B-NP, S-NP, E-NP, of which the original makes two spans."""
+    write_lines(tmp_path / "chunk" / "train.txt", "the x B-NP", "old x I-NP", "file x E-NP", "is x S-NP", "")
+    for compat, tags in {
+        "none": ["B-NP", "I-NP", "E-NP", "S-NP"],
+        "original": ["S-NP", "B-NP", "E-NP", "S-NP"],
+    }.items():
+        task = make(tmp_path, compat=compat)
+        split = task.load("train")
+        places = split.features[0].labels["labeled_positions"]
+        logits = np.zeros([max(places) + 1, len(task.label_names)])
+        for place, label in zip(places, ("B-NP", "S-NP", "E-NP", "S-NP"), strict=True):
+            logits[place, task.label_names.index(label)] = 2.0
+        logits[places[1], task.label_names.index("I-NP")] = 1.9
+        (answer,) = task.answers(split, [{"logits": logits}])
+        assert answer["tags"] == tags
 
 
 def test_conllevals_rules():
@@ -75,18 +115,26 @@ def sure(task, split):
     rows = []
     for feature in split.features:
         rows.append(feature.labels["labels"])
-    return at_words(split, rows)
+    return at_words(task, split, rows)
 
 
-def at_words(split, rows):
-    """Predictions at every token, from those of the words that each input answers for."""
+def at_words(task, split, rows):
+    """Predictions at every token, from the labels of the words that each input answers for."""
     predictions = []
     for feature, labels in zip(split.features, rows, strict=True):
         places = feature.labels["labeled_positions"]
-        tokens = np.zeros(max(places, default=0) + 1, int)
-        tokens[places] = labels
-        predictions.append({"predictions": tokens, "scores": np.linspace(0.5, 0.9, len(tokens))})
+        label_ids = np.zeros(max(places, default=0) + 1, int)
+        label_ids[places] = labels
+        predictions.append(sure_of(label_ids, len(task.label_names)))
     return predictions
+
+
+def sure_of(label_ids, num_labels):
+    """A prediction in which token i has its label with a probability from 0.5 (the first one) to 0.9."""
+    probabilities = np.linspace(0.5, 0.9, len(label_ids))[:, np.newaxis]
+    others = (1 - probabilities) / (num_labels - 1)
+    is_label = np.eye(num_labels, dtype=bool)[label_ids]
+    return {"logits": np.log(np.where(is_label, probabilities, others))}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +220,7 @@ def test_words_and_entities_say_where_they_are(tmp_path, text, places):
     row = [task.label_names.index(tag) for tag in ("B-NP", "E-NP", "S-VP")]
     split = parse(task, [{"text": text}, {"words": text.split(" ")}], "new")
     rows = [row[: len(window.words)] for example in split.examples for window in example.windows]
-    answer, of_words = task.answers(split, at_words(split, rows))
+    answer, of_words = task.answers(split, at_words(task, split, rows))
     assert list(zip(answer["starts"], answer["ends"], strict=True)) == places
     assert answer["words"] == [text[start:end] for start, end in places]
     (first, _), (_, second), verb = places
@@ -215,8 +263,32 @@ def test_parts_of_speech_are_scored_by_word(tmp_path):
     task = make(tmp_path, "pos")
     split = task.load("train")
     wrong = task.label_names.index("NN")
-    scores = task.scores(split, at_words(split, [[wrong, wrong]]))
+    scores = task.scores(split, at_words(task, split, [[wrong, wrong]]))
     assert scores == {"accuracy": 50.0} and task.primary_metric == "accuracy"
+    errors = errors_of(task, split, task.answers(split, at_words(task, split, [[wrong, wrong]])))
+    assert errors["labels"] == ["DT", "NN"] and errors["confusion"] == [[0, 1], [0, 1]]
+    assert errors["by_label"]["NN"] == {"count": 1, "precision": 50.0, "recall": 100.0}
+    assert [(one["text"], one["gold"], one["label"]) for one in errors["mistakes"]] == [("the", "DT", "NN")]
+    assert "DT, predicted the (NN)" in shown_errors("pos train", errors)
+
+
+def test_accuracy_of_spans_is_that_of_the_tags_in_the_file(tmp_path):
+    """It can be computed from the file of predictions. A wrong letter that no tag of the file has does not count."""
+    write_lines(tmp_path / "chunk" / "train.txt", "the x B-NP", "old x I-NP", "file x I-NP", "is x O")
+    task = make(tmp_path)
+    split = task.load("train")
+    label_ids = [task.label_names.index(label) for label in ("B-NP", "I-NP", "I-NP", "O")]
+    scores = task.scores(split, at_words(task, split, [label_ids]))
+    assert scores == dict.fromkeys(["accuracy", "precision", "recall", "f1"], 100.0)
+    assert task.majority(split)["accuracy"] == 50.0
+
+
+def test_tags_that_are_types_alone_mean_what_they_mean_in_the_training_data(tmp_path):
+    write_lines(tmp_path / "chunk" / "train.txt", "the PER", "old PER", "file O", "is O", "no O")
+    write_lines(tmp_path / "chunk" / "dev.txt", "the PER", "old PER", "", "file O", "")
+    task = make(tmp_path)
+    task.load("train")
+    assert [example.labels for example in task.load("dev").examples] == [["B-PER", "E-PER"], ["O"]]
 
 
 def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
@@ -253,7 +325,8 @@ def test_signs_that_stay_at_words_are_told_once(tmp_path, capsys):
     task = make(tmp_path)
     task.load("train")
     capsys.readouterr()
-    assert list(task.example({"text": "the file , no"}, "here", 0).words) == ["the", "file", ",", "no"]
+    for tokens in ("the file , no .", "Mr. U.S. 1,000 3:4 n't the Corp", "no ( the file )"):
+        assert list(task.example({"text": tokens}, "here", 0).words) == tokens.split()
     assert not capsys.readouterr().out
     for text in ("the file, no", "no."):
         task.example({"text": text}, "here", 0)
@@ -267,7 +340,7 @@ def test_new_text(tmp_path):
     split = parse(task, [{"words": ["the", "file"]}, {"text": "no"}], "new.jsonl")
     names = task.label_names
     rows = [[names.index("B-NP"), names.index("E-NP")], [names.index("O")]]
-    predictions = at_words(split, rows)
+    predictions = at_words(task, split, rows)
     assert [answer["tags"] for answer in task.answers(split, predictions)] == [["B-NP", "I-NP"], ["O"]]
     assert complaint(split, task.answers(split, predictions)) is None
     path = task.write_submission("test", split, task.answers(split, predictions), tmp_path)[0]

@@ -9,7 +9,7 @@ import pytest
 
 from electra_tf2.files.content import is_copy
 from electra_tf2.files.reading import read_json, read_text
-from electra_tf2.files.writing import delimiter_of_output, encoded_output
+from electra_tf2.files.writing import encoded_output, row_format
 from electra_tf2.formats.folders import no_weights_hint
 from electra_tf2.formats.huggingface_tokenizer import casing_of
 from electra_tf2.formats.readers import read_model
@@ -117,17 +117,13 @@ def test_settings_of_a_tokenizer_that_change_ids_are_refused(tmp_path: Path, set
 
 
 def test_an_output_is_what_its_name_says() -> None:
-    assert [delimiter_of_output(name) for name in ("a.csv", "a.TSV", "a.jsonl", "a", "a.csv.gz")] == [
-        ",",
-        "\t",
-        "",
-        "",
-        ",",
-    ]
+    formats = {"a.csv": "csv", "a.TSV": "tsv", "a.jsonl": "jsonl", "a": "jsonl", "a.csv.gz": "csv", "a.conll": "conll"}
+    for name, expected in formats.items():
+        assert row_format(name) == expected
     assert encoded_output("a.jsonl.gz", "x").startswith(b"\x1f\x8b") and encoded_output("a.jsonl", "x") == b"x"
     for name in ("a.parquet", "a.xlsx", "a.xlsx.gz", "a.jsonl.zst", "a.txt"):
         with pytest.raises(UserError, match=name):
-            delimiter_of_output(name)
+            row_format(name)
 
 
 def test_copies_of_editors_are_told() -> None:

@@ -7,7 +7,7 @@ every line has one, otherwise blanks do.
 
 import collections
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
@@ -17,6 +17,8 @@ from electra_tf2.util.errors import UserError
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
 _WORD = re.compile("[^ \t\n\v\f\r]+")
+_SIGN_AT_END = re.compile(r"\w[,;:!?)]+$")
+_STOP_AT_END = re.compile(r"\w\.+$")
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # CoNLL-U's "# text = ..."
 _CONLL_U_COLUMNS = 10
 _GERM_EVAL_COLUMNS = 4
@@ -41,6 +43,19 @@ class Sentence(NamedTuple):
 def split_words(text: str) -> Words:
     """Splits at ASCII's white space, as tf.strings.split does in a SavedModel."""
     return divided(text, _WORD)
+
+
+def word_with_sign(words: Sequence[str]) -> str:
+    """The first word of a text with a sign of punctuation at its end, such as "Paris,"; "" if there is none.
+
+    Full stops count at the end of the text alone, since abbreviations have them everywhere.
+    """
+    for word in words:
+        if _SIGN_AT_END.search(word):
+            return word
+    if words and _STOP_AT_END.search(words[-1]):
+        return words[-1]
+    return ""
 
 
 def sentences_in_text(text: str, name: str, tagged: bool, unended: bool) -> list[Sentence]:
@@ -84,6 +99,27 @@ def has_a_word_a_line(text: str) -> bool:
     lines = [line.strip(" \t") for line in _lines(text.strip())]
     has_blanks = any(_BLANKS.search(line) for line in lines)
     return "" in lines and not has_blanks
+
+
+def tagged_lines(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> str:
+    """Makes lines of a word and its tag, and a blank line behind each sentence.
+
+    A blank divides the columns, or a tab if a word holds blanks.
+
+    Args:
+      sentences: the words and the tags of each. A word with the tag "" has none, and is written with "O".
+    """
+    sentences = list(sentences)
+    between = " "
+    for words, _ in sentences:
+        if any(len(split_words(word).words) != 1 for word in words):
+            between = "\t"
+    text = ""
+    for words, tags in sentences:
+        for word, tag in zip(words, tags, strict=True):
+            text += f"{word}{between}{tag or 'O'}\n"
+        text += "\n"
+    return text
 
 
 def _lines(text: str) -> list[str]:

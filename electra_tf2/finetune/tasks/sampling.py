@@ -35,6 +35,9 @@ def used(examples: Sequence[Any], split: str, files: TaskFiles, config: Finetuni
         indices, dev_indices = few_shot_split(groups, config.few_shot, config.few_shot_seed)
         if split == FEW_SHOT_DEV:
             indices = dev_indices
+        if config.debug_examples:
+            # They stand label by label, so the first of them would have one label alone.
+            indices.sort()
         chosen = [chosen[index] for index in indices]
     if config.debug_examples:
         chosen = chosen[: config.debug_examples]

@@ -6,7 +6,7 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
+    SpanDecoder,
     as_written,
     bioes,
     encoding_of,
@@ -183,7 +184,7 @@ class TaggingTask(Task):
         sentences: list[conll.Sentence] = []
         for sentences_of_file in files:
             if self.spans and not self._as_original:
-                sentences_of_file = spelled_as_bioes(sentences_of_file)
+                sentences_of_file = spelled_as_bioes(sentences_of_file, self._known_types())
             sentences += sentences_of_file
         return sentences
 
@@ -280,7 +281,7 @@ class TaggingTask(Task):
         sentences = conll.sentences_by_look(text, name)
         learned_sentences = sentences
         if self.spans:
-            learned_sentences = spelled_as_bioes(sentences)
+            learned_sentences = spelled_as_bioes(sentences, self._known_types())
         tags: list[str] = []
         for sentence in learned_sentences:
             tags += sentence.tags
@@ -292,12 +293,17 @@ class TaggingTask(Task):
         return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
 
     def _num_known(self, tags: Sequence[str]) -> int:
-        """Counts the tags that are the task's; of spans, the tags whose type is."""
-        known_tags = set(self.label_names)
+        """Counts the tags that are the task's; of spans, O and the tags whose type is."""
         if not self.spans:
+            known_tags = set(self.label_names)
             return sum(tag in known_tags for tag in tags)
-        known_types = {label[2:] for label in known_tags}
-        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+        known_types = self._known_types()
+        num_outside = sum(tag == "O" for tag in tags)
+        return num_outside + sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+
+    def _known_types(self) -> set[str]:
+        """The types of spans in the training data; none while these are read."""
+        return {label[2:] for label in self.target or () if label != "O"}
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
@@ -315,13 +321,12 @@ class TaggingTask(Task):
 
     def _split(self, text: str) -> Words:
         """Splits raw text as the training data were. Tells once if signs stay at words."""
-        at_signs = split_at_signs(text)
         if self._splits_at_signs:
-            return at_signs
+            return split_at_signs(text)
         words = conll.split_words(text)
-        if not self._has_told_of_signs and len(words.words) < len(at_signs.words):
+        glued = conll.word_with_sign(words.words)
+        if glued and not self._has_told_of_signs:
             self._has_told_of_signs = True
-            glued = next(word for word in words.words if len(split_at_signs(word).words) > 1)
             say(
                 f"note: text is split at blanks, as the training data were: {shown(glued)} is one word. Put blanks "
                 "around signs where the training data have them"
@@ -383,37 +388,44 @@ class TaggingTask(Task):
 
     # Scores and answers.
 
-    def _word_values(self, split: Split, predictions: Sequence[Prediction], name: str, missing: Any) -> list[list[Any]]:
-        """Lists the prediction `name` of every word of every example; `missing` for a word that is in no window."""
+    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[list[str], list[float]]]:
+        """Lists the labels of each example's words, and their probabilities.
+
+        Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
+        each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.
+        """
+        decode: Callable[[np.ndarray], list[int]] = _likeliest_of_each_word
+        if self.spans and not self._as_original:
+            decode = SpanDecoder(self.label_names)
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
-            values = [missing] * len(example.words)
+            labels = ["O" if self.spans else ""] * len(example.words)
+            probabilities = [0.0] * len(example.words)
+            words = np.concatenate([window.words for window in example.windows])
+            word_logits = []
             for window, prediction in zip(example.windows, inputs, strict=True):
-                for word, position in zip(window.words, window.positions, strict=True):
-                    values[word] = prediction[name][position]
-            result.append(values)
-        return result
-
-    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
-        """Lists the label of every word of every example; "O", or "" without spans, for a word that is in no window."""
-        missing = "O" if self.spans else ""
-        result = []
-        for label_ids in self._word_values(split, predictions, "predictions", None):
-            labels = []
-            for label_id in label_ids:
-                labels.append(missing if label_id is None else self.label_names[label_id])
-            result.append(labels)
+                word_logits.append(prediction["logits"][window.positions])
+            log_probabilities = _log_softmax(np.concatenate(word_logits))
+            for row, label_id in enumerate(decode(log_probabilities)):
+                labels[words[row]] = self.label_names[label_id]
+                probabilities[words[row]] = float(np.exp(log_probabilities[row, label_id]))
+            if self.spans and self._as_original:
+                labels = bioes(originals_spans(labels), len(labels))
+            result.append((labels, probabilities))
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        predicted = self.predicted_labels(split, predictions)
+        predicted = [labels for labels, _ in self.predicted_labels(split, predictions)]
         if self._as_original:
             # Words that did not fit are not scored.
             counts = [len(example.windows[0].words) for example in split.examples]
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
-        return tagging_scores(gold, predicted, bool(self.spans))
+        # Accuracy is that of the tags in the files, of which the labels that are learned may be more.
+        gold_tags = [self._file_tags(labels) for labels in gold]
+        predicted_tags = [self._file_tags(labels) for labels in predicted]
+        return tagging_scores(gold_tags, predicted_tags, bool(self.spans))
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
@@ -422,16 +434,15 @@ class TaggingTask(Task):
         there are also `entities`, each with `type`, `text`, `start` and `end`.
         """
         answers = []
-        all_labels = self.predicted_labels(split, predictions)
-        all_probabilities = self._word_values(split, predictions, "scores", 0.0)
-        for example, labels, probabilities in zip(split.examples, all_labels, all_probabilities, strict=True):
+        for example, predicted in zip(split.examples, self.predicted_labels(split, predictions), strict=True):
+            labels, probabilities = predicted
             text = example.text
             starts = text.starts.tolist()
             ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
             answer = {
                 "words": list(text.words),
                 "tags": self._file_tags(labels),
-                "probabilities": [round(float(probability), 6) for probability in probabilities],
+                "probabilities": [round(probability, 6) for probability in probabilities],
                 "starts": starts,
                 "ends": ends,
             }
@@ -457,25 +468,20 @@ class TaggingTask(Task):
         return [{"gold": self._file_tags(example.labels)} for example in split.examples]
 
     def majority(self, split: Split) -> dict[str, float]:
-        gold = [list(example.labels) for example in split.examples]
+        gold = [self._file_tags(example.labels) for example in split.examples]
         counts: Counter[str] = Counter()
-        for labels in gold:
-            counts.update(labels)
+        for tags in gold:
+            counts.update(tags)
         commonest = counts.most_common(1)[0][0]
-        return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], bool(self.spans))
+        scores = tagging_scores(gold, [[commonest] * len(tags) for tags in gold], bool(self.spans))
+        # Precision and recall of such spans say nothing beside their F1.
+        return {name: score for name, score in scores.items() if name in ("accuracy", "f1")}
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-        """Writes a CoNLL file of words and predicted tags, with a blank between them, or a tab if words hold blanks."""
+        """Writes a CoNLL file of words and predicted tags."""
         path = folder / f"{self.name}_{name}.txt"
-        words = [word for example in split.examples for word in example.words]
-        no_word_holds_blanks = all(len(conll.split_words(word).words) == 1 for word in words)
-        between = " " if no_word_holds_blanks else "\t"
-        text = ""
-        for answer in answers:
-            for word, tag in zip(answer["words"], answer["tags"], strict=True):
-                text += f"{word}{between}{tag or 'O'}\n"
-            text += "\n"
-        write_atomically(path, text)
+        sentences = [(answer["words"], answer["tags"]) for answer in answers]
+        write_atomically(path, conll.tagged_lines(sentences))
         return [path]
 
     def state(self) -> dict[str, Any]:
@@ -583,7 +589,7 @@ class TaggingHead(Head):
         """Losses are sums over a row's words.
 
         Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
-        Predictions at every token: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
+        Predictions at every token: float32 [B, L, labels] `logits`.
         """
         labels = inputs.labels
         positions = labels["labeled_positions"]
@@ -593,8 +599,18 @@ class TaggingHead(Head):
             return HeadOutput(_losses(self.classifier(word_states, seeds), labels), {})
         logits = self.logits(inputs, seeds)
         losses = _losses(tf.gather(logits, positions, batch_dims=1), labels)
-        scores = tf.reduce_max(tf.nn.softmax(logits), -1)
-        return HeadOutput(losses, {"predictions": tf.argmax(logits, -1, tf.int32), "scores": scores})
+        return HeadOutput(losses, {"logits": logits})
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Makes logarithms of probabilities, float64 [words, labels]."""
+    logits = logits.astype(np.float64)
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+
+
+def _likeliest_of_each_word(log_probabilities: np.ndarray) -> list[int]:
+    """Lists the label of each word. log_probabilities: float [words, labels]."""
+    return np.argmax(log_probabilities, axis=1).tolist()
 
 
 def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -1,6 +1,6 @@
 """Tags of spans in the encodings that files use, BIO, BIOES, BILOU and BMES, and the scores of tags."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +39,17 @@ ENCODINGS = {
 }
 
 
-def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
+def spelled_as_bioes(sentences: Sequence[Sentence], known_types: Collection[str] = ()) -> list[Sentence]:
     """Rewrites the span tags of a file in the letters of BIOES, before the type.
 
     It accepts BIO, IOB1 and BIOES; BILOU's, BMES's and lower-case letters; "B_PER"; letters behind the type ("PER-B");
     letters without a type, as in BioBERT's corpora (the type becomes "_", as in seqeval); and types without letters, as
     in Few-NERD, where neighbours of the same type are one span.
+
+    Args:
+      known_types: of the training data, where the sentences are others. A tag that is one of them alone is of a span.
     """
-    respelled = _with_letters_before_types(sentences)
+    respelled = _with_letters_before_types(sentences, known_types)
     result = []
     for sentence in sentences:
         tags = [_in_bioes_letters(respelled.get(tag, tag)) for tag in sentence.tags]
@@ -54,7 +57,7 @@ def spelled_as_bioes(sentences: Sequence[Sentence]) -> list[Sentence]:
     return result
 
 
-def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
+def _with_letters_before_types(sentences: Sequence[Sentence], known_types: Collection[str] = ()) -> dict[str, str]:
     """Maps tags that are not a letter, a dash and a type to tags that are."""
     tags: list[str] = []  # of words inside spans
     num_outside = 0
@@ -72,8 +75,10 @@ def _with_letters_before_types(sentences: Sequence[Sentence]) -> dict[str, str]:
         return {tag: f"{tag[0]}-{tag[2:]}" for tag in tags}
     if num_in_front < len(tags) and num_behind == len(tags):
         return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
-    # Types alone are told from other single tags by the words outside: most of names, none of parts of speech.
-    if num_in_front == 0 and num_outside > len(tags):
+    # Types alone are told from other single tags by the training data, or else by the words outside: most of names,
+    # none of parts of speech.
+    are_types = set(tags) <= set(known_types) or num_outside > len(tags)
+    if num_in_front == 0 and are_types:
         return {tag: f"I-{tag}" for tag in tags}
     return {}
 
@@ -171,6 +176,46 @@ def with_all_positions(labels: set[str]) -> set[str]:
             kind = label.split("-", 1)[1]
             complete.update(f"{position}-{kind}" for position in "BIES")
     return complete
+
+
+class SpanDecoder:
+    """Finds the likeliest sequence of labels that make up whole spans, by Viterbi's algorithm.
+
+    In BIOES a span is S, or B, any number of I, and E, all of one type.
+
+    Args:
+      labels: names of the labels, with O, and B, I, E and S of every type.
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        impossible = -np.inf
+        self._first = np.array([0.0 if label[0] in "OBS" else impossible for label in labels])
+        self._last = np.array([0.0 if label[0] in "OES" else impossible for label in labels])
+        self._steps = np.full([len(labels), len(labels)], impossible)  # from a word's label to the next word's
+        for i, label in enumerate(labels):
+            for j, following in enumerate(labels):
+                goes_on = following[0] in "IE" and following[1:] == label[1:]
+                begins = following[0] in "OBS"
+                is_allowed = goes_on if label[0] in "BI" else begins
+                if is_allowed:
+                    self._steps[i, j] = 0.0
+
+    def __call__(self, log_probabilities: np.ndarray) -> list[int]:
+        """Lists the label of each word. log_probabilities: float [words, labels]."""
+        if not len(log_probabilities):
+            return []
+        best = self._first + log_probabilities[0]  # of the sequences that end in each label
+        best_previous = []
+        for of_word in log_probabilities[1:]:
+            sums = best[:, np.newaxis] + self._steps
+            best_previous.append(np.argmax(sums, axis=0))
+            best = np.max(sums, axis=0) + of_word
+        label = int(np.argmax(best + self._last))
+        sequence = [label]
+        for previous in reversed(best_previous):
+            label = int(previous[label])
+            sequence.append(label)
+        return sequence[::-1]
 
 
 def has_span_tags(sentences: Sequence[Sentence]) -> bool:
