@@ -63,7 +63,10 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     shown = out.partition("evaluation at step 4: ")[2].partition("\n\n")[0]
     order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
     assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
-    assert max(map(len, out.partition("tracing")[2].splitlines())) <= 80
+    progress, _, commands = out.partition("tracing")[2].partition("to fine-tune it: ")
+    assert max(map(len, progress.splitlines())) <= 80
+    for line, word in zip(commands.splitlines(), ("finetune", "convert", "analyze"), strict=True):
+        assert f" {word} " in line and "/model" in line  # whole, to be pasted, however long
     assert "expected loss  41.1 +- 4.1 at first (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
     first = float(out.split("first loss")[1].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
