@@ -60,6 +60,15 @@ def test_every_command_says_where_a_model_of_that_name_lies(elsewhere: Path, wor
     assert not (elsewhere / "data").exists() and not (elsewhere / "out").exists()
 
 
+def test_a_fine_tuned_model_of_that_name_stands_before_those_of_the_data_folder(elsewhere: Path) -> None:
+    other = elsewhere / "data" / "models" / "m" / "finetuning_models" / "u_model_1"
+    write_lines(other / "config.json", "{}")
+    write_lines(other / "tasks.json", "{}")
+    [error] = run_command("predict", "t.csv", "--model", "t_model").errors
+    named = "small/models/mine/finetuning_models/t_model_1 or data/models/m/finetuning_models/u_model_1"
+    assert error.endswith(f"name its folder by --model, such as {named}")
+
+
 def test_from_python_the_path_is_said(elsewhere: Path) -> None:
     for path in ("mine", "data/models/mine"):
         with pytest.raises(UserError, match=f"no model at {path}, but .* elsewhere: give small/models/mine$"):
