@@ -22,6 +22,7 @@ import tf_keras
 
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.corpus.unknown_tokens import UnknownTokens
 from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import SHIPPED
@@ -30,7 +31,6 @@ from electra_tf2.formats.stored_model import StoredModel, default_run_hparams
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.inference.model_config import with_config
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.unknown_tokens import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
