@@ -159,27 +159,31 @@ def _list_recipes(name: str, rest: list[str]) -> None:
 
 
 def _list_models(name: str, rest: list[str]) -> None:
-    """Prints the shipped models, then the runs of a data folder."""
-    from electra_tf2.formats.folders import SHIPPED, fine_tuned_folders, models, pretrained_folders
+    """Prints the shipped models, then the runs of a data folder, or of all data folders nearby."""
+    from electra_tf2.formats.folders import (
+        SHIPPED,
+        fine_tuned_folders,
+        models,
+        nearby_data_dirs,
+        pretrained_folders,
+    )
 
     parser = _parser("models", name)
-    parser.add_argument("--data-dir", default="data", help="folder of your models [data]")
+    parser.add_argument("--data-dir", help="folder of your models [all data folders here and two levels below]")
     data_dir = parser.parse_args(rest).data_dir
-    folder = Path(data_dir, "models")
+    data_dirs = [Path(data_dir)] if data_dir else nearby_data_dirs()
 
     lines = ["with the package:"]
     for model, description in models().items():
         size = (SHIPPED / model / "model.safetensors").stat().st_size / 1e6
         line = f"{model} ({size:.0f} MB): {description}"
         lines += textwrap.wrap(line, 80, initial_indent="  ", subsequent_indent="      ")
-    runs = {
-        "pre-trained": pretrained_folders(data_dir),
-        "fine-tuned": fine_tuned_folders(data_dir),
-    }
-    for title, paths in runs.items():
-        if paths:
-            lines.append(f"{title}, in {folder}:")
-            lines += [f"  {path}" for path in paths]
+    for folder in data_dirs:
+        runs = {"pre-trained": pretrained_folders(folder), "fine-tuned": fine_tuned_folders(folder)}
+        for title, paths in runs.items():
+            if paths:
+                lines.append(f"{title}, in {folder / 'models'}:")
+                lines += [f"  {path}" for path in paths]
     _print("\n".join(lines))
 
 

@@ -189,7 +189,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     init_checkpoint: str | None = free_hparam(
         None,
-        "weights to start from: of a model of ours, Hugging Face's, or the original's TF1 checkpoint",
+        "weights to start from: a shipped model's name, or a folder of ours, Hugging Face's or the original's",
         place="other",
     )
     stack_layers: bool = hparam(

@@ -73,9 +73,14 @@ def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
 
 
 def test_a_plan_says_whether_its_model_export_formats_hugging_face():
-    tiny, deep = (export_formats(make_plan(300e6, budget)) for budget in (2e13, 6e15))
-    assert "but not Hugging Face" in tiny and "bert_mini and electra_mini, from about 1.5e+14 FLOP on" in tiny
-    assert deep.startswith("Hugging Face, ")
+    """And if not, what to ask for instead: that plan's model can be exported."""
+    rate = 0.2e12
+    tiny = export_formats(make_plan(300e6, 2e13), rate)
+    assert "but not Hugging Face" in tiny and "bert_mini and electra_mini can be exported there" in tiny
+    [hours] = re.findall(r"--hours (\S+) or more", tiny)
+    assert export_formats(make_plan(300e6, float(hours) * 3600 * rate), rate).startswith("Hugging Face, ")
+    assert export_formats(make_plan(300e6, 6e15), rate).startswith("Hugging Face, ")
+    assert "with more text, for the hours that you have" in export_formats(make_plan(0.6e6, 6e15), rate)
 
 
 def test_this_machine_is_measured_and_the_plan_made_by_that(tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ from electra_tf2.corpus.packing import (
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.unknown_tokens import characters_without_token
 from electra_tf2.corpus.worker_pool import Advance
 from electra_tf2.files.reading import read_json, sha256_of
 from electra_tf2.files.writing import replacing, write_json
@@ -273,7 +274,8 @@ class RecordMaker:
 
     def unknown_characters(self) -> dict[str, int]:
         """The counted characters that have no token, the most frequent first."""
-        return dict(self._tokenizer.without_token(self._unknown)[: 10 * UNKNOWN_SHOWN])
+        commonest_first = characters_without_token(self._tokenizer, self._unknown)
+        return dict(commonest_first[: 10 * UNKNOWN_SHOWN])
 
 
 def _packer(settings: BuildSettings, source: random.Random, separator: int) -> Packer:

@@ -22,7 +22,6 @@ import os
 import re
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,8 +31,6 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer,
 from electra_tf2.corpus.vocabulary import SpecialIds, is_wordpiece, load_tokens, load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 
-MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
-_SEARCHED_TEXTS = 10_000  # for characters without a token
 # Longer words become [UNK]. The kernel counts bytes, and a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 TOO_LONG = "x" * (_MAX_BYTES_PER_WORD + 1)  # stands for a longer word: the kernel makes it [UNK]
@@ -226,26 +223,6 @@ class WordpieceTokenizer:
         continues_word = np.array([token.startswith("##") for token in self.vocab])
         return lengths, continues_word
 
-    def without_token(self, characters: Counter[str]) -> list[tuple[str, int]]:
-        """Filters counted characters of normalised texts: those that are no token, the most frequent first."""
-        known = {token.removeprefix("##") for token in self.vocab}
-        unknown = []
-        for character, count in characters.items():
-            if character not in known and not character.isspace():
-                unknown.append((character, count))
-        return sorted(unknown, key=lambda item: (-item[1], item[0]))
-
-    def unknown_report(self, ids: Iterable[np.ndarray], texts: Iterable[str]) -> str:
-        """Reports the share of [UNK] in a task's texts (`unread_report`); "" if it is small."""
-        all_ids = np.concatenate([np.zeros(0, np.int32), *ids])
-        unknown = np.count_nonzero(all_ids == self.special.unk)
-        share = unknown / max(len(all_ids), 1)
-        if share < MANY_UNKNOWN or not self.is_wordpiece:
-            return ""
-        lines = [text.encode("utf-8", "ignore") for text in itertools.islice(texts, _SEARCHED_TEXTS)]
-        characters = self.without_token(Counter(self.normalize.joined(lines).decode()))
-        return unread_report(share, [character for character, _ in characters])
-
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids. Raises IndexError for an id beyond the vocabulary."""
         return [self.vocab[token_id] for token_id in ids]
@@ -396,41 +373,6 @@ def tokenizer_for(
     if not isinstance(vocab_file, list) and not is_wordpiece(vocab_file):
         return FileTokenizer(vocab_file)
     return WordpieceTokenizer(vocab_file, do_lower_case, strip_accents)
-
-
-def unknown_report(share: float, characters: Sequence[str]) -> str:
-    """A warning about the share of [UNK] in records, with advice for their builder; "" if it is small.
-
-    Args:
-      share: share of the tokens that are [UNK].
-      characters: characters without a token, the most frequent first.
-    """
-    if share < MANY_UNKNOWN:
-        return ""
-    return (
-        f"{_unknown(share, characters, 'which teach nothing')}. Use a vocabulary of this language and casing, or make "
-        "one with a larger --limit-alphabet (electra build-vocab)"
-    )
-
-
-def unread_report(share: float, characters: Sequence[str]) -> str:
-    """A warning about the share of [UNK] in a task's texts; "" if it is small. Arguments as in `unknown_report`.
-
-    The vocabulary is the model's, so the advice is another.
-    """
-    if share < MANY_UNKNOWN:
-        return ""
-    return (
-        f"{_unknown(share, characters, 'words that look all alike to the model')}. Use a model of this language and "
-        "casing"
-    )
-
-
-def _unknown(share: float, characters: Sequence[str], meaning: str) -> str:
-    commonest = " ".join(characters[:10]) or "none, words are too long or their pieces missing"
-    return (
-        f"{100 * share:.1f} % of the tokens are [UNK], {meaning}. The commonest characters without a token: {commonest}"
-    )
 
 
 def wordpiece_kernel(vocab: Sequence[str]) -> Any:

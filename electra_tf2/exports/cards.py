@@ -272,8 +272,13 @@ def _heads(model: StoredModel) -> str:
 
 def advice(model: StoredModel, exported: Exported) -> str:
     """A line for who has just written a directory: what transformers' usual way gets wrong; "": nothing."""
-    if not model.is_fine_tuned or not exported.class_name.endswith("ForTokenClassification"):
+    if not exported.class_name.endswith("ForTokenClassification"):
         return ""
+    if not model.is_fine_tuned:
+        return (
+            "to fine-tune it with transformers, write it with --part body: transformers would take the last layer of "
+            "this detector, which has two labels, for that of a classifier"
+        )
     for state in (model.task_states or {}).values():
         if state.get("splits_at_signs"):
             return ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf2.corpus.unknown_tokens import report_on_task
 from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks.task import Features, Split, Task
 from electra_tf2.settings.kinds import kind_named
@@ -101,13 +102,13 @@ def short(name: str) -> str:
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:
-    """Makes the tokenizer's `unknown_report` of a task's splits; "": nothing is unknown."""
+    """Makes a warning about unknown tokens in a task's splits; "": there are few."""
     input_ids = []
     texts = []
     for split in splits:
         input_ids += [feature.input_ids for feature in split.features]
         texts += strings_in(task.inputs(split))
-    return task.tokenizer.unknown_report(input_ids, texts)
+    return report_on_task(task.tokenizer, input_ids, texts)
 
 
 def strings_in(value: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from electra_tf2.config.hparams import checked, layered
 from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.formats.folders import read_config, shipped_folder
+from electra_tf2.formats.folders import read_config, shipped_folder, with_shipped
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
@@ -37,12 +37,16 @@ def hparams_of(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_named(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds the hparams that follow from `model`, and from `train_file` and what belongs to it. Idempotent.
+    """Adds the hparams that follow from `model`, and from `train_file` and what belongs to it, and the folder of the
+    shipped model that init_checkpoint names. Idempotent.
 
     Raises:
       UserError: train_file is missing beside what belongs to it; a model or a task is named in two ways.
     """
-    return dict(chosen) | _named_model(chosen) | task_of_file(chosen)
+    named = dict(chosen) | _named_model(chosen) | task_of_file(chosen)
+    if named.get("init_checkpoint"):
+        named["init_checkpoint"] = with_shipped(named["init_checkpoint"])
+    return named
 
 
 def _named_model(chosen: Mapping[str, Any]) -> dict[str, Any]:

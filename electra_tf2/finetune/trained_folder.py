@@ -27,7 +27,7 @@ from electra_tf2.finetune.starts import configuration, pretrained_dir
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
-from electra_tf2.formats.folders import SCORES, fine_tuned_folders, shipped_folder
+from electra_tf2.formats.folders import SCORES, fine_tuned_folders, nearby_data_dirs, shipped_folder
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import without_files
 from electra_tf2.training.precision import fitted_to_machine
@@ -68,20 +68,30 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
     elif shipped_folder(model_dir) or (Path(model_dir) / "config.json").is_file():
         problem = f"{model_dir} is not fine-tuned"
     data_dir = chosen.get("data_dir", "data")
-    newest = _newest_trained(data_dir)
-    if not newest:
+    elsewhere = []
+    for nearby in nearby_data_dirs():
+        elsewhere += _trained_in(nearby)
+    trained = _newest_first(_trained_in(data_dir) or elsewhere)
+    # Those whose name was given stand before all others, wherever they are.
+    names = (Path(model_dir).name, f"{Path(model_dir).name}_{trial}")
+    of_that_name = [folder for folder in _newest_first(elsewhere) if folder.name in names]
+    trained = of_that_name + [folder for folder in trained if folder not in of_that_name]
+    if not trained:
         raise UserError(
             f"{problem}, and there is none in {os.path.join(data_dir, 'models')}: name its folder by {flag}, or train "
             "one by electra finetune"
         )
-    raise UserError(f"{problem}: name its folder by {flag}, such as {' or '.join(map(str, newest[:_LISTED]))}")
+    raise UserError(f"{problem}: name its folder by {flag}, such as {' or '.join(map(str, trained[:_LISTED]))}")
 
 
-def _newest_trained(data_dir: str) -> list[Path]:
-    """Lists the folders of fine-tuned models in a data folder, the newest first."""
-    folders = [folder for folder in fine_tuned_folders(data_dir) if (folder / TASKS).is_file()]
-    folders.sort(key=lambda folder: (folder / TASKS).stat().st_mtime, reverse=True)
-    return folders
+def _trained_in(data_dir: str | Path) -> list[Path]:
+    """Lists the folders of fine-tuned models in a data folder."""
+    return [folder for folder in fine_tuned_folders(data_dir) if (folder / TASKS).is_file()]
+
+
+def _newest_first(folders: list[Path]) -> list[Path]:
+    """Sorts folders of fine-tuned models by the time of their training, the newest first."""
+    return sorted(folders, key=lambda folder: (folder / TASKS).stat().st_mtime, reverse=True)
 
 
 def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) -> FinetuningConfig:

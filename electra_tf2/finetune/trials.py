@@ -46,6 +46,7 @@ from electra_tf2.settings.kinds import Kind, kind_named
 from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
+from electra_tf2.util.environment import program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, say, warn
 
@@ -339,7 +340,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         if first_model.exists() and len(config.task_names) == 1:
             noun = kind_named(config.kind_of(config.task_names[0])).example
             purpose = "to answer other questions" if noun == "question" else "to label other rows"
-            say(f"{purpose}: electra predict FILE --output ANSWERS.csv --model {first_model}")
+            # Not by `say`, which breaks lines on a terminal: it is to be pasted.
+            print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {first_model}")
 
 
 def delete_weights(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """Loads the weights from which a trial starts, and those that it left."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,19 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     stored = open_model(config.init_checkpoint)
     heads = heads_of_pretraining(model, stored)
     report = warm_start(model, stored, lambda name: [*generator_names(name), *heads.get(name, [])])
-    lines = _summary(report)
     missing = _missing_encoder(report)
     if missing:
-        warn(f"missing from the checkpoint, random: {', '.join(missing)}")
+        warn(f"{config.init_checkpoint} lacks variables of its network, which stay random: {', '.join(missing)}")
+    new = len(report.missing) - len(missing)
+    lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
     if heads:
-        lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
+        lines.append("each new last layer is put on top of the pre-trained head")
+    scopes_of_heads: set[str] = set()
+    for stored_names in heads.values():
+        scopes_of_heads.update(stored_name.split("/")[0] for stored_name in stored_names)
+    left = report.unused_parts(partly=scopes_of_heads)
+    if left:
+        lines.append(f"not used here (expected): {', '.join(left)}")
     return "\n".join(lines)
 
 
@@ -76,18 +82,6 @@ def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[st
 def _missing_encoder(report: LoadReport) -> list[str]:
     """Lists variables that the checkpoint lacks, without those of new heads."""
     return [name for name in report.missing if not name.startswith("task_specific/")]
-
-
-def _summary(report: LoadReport) -> list[str]:
-    """Summarises what was loaded, without the names of everything that pre-training leaves behind."""
-    missing = _missing_encoder(report)
-    unused = Counter(name.split("/")[0] for name in report.unused)
-    new = len(report.missing) - len(missing)
-    lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
-    if unused:
-        counts = [f"{count} of {scope}" for scope, count in sorted(unused.items())]
-        lines.append(f"unused: {', '.join(counts)}")
-    return lines
 
 
 def check_states(folder: Path, tasks: Sequence[Task]) -> None:

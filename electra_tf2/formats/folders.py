@@ -1,8 +1,10 @@
 """Folders of models without TensorFlow: config.json, the models shipped with the package, hints where weights lack."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+from electra_tf2.config.recipes import is_recipe
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import is_name_aside
@@ -126,22 +128,105 @@ def no_weights_hint(path: str | Path) -> str:
     return ""
 
 
+def with_shipped(path: str) -> str:
+    """The folder of the shipped model of this name, if the path is a name under which no file lies; else the path."""
+    if Path(path).name != path or Path(path).exists() or is_file(f"{path}.index"):
+        return path
+    return shipped_folder(path) or path
+
+
 def locate_model(path: str) -> str:
     """Turns what a user gives as a model, a path or the name of a shipped model, into a path.
 
     Raises:
-      UserError: a name without folders for which there is neither a file nor a shipped model; lists these.
+      UserError: a name without folders for which there is neither a file nor a shipped model; says where to look.
     """
     is_bare_name = path != "" and Path(path).name == path
-    if not is_bare_name:
-        return path  # readers raise UserError if nothing is there
-    if Path(path).exists() or is_file(f"{path}.index"):
-        return path
-    shipped = shipped_folder(path)
-    if shipped:
-        return shipped
-    names = models()
-    raise UserError(
-        f"no checkpoint at {path!r}, and no shipped model of that name{closest(path, names)} "
-        f"(there are {', '.join(names)})"
-    )
+    if is_bare_name and is_missing(path):
+        raise no_model(path)
+    return with_shipped(path)  # of a path with folders, readers raise UserError if nothing is there
+
+
+def is_missing(path: str) -> bool:
+    """True if nothing lies at the path of a model, and no shipped one has that name."""
+    if "://" in path:
+        return False  # a file system that only TensorFlow knows
+    located = with_shipped(path)
+    return not (Path(located).exists() or is_file(f"{located}.index") or is_file(f"{located}.index.json"))
+
+
+# Models that lie elsewhere, for the errors of all commands that read one.
+
+_LEVELS = 3  # of folders that may be data folders: the working directory and two below
+_MOST_FOLDERS = 500  # that are looked into, so that the error comes at once in a large home directory, too
+_LISTED = 5  # models that a message names
+
+
+def no_model(path: str | Path, flag: str = "", has_data_dir: bool = False) -> UserError:
+    """Makes the error for a path at which there is no model: where one of that name lies, or else which there are.
+
+    Args:
+      flag: flag that names a model, "" outside of programs.
+      has_data_dir: whether --data-dir says, too, where models are looked for.
+    """
+    name = Path(path).name
+    folders = nearby_models()
+    same_name = [folder for folder in folders if folder.name == name]
+    if same_name:
+        advice = " or ".join(f"{flag} {folder}".lstrip() for folder in same_name[:_LISTED])
+        data_dir = same_name[0].parent.parent
+        if has_data_dir and same_name[0].parent.name == "models":
+            advice += f", or --data-dir {data_dir}"
+        return UserError(f"no model at {path}, but there is one of that name elsewhere: give {advice}")
+    hint = no_weights_hint(path)
+    if hint:
+        return UserError(f"no model at {path}: {hint}")
+    if is_recipe(name):
+        advice = f"make it by electra pretrain --model-name {name}, or put a released model of that name there"
+        return UserError(f"no model at {path}: {advice}")
+    hint = closest(name, models()) or "."
+    text = f"no model at {path}{hint} Shipped models are {', '.join(models())}"
+    parent = Path(path).parent
+    if parent != Path() and parent.is_dir():
+        names = sorted(file.name for file in parent.iterdir())[:10]
+        text += f"; {parent} holds {', '.join(names) or 'nothing'}"
+    elif folders:
+        text += f"; yours are {', '.join(str(folder) for folder in folders[:_LISTED])}"
+    return UserError(f"{text}. electra pretrain makes one")
+
+
+def nearby_models() -> list[Path]:
+    """Lists the folders of models in the data folders nearby, pre-trained and fine-tuned ones, the newest first."""
+    folders: list[Path] = []
+    for data_dir in nearby_data_dirs():
+        folders += [*pretrained_folders(data_dir), *fine_tuned_folders(data_dir)]
+    folders.sort(key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True)
+    return folders
+
+
+def nearby_data_dirs() -> list[Path]:
+    """Finds data folders, whose `models` holds runs: at the working directory and below it, hidden ones left out."""
+    data_dirs: list[Path] = []
+    level = [Path()]
+    looked_into = 0
+    for _ in range(_LEVELS):
+        next_level: list[Path] = []
+        for folder in level:
+            looked_into += 1
+            if looked_into > _MOST_FOLDERS:
+                return data_dirs
+            if pretrained_folders(folder) or fine_tuned_folders(folder):
+                data_dirs.append(folder)
+            next_level += _folders_in(folder)
+        level = next_level
+    return data_dirs
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder that are not hidden, by their names; none if it cannot be read."""
+    folders = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(".") and path.is_dir():
+                folders.append(path)
+    return folders

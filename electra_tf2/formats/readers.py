@@ -15,7 +15,7 @@ from pathlib import Path
 
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import ElectraFolder
-from electra_tf2.formats.folders import holds_weights, no_weights_hint, read_config
+from electra_tf2.formats.folders import holds_weights, no_weights_hint, read_config, with_shipped
 from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.huggingface_config import is_huggingface
 from electra_tf2.formats.stored_model import NO_HINTS, Hints, StoredModel, weights_module
@@ -24,13 +24,14 @@ from electra_tf2.util.errors import UserError
 
 
 def find_model(path: str | Path, hints: Hints = NO_HINTS) -> StoredModel:
-    """The model at a path; an empty one where there is none, and for "".
+    """The model at a path, or the shipped one of that name; an empty one where there is none, and for "".
 
     Raises:
       UserError: config.json is no JSON object.
     """
     if not str(path):
         return StoredModel(path)
+    path = with_shipped(str(path))
     folder = Path(path)
     checkpoint = ""
     config = read_config(folder)
@@ -52,7 +53,7 @@ def find_model(path: str | Path, hints: Hints = NO_HINTS) -> StoredModel:
 
 
 def open_model(path: str | Path, hints: Hints = NO_HINTS) -> StoredModel:
-    """The model at a path.
+    """The model at a path, or the shipped one of that name.
 
     Raises:
       UserError: there is no model, with what was looked for; or the model's own files hold what a hint tells.

@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from electra_tf2.files.reading import no_pattern
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.checkpoint_files import find_prefix
-from electra_tf2.formats.folders import no_weights_hint
+from electra_tf2.formats.folders import no_model, no_weights_hint
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, finite, read_tensors
 from electra_tf2.util.errors import UserError
 
@@ -59,18 +59,15 @@ def find_checkpoint(path: str) -> str:
         is_split = file.with_name(INDEX_NAME).is_file()  # over several files, which an index lists
         if file.is_file() or is_split:
             return str(file)
+    if not where.is_dir():
+        raise no_model(path)
     hint = no_weights_hint(path)
     if hint:
         raise UserError(f"no checkpoint at {path!r}: {hint}")
-    folder = where if where.is_dir() else where.parent
-    if folder.is_dir():
-        names = sorted(file.name for file in folder.iterdir())[:10]
-        holds = f"holds {', '.join(names) or 'nothing'}"
-    else:
-        holds = "does not exist"
+    names = sorted(file.name for file in where.iterdir())[:10]
     raise UserError(
         f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
-        f"{folder} {holds}."
+        f"it holds {', '.join(names) or 'nothing'}."
     )
 
 

@@ -1,17 +1,33 @@
 """Starts a model from a stored one: weights only, with a new schedule. training.loop resumes runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.formats.stored_model import CORRECTIVE_LM, DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import counted, say
 
 _GENERATOR = "generator/"
 _MAIN_NETWORK = "electra/"
+
+
+# First part of the names of variables -> the part of a model that they belong to.
+_PARTS = {
+    "electra": "the main network",
+    "generator": "the generator",
+    "generator_ltr": "the generator's tower from left to right",
+    "generator_rtl": "the generator's tower from right to left",
+    DETECTOR: "the detector's head",
+    MASKED_LM: "the masked language model's head",
+    "cloze_predictions": "the generator's head",
+    CORRECTIVE_LM: "the corrective language model's head",
+    "copy_predictions": "the head that tells copied tokens",
+    "contrast_predictions": "the head of sequence contrast",
+    "task_specific": "the heads of tasks",
+}
 
 
 class LoadReport(NamedTuple):
@@ -21,11 +37,72 @@ class LoadReport(NamedTuple):
     missing: list[str]
     unused: list[str]
 
-    def __str__(self) -> str:
-        lines = [f"Loaded {len(self.loaded)} variables; {len(self.missing)} missing; {len(self.unused)} unused."]
-        lines += [f"  missing from the checkpoint, left at initial values: {name}" for name in self.missing]
-        lines += [f"  in the checkpoint, unused: {name}" for name in self.unused]
-        return "\n".join(lines)
+    def lines(self, origin: str) -> list[str]:
+        """Says in words what was loaded, what starts anew and what was left.
+
+        Args:
+          origin: where the weights come from.
+        """
+        lines = [f"{origin}: loaded {counted(len(self.loaded), 'variable')}"]
+        heads = [name for name in self.missing if _is_of_head(name)]
+        if heads:
+            lines.append(f"  new here, from random values (expected): {', '.join(self._new_parts(heads))}")
+        holes = self.holes()
+        networks = [name for name in self.missing if name not in heads and name not in holes]
+        if networks:
+            lines.append(f"  not in it, so from random values: {', '.join(self._new_parts(networks))}")
+        left = self.unused_parts()
+        if left:
+            lines.append(f"  not used here (expected): {', '.join(left)}")
+        return lines
+
+    def _new_parts(self, names: list[str]) -> list[str]:
+        """Describes the parts of the model that missing variables belong to."""
+        return _described(names, partly=_scopes(self.loaded), rest_of="the rest of ")
+
+    def unused_parts(self, partly: Collection[str] = ()) -> list[str]:
+        """Describes the parts of the checkpoint that the model has no use for.
+
+        Args:
+          partly: first parts of the names of stored variables that were used under another name.
+        """
+        return _described(self.unused, partly={*_scopes(self.loaded), *partly}, rest_of="the rest of ")
+
+    def holes(self) -> list[str]:
+        """Names of missing variables of a network of which the checkpoint has others: a fault, or another depth."""
+        loaded = _scopes(self.loaded)
+        names = []
+        for name in self.missing:
+            scope = name.split("/")[0]
+            if scope in loaded and not _is_of_head(name):
+                names.append(name)
+        return names
+
+
+def _is_of_head(name: str) -> bool:
+    """True for a variable of a head, which other objectives and tasks do not have."""
+    scope = name.split("/")[0]
+    return scope.endswith("_predictions") or scope == "task_specific"
+
+
+def _scopes(names: Iterable[str]) -> set[str]:
+    """The first parts of names."""
+    return {name.split("/")[0] for name in names}
+
+
+def _described(names: Iterable[str], partly: Collection[str], rest_of: str) -> list[str]:
+    """The parts of a model that variables belong to, in words, each once.
+
+    Args:
+      partly: first parts of names of which other variables are in use. `rest_of` stands before these.
+    """
+    parts = []
+    for scope in sorted(_scopes(names)):
+        part = _PARTS.get(scope, scope)
+        if scope in partly:
+            part = f"{rest_of}{part}"
+        parts.append(part)
+    return parts
 
 
 def _same_name(name: str) -> list[str]:

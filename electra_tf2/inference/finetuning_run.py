@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.config.hparams import free_on_resume, shapes_model
-from electra_tf2.config.recipes import recipe_names
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.starts import configuration, recipe_of, with_named
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import SHIPPED, holds_weights, models, no_weights_hint, read_config
+from electra_tf2.formats.folders import SHIPPED, holds_weights, is_missing, no_model, no_weights_hint, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.training.run_folder import RunFolder, holds_work
-from electra_tf2.util.errors import UserError, closest
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
 
@@ -53,19 +52,13 @@ def check_start(config: FinetuningConfig) -> None:
     if Path(f"{config.model_dir}_1").exists():
         return  # the first trial has begun: it starts from its own checkpoints
     start = config.init_checkpoint
-    if not start or "://" in start or Path(f"{start}.index").exists():
+    if not start:
         return
-    if Path(start).exists():
-        if Path(start).is_dir() and not holds_weights(start):
-            hint = no_weights_hint(start) or "nothing was trained there yet"
-            raise UserError(f"no checkpoint at {start}: {hint}")
-        return
-    name = Path(start).name
-    hint = "" if name in recipe_names() else closest(name, models())
-    raise UserError(
-        f"no model at {start}{hint or '.'} Name one by `model` (electra models lists them), or make it with "
-        "electra pretrain"
-    )
+    if is_missing(start):
+        raise no_model(start, "--model", has_data_dir=True)
+    if Path(start).is_dir() and not holds_weights(start):
+        hint = no_weights_hint(start) or "nothing was trained there yet"
+        raise UserError(f"no checkpoint at {start}: {hint}")
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:

@@ -23,6 +23,7 @@ from electra_tf2.corpus.encoding import (
     windows_of,
 )
 from electra_tf2.corpus.tokenization import Located, undivided
+from electra_tf2.corpus.unknown_tokens import warn_of_unknown
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.trained_folder import TASKS
@@ -34,7 +35,6 @@ from electra_tf2.inference.model_config import config_of, make_network, pooling_
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
 from electra_tf2.inference.scoring import Scorer
-from electra_tf2.inference.unknown_tokens import warn_of_unknown
 from electra_tf2.training.shared_hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted

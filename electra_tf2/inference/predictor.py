@@ -19,6 +19,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import LongTexts, text_list, warn_of_cut
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, tokenizer_for
+from electra_tf2.corpus.unknown_tokens import UnknownTokens, unknown_tokens
 from electra_tf2.files import tables
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
@@ -36,7 +37,6 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.labelled_file import labelled
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
-from electra_tf2.inference.unknown_tokens import UnknownTokens, unknown_tokens
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track, warn

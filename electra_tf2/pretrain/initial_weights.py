@@ -14,7 +14,7 @@ from electra_tf2.model.coco_lm_heads import TiedHead
 from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import say
+from electra_tf2.util.progress import counted, say, warn
 
 _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
@@ -68,7 +68,12 @@ def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: s
     if config.init_generator_checkpoint:
         # Not reported: init_generator_checkpoint has the generator's variables, or the run is refused.
         report = report._replace(missing=[name for name in report.missing if name not in generator])
-    say(str(report))
+    say("\n".join(report.lines(path)))
+    if len(missing) == len(generator) > 0 and not config.init_generator_checkpoint:
+        say("  --init-generator-checkpoint gives the generator a start, too")
+    holes = report.holes()
+    if holes:
+        warn(f"{path} lacks {counted(len(holes), 'variable')} of its network, which stay random: {_some(holes)}")
     return missing
 
 
@@ -76,12 +81,12 @@ def _load_generator(model: PretrainingModel, path: str) -> list[str]:
     """Loads init_generator_checkpoint. Returns the variables that it lacks, which can only be those of the head."""
     start = open_model(path)
     report = warm_start(model.generator, start, generator_checkpoint_names(start))
-    say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
+    say(f"the generator, from {path}: loaded {counted(len(report.loaded), 'variable')}")
     missing_in_encoder = [name for name in report.missing if "_predictions/" not in name]
     if missing_in_encoder:
         raise UserError(f"init_generator_checkpoint lacks {', '.join(missing_in_encoder[:5])}")
     if report.missing:
-        say(f"  an encoder alone: random values for {', '.join(report.missing)}")
+        say("  new here, from random values: the masked language model's head, which an encoder alone lacks")
     return report.missing
 
 
@@ -206,6 +211,13 @@ def _without_other_shapes(names: NamesInCheckpoint, start: StoredModel, part: tf
         return fitting
 
     return names_of_same_shape
+
+
+def _some(names: list[str]) -> str:
+    """The first of many names."""
+    if len(names) <= 5:
+        return ", ".join(names)
+    return f"{', '.join(names[:5])} and {len(names) - 5} more"
 
 
 def _name(variable: tf.Variable) -> str:

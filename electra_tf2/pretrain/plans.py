@@ -5,11 +5,12 @@ FLOPs among runs. `electra plan` prints a plan as a script.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from electra_tf2.config.recipes import read_recipe
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.huggingface_config import export_problems, is_like_modernbert
+from electra_tf2.pretrain import next_steps
 from electra_tf2.pretrain.flops import step_flops
 
 
@@ -192,14 +193,20 @@ def stage_config(stage: Stage, vocab_size: int) -> PretrainingConfig:
     return PretrainingConfig.from_dict(read_recipe(stage.recipe) | {"vocab_size": vocab_size})
 
 
-def export_formats(plan: Plan) -> str:
-    """Names the formats that the plan's last model can be written in."""
+def export_formats(plan: Plan, rate: float) -> str:
+    """Names the formats that the plan's last model can be written in, and what leads to all of them.
+
+    Args:
+      rate: FLOPs a second.
+    """
     network = stage_config(plan.runs[-1].stage, plan.vocab_size).architecture
-    model_type = "modernbert" if is_like_modernbert(network) else "bert"
-    if not export_problems(network, model_type, exempt=("norm_eps",)):
-        return "Hugging Face, sentence-transformers, ONNX, LiteRT and SavedModel (electra convert)"
-    exportable = " and ".join(stage.recipe for stage in RULES[1].stages)
-    return (
-        "ONNX, LiteRT and SavedModel (electra convert), but not Hugging Face, whose classes lack such a network; "
-        f"{exportable}, from about {RULES[1].least_flops:.2g} FLOP on, can be exported there"
-    )
+    formats = next_steps.export_formats(network)
+    if next_steps.leaves_for_huggingface(network):
+        return formats
+    exportable = RULES[1]
+    names = " and ".join(stage.recipe for stage in exportable.stages)
+    hours = math.ceil(100 * exportable.least_flops / rate / 3600) / 100
+    needed = f"--hours {hours:g} or more"
+    if plan.asked >= exportable.least_flops:
+        needed = "more text, for the hours that you have"
+    return f"{formats}; {names} can be exported there, which a plan takes with {needed} (docs/pretraining.md: by hand)"

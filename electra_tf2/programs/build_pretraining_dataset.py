@@ -26,7 +26,7 @@ from electra_tf2.corpus.jobs import BuildSettings, make_plan
 from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
-from electra_tf2.corpus.tokenization import unknown_report
+from electra_tf2.corpus.unknown_tokens import report_on_records
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
@@ -107,7 +107,7 @@ def run_build(**overrides: Any) -> None:
     if metadata["undecodable_bytes"]:
         print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
     share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
-    unknown = unknown_report(share, list(metadata["unknown_characters"]))
+    unknown = report_on_records(share, list(metadata["unknown_characters"]))
     if unknown:
         warn(unknown)
     verify_and_inspect(settings.output_dir, settings.vocab_file)

@@ -170,7 +170,7 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
     yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
     yield "why", plan.rule.why
     yield "expect", f"{plan.expected}; {BAG_OF_WORDS} (English)"
-    yield "export", export_formats(plan)
+    yield "export", export_formats(plan, rate)
     if not measured:
         yield "then", "the dry run says what this machine has: give that to --tflops, or plan with --measure"
 

@@ -24,7 +24,7 @@ from absl import flags
 
 from electra_tf2.config import flags as util_flags
 from electra_tf2.files.writing import write_json
-from electra_tf2.formats.folders import models
+from electra_tf2.formats.folders import no_model
 from electra_tf2.programs.analyses.learning_curves import AXES, CONTRAST, COPYING, curves
 from electra_tf2.programs.analyses.request import Request
 from electra_tf2.programs.analyses.sentence_vectors import cosine, tsne
@@ -49,7 +49,7 @@ def main() -> int:
     for name in names:
         folder = request.folder(name)
         if not folder.is_dir():
-            raise UserError(f"--model: there is no {folder}{closest(name, models())}")
+            raise no_model(folder, "--model", has_data_dir=True)
 
     output_dir = Path(values.output_dir or request.data_dir / "analysis")
     for analysis in values.analysis:

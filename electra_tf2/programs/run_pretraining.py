@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import flags
 
 from electra_tf2.config import flags as util_flags
-from electra_tf2.config.hparams import free_on_resume, places, unmet_needs
+from electra_tf2.config.hparams import dashed, free_on_resume, places, unmet_needs
 from electra_tf2.config.phases import Phase, phases_of
 from electra_tf2.configure_pretraining import TRAIN_GENERATOR, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
-from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.folders import is_missing, no_model, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.pretrain.implied_hparams import implied_hparams
+from electra_tf2.pretrain.next_steps import export_formats, next_commands
 from electra_tf2.pretrain.summary import epochs_in_phase, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
@@ -73,6 +74,7 @@ def main() -> int:
     if is_chief(config) and not dry_run:
         check_files(config, training)
     folder = make_folder(config, dry_run)
+    check_starts(config, folder)
     config = fit_to_machine(config, folder)
 
     # Only training locks the folder: a run may be evaluated while it trains.
@@ -141,6 +143,16 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
                 )
 
 
+def check_starts(config: PretrainingConfig, folder: RunFolder) -> None:
+    """Raises UserError if a model that a new run starts from is missing."""
+    if holds_work(folder.path) and not folder.overwrite:
+        return  # it goes on from its own checkpoints
+    for name in ("init_checkpoint", "init_generator_checkpoint"):
+        path = getattr(config, name)
+        if path and is_missing(path):
+            raise no_model(path, dashed(name))
+
+
 def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:
     """Makes the object for the run's folder. Nothing is written yet."""
     advice = "Give another --model-name, or --overwrite to rename that run."
@@ -195,6 +207,9 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
         code = run_phase(phase, phase_data, run, first=phase is phases[0])
         if code:
             return code
+    if config.do_train and not dry_run and is_chief(config):
+        # Not by `say`, which breaks lines on a terminal: they are to be pasted.
+        print("\n".join(next_commands(config)), flush=True)
     return 0
 
 
@@ -236,7 +251,10 @@ def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
         if has_records(config.eval_tfrecords):
             eval_records = find_records(config.eval_tfrecords, config, "eval_tfrecords")
         else:
-            warn(f"no held-out records match {config.eval_tfrecords}: evaluating on the training records.")
+            warn(
+                f"no held-out records match {config.eval_tfrecords}: evaluating on the training records. The builder's "
+                "--dev-fraction 0.01 holds some out"
+            )
             eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
     return PhaseData(train_records, eval_records)
@@ -255,7 +273,8 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     starts_anew = run.folder.overwrite and (first or run.dry_run)
     step = 0 if starts_anew else trainer.restore()
     if step:
-        say(f"resuming {config.model_dir} at step {step:,}")
+        verb = "resuming" if config.do_train else "reading"
+        say(f"{verb} {config.model_dir} at step {step:,}")
     else:
         is_loaded = task.load_initial_weights()
         if task.train_records is not None and not is_loaded:
@@ -311,6 +330,8 @@ def make_trainer(phase: Phase, data: PhaseData, run: Run) -> "tuple[Trainer, Pre
 def print_summary(phase: Phase, run: Run, task: "PretrainingTask") -> None:
     """Prints a summary of what is trained, on which data, for how long."""
     lines = summary(run.config, phase, run.strategy, task, names_processor=run.dry_run)
+    if run.dry_run:
+        lines.append(f"export         {export_formats(run.config.architecture)}")
     say("\n".join(lines), indent=_MARGIN, broken=True)
     if task.train_records is None:
         return
@@ -322,6 +343,9 @@ def advice_on_plateau(config: PretrainingConfig, step: int) -> str:
     """Advises on a run whose generator ends on the plateau or above it, after so many steps."""
     if config.generator_stays_random:
         return f"it is not trained (freeze_generator): {TRAIN_GENERATOR}"
+    if config.freeze_generator:
+        start = config.init_generator_checkpoint or config.init_checkpoint
+        return f"the generator is not trained here (freeze_generator): train {start}, where it comes from, for longer"
     return diagnosis.advice_for(config.architecture, step)
 
 

@@ -135,7 +135,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
 
     import electra_tf2
     from electra_tf2.corpus.encoding import LongTexts
-    from electra_tf2.inference.unknown_tokens import unknown_tokens
+    from electra_tf2.corpus.unknown_tokens import unknown_tokens
 
     values = flags.FLAGS
     model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)

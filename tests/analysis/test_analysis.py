@@ -162,7 +162,7 @@ def test_a_score_that_is_none_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model-names", "nobody"], "there is no"),
+        (["--model-names", "nobody"], "no model at"),
         (["--model-names", "empty"], "models/empty"),
         (["--model-names", "empty", "--analysis", "cosin"], "did you mean 'cosine'"),
         (

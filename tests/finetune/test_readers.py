@@ -604,7 +604,7 @@ def test_columns_of_questions_may_have_other_names(tmp_path, suffix):
     path = tmp_path / "b.csv"
     path.write_bytes(content_of([{"Frage": "what?", "Text": "the file", "answer": "file"}], ".csv"))
     described = {"type": "qa", "held_out": 0, "files": {"train": str(path)}} | named
-    with pytest.raises(UserError, match="line 2: no column 'Antwort'.* it has 'Frage, Text, answer'"):
+    with pytest.raises(UserError, match=r"line 2: no column 'Antwort'.* it has 'Frage, Text, answer'"):
         make(described=described).load("train")
     with pytest.raises(UserError, match="here: no column 'Frage'; it has 'Text'"):
         make(described={"type": "qa"} | named).example({"Text": "the file"}, "here", 0)

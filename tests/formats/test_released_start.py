@@ -9,7 +9,7 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.readers import open_model
-from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.warm_start import LoadReport, warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -41,7 +41,7 @@ def test_pretraining_continues_from_a_discriminator_and_its_generator(
     assert load_vocab(config.vocab_file) == support.tiny().tokens and config.do_lower_case
     model = PretrainingModel(config)
     load_initial_weights(model, config)
-    assert "; 0 missing; " in capsys.readouterr().out  # what the second checkpoint has is not said to be missing
+    assert "new here" not in capsys.readouterr().out  # what the second checkpoint has is not said to be missing
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
@@ -58,7 +58,8 @@ def test_a_frozen_generator_keeps_embeddings_of_its_own_width(pair: Path, capsys
     assert config.generator_architecture.hidden_size == 64 and config.generator_architecture.embedding_size == 32
     model = PretrainingModel(config)
     load_initial_weights(model, config)
-    assert ", 0 missing" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the generator, from " in said and "new here" not in said
     weights = support.tiny().weights
     for variable in model.generator.trainable_variables:
         name = variable.name.split(":")[0]
@@ -78,8 +79,8 @@ def test_one_encoder_is_the_start_of_both_networks(pair: Path, capsys: pytest.Ca
     first = "encoder/layer_0/output/dense/kernel"
     np.testing.assert_array_equal(values[f"generator/{first}"], values[f"electra/{first}"])
     said = capsys.readouterr().out
-    assert "missing from the checkpoint, left at initial values: discriminator_predictions/dense/kernel" in said
-    assert "initial values: generator/" not in said
+    assert "new here, from random values (expected): the detector's head\n" in said
+    assert "not used here (expected): the masked language model's head\n" in said
 
 
 def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Path) -> None:
@@ -115,3 +116,23 @@ def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Pat
     support.write_crc_directory(tmp_path, "BertForMaskedLM", model_type="roberta")
     with pytest.raises(UserError, match="roberta"):
         configured("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))
+
+
+def test_what_a_start_loads_is_said_by_parts_and_holes_in_a_network_are_named() -> None:
+    heads = ["discriminator_predictions/dense/kernel", "discriminator_predictions/dense/bias"]
+    report = LoadReport(
+        loaded=["electra/encoder/layer_0/output/dense/kernel"],
+        missing=[
+            *heads,
+            "electra/encoder/layer_1/output/dense/kernel",
+            "generator/encoder/layer_0/output/dense/kernel",
+        ],
+        unused=["generator_predictions/output_bias", "electra/encoder/layer_7/output/dense/kernel"],
+    )
+    assert report.lines("some/model") == [
+        "some/model: loaded 1 variable",
+        "  new here, from random values (expected): the detector's head",
+        "  not in it, so from random values: the generator",
+        "  not used here (expected): the rest of the main network, the masked language model's head",
+    ]
+    assert report.holes() == ["electra/encoder/layer_1/output/dense/kernel"]

@@ -22,6 +22,7 @@ import tf_keras
 
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.corpus.unknown_tokens import UnknownTokens
 from electra_tf2.exports import conversions
 from electra_tf2.formats import readers as sources
 from electra_tf2.formats.folders import SHIPPED
@@ -30,7 +31,6 @@ from electra_tf2.formats.stored_model import StoredModel, default_run_hparams
 from electra_tf2.formats.tensor_file import read_tensors, write_tensors
 from electra_tf2.inference.model_config import with_config
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.unknown_tokens import UnknownTokens
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -430,9 +430,11 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     with pytest.raises(UserError, match="float32, bfloat16, float16, not 'int8'"):
         electra.load(str(golden.CHECKPOINT), precision="int8")
     monkeypatch.chdir(tmp_path)
-    for path in ("", ".", "nowhere"):
+    for path in ("", "."):
         with pytest.raises(UserError, match=f"^no checkpoint at '{path}'"):
             electra.load(path)
+    with pytest.raises(UserError, match=r"^no model at nowhere\. Shipped models are bert_mini, "):
+        electra.load("nowhere")
     odd_arguments: list[Any] = [None, b"text"]
     for odd in odd_arguments:
         with pytest.raises(UserError, match=re.escape(f"path is a path or the name of a shipped model, not {odd!r}")):

@@ -63,7 +63,10 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     shown = out.partition("evaluation at step 4: ")[2].partition("\n\n")[0]
     order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
     assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
-    assert max(map(len, out.partition("tracing")[2].splitlines())) <= 80
+    progress, _, commands = out.partition("tracing")[2].partition("to fine-tune it: ")
+    assert max(map(len, progress.splitlines())) <= 80
+    for line, word in zip(commands.splitlines(), ("finetune", "convert", "analyze"), strict=True):
+        assert f" {word} " in line and "/model" in line  # whole, to be pasted, however long
     assert "expected loss  41.1 +- 4.1 at first (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
     first = float(out.split("first loss")[1].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
@@ -135,7 +138,13 @@ def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, trained, se
 def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, trained, settings, tmp_path):
     warm = settings | {"model_dir": str(tmp_path / "warm"), "init_checkpoint": str(tmp_path / "model")}
     code, out, err = run(warm, "--no-do-train", "--do-eval")
-    assert code == 0 and "0 missing; 0 unused" in out and "initial weights" not in out, out + err
+    assert (
+        code == 0
+        and ": loaded " in out
+        and "new here" not in out
+        and "not used" not in out
+        and "initial weights" not in out
+    ), out + err
     of_step_4 = json.loads((tmp_path / "model" / "results" / "unsup_results.json").read_text())
     of_start = json.loads((tmp_path / "warm" / "results" / "unsup_results.json").read_text())
     assert (of_step_4.pop("step"), of_start.pop("step")) == (4, 0)
@@ -161,7 +170,7 @@ def test_a_run_without_a_checkpoint_is_not_evaluated(run, settings, tmp_path):
 
 def test_a_dry_run_writes_nothing_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):
     code, _, err = run(settings | {"init_checkpoint": "/nowhere/model.ckpt-1"}, "--dry-run")
-    assert code == 2 and "no checkpoint at '/nowhere/model.ckpt-1'" in err and list(tmp_path.iterdir()) == []
+    assert code == 2 and "no model at /nowhere/model.ckpt-1" in err and list(tmp_path.iterdir()) == []
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(PretrainingConfig.from_dict(settings).to_json())
@@ -200,7 +209,7 @@ def damage(folder, kind):
         ("truncated", {}, "is truncated or no TFRecord"),
         ("text", {}, "is truncated or no TFRecord"),
         ("empty", {}, "hold no record; was the corpus empty?"),
-        ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "no checkpoint at '/nowhere/model.ckpt-1'"),
+        ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "no model at /nowhere/model.ckpt-1"),
         ("", {"stack_layers": True}, "stack_layers needs --init-checkpoint"),
         ("", {"train_batch_size": 9, "strategy": "mirrored"}, "train_batch_size 9 is not divisible by 2 devices"),
     ],

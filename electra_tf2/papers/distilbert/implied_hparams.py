@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf2.formats.folders import is_missing, no_model
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.papers.distilbert.config import Config
@@ -21,6 +22,8 @@ def implied_hparams(hparams: Mapping[str, Any]) -> dict[str, Any]:
     path = Config.checked(hparams).get("teacher")
     if not path:  # recipes leave that to the user
         return implied
+    if is_missing(path):
+        raise no_model(path, "--teacher")
     network = find_model(path).network
     if not network:
         raise UserError(f"teacher: {path} holds no configuration of a model")

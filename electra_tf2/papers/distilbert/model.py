@@ -98,8 +98,7 @@ class Task(PretrainingTask):
         is_loaded = False
         if self.config.init_from_teacher and self.config.teacher:
             report = start_from_teacher(self.model, self.config.teacher)
-            missing = ", ".join(report.missing) or "none"
-            say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
+            say("\n".join(report.lines(f"the teacher, {self.config.teacher}")))
             is_loaded = True
         # init_checkpoint and init_generator_checkpoint win over the teacher.
         return super().load_initial_weights() or is_loaded
