@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from electra_tf2.corpus.casing import without_accents
 from electra_tf2.corpus.corpus_reader import valid_utf8
 
 # ASCII: control characters are dropped, tab and carriage return become blanks, "\n" separates lines.
@@ -81,8 +82,7 @@ class TextNormalizer:
         if self.do_lower_case:
             text = text.lower()
             if self.strip_accents:
-                text = unicodedata.normalize("NFD", text)
-                text = "".join(character for character in text if unicodedata.category(character) != "Mn")
+                text = without_accents(text)
         pieces = []
         for character in text:
             is_punctuation = unicodedata.category(character)[0] == "P"

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra_tf2.corpus.casing import is_lower_cased, keeps_accents
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import write_atomically, write_json
@@ -23,6 +24,7 @@ from electra_tf2.formats.huggingface_config import export_problems
 from electra_tf2.formats.stored_model import (
     DETECTOR,
     NETWORK_HPARAMS,
+    Casing,
     StoredModel,
     default_run_hparams,
     size_of_width,
@@ -248,7 +250,7 @@ class BareCheckpoint(StoredModel):
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
-        network = self._sizes | {"vocab_file": self.vocab_file, "do_lower_case": self._lower_case}
+        network = self._sizes | self.casing.hparams | {"vocab_file": self.vocab_file}
         return default_run_hparams(network, self.folder.name)
 
     @cached_property
@@ -257,7 +259,7 @@ class BareCheckpoint(StoredModel):
             return {}
         network = {name: self._sizes[name] for name in NETWORK_HPARAMS if name in self._sizes}
         if (self.folder / VOCABULARY).is_file():
-            network |= {"vocab_file": self.vocab_file, "do_lower_case": self._lower_case}
+            network |= self.casing.hparams | {"vocab_file": self.vocab_file}
         return network
 
     @cached_property
@@ -266,15 +268,19 @@ class BareCheckpoint(StoredModel):
             return {}
         return {name: self._sizes[name] for name in _GENERATOR_HPARAMS if name in self._sizes}
 
-    @property
-    def _lower_case(self) -> bool:
-        """Casing from the user, or from the hparams.json, or guessed: a vocabulary with capital letters is cased."""
-        if self.hints.do_lower_case is not None:
-            return self.hints.do_lower_case
-        if self._known.get("do_lower_case") is not None:
-            return self._known["do_lower_case"]
-        words = [token for token in load_vocab(self.vocab_file) if not token.startswith("[")]  # special ones are [CLS]
-        return not any(word[:1].isupper() for word in words)
+    @cached_property
+    def casing(self) -> Casing:
+        """Casing from the user, or from the hparams.json, or else as the vocabulary tells."""
+        tokens = load_vocab(self.vocab_file)
+        do_lower_case = self.hints.do_lower_case
+        if do_lower_case is None:
+            do_lower_case = self._known.get("do_lower_case")
+        if do_lower_case is None:
+            do_lower_case = is_lower_cased(tokens)
+        # No file of this format tells of accents. Text that keeps its case keeps them anyhow.
+        if do_lower_case and keeps_accents(tokens):
+            return Casing(do_lower_case, strip_accents=False)
+        return Casing(do_lower_case)
 
     @cached_property
     def vocab_file(self) -> str:

@@ -18,10 +18,12 @@ from electra_tf2.formats.stored_model import Casing, Hints
 from electra_tf2.formats.tf1_checkpoint import hparams_from_shapes
 from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.inference.model_config import generator_architecture, with_config
+from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
+from tests.support.vocabularies import CASED, UNCASED
 
 
 def _write_tf1(folder: Path, adam_slots: bool) -> str:
@@ -68,6 +70,50 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     assert read_model(str(tmp_path), Hints(num_attention_heads=2)).architecture.num_attention_heads == 2
     (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
     assert read_model(str(tmp_path)).architecture.num_attention_heads == 2
+
+
+def _write_original(folder: Path) -> None:
+    _write_tf1(folder, adam_slots=False)
+
+
+def _write_tf_models(folder: Path) -> None:
+    pytest.importorskip("official.nlp.modeling.networks", reason="the extra tf-models is not installed")
+    tf_models.write_checkpoint(folder, support.tiny().weights, support.tiny().architecture)
+
+
+@pytest.mark.parametrize("write", [_write_original, _write_tf_models])
+def test_casing_follows_from_a_released_vocabulary_beside_any_checkpoint(write, tmp_path: Path) -> None:
+    write(tmp_path)
+    tokens = (golden.CHECKPOINT / "vocab.txt").read_text().splitlines()
+    kept = tokens[: -len(UNCASED)]
+    for words, lower_cased in ((UNCASED, True), (CASED, False)):
+        if not lower_cased:
+            kept[300:] = [token.title() for token in kept[300:]]
+        (tmp_path / "vocab.txt").write_text("\n".join(kept + words) + "\n", encoding="utf-8")
+        model = read_model(str(tmp_path))
+        assert model.casing == Casing(lower_cased)
+        assert model.hparams["do_lower_case"] == model.network["do_lower_case"] == lower_cased
+        assert with_config(model).resolved_hparams["do_lower_case"] == lower_cased
+        [ids] = model.tokenizer().pieces(["The"])
+        assert [model.tokens[token_id] for token_id in ids] == ["the" if lower_cased else "The"]
+        start = {"init_checkpoint": str(tmp_path), "task_names": ["cola"], "max_seq_length": 32}
+        assert configuration(start).do_lower_case == lower_cased
+        pretraining = {"model_name": "electra_small", "init_checkpoint": str(tmp_path), "max_seq_length": 32}
+        assert implied_hparams(pretraining)["do_lower_case"] == lower_cased
+        assert read_model(str(tmp_path), Hints(do_lower_case=not lower_cased)).casing.do_lower_case != lower_cased
+
+
+def test_a_vocabulary_with_accents_keeps_them(tmp_path: Path) -> None:
+    _write_tf1(tmp_path, adam_slots=False)
+    tokens = (golden.CHECKPOINT / "vocab.txt").read_text().splitlines()
+    accented = ["été", "à", "##é", "œuvre", "français"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens[: -len(accented)] + accented) + "\n", encoding="utf-8")
+    model = read_model(str(tmp_path))
+    assert model.casing == Casing(True, strip_accents=False)
+    [ids] = model.tokenizer().pieces(["Été"])
+    assert [model.tokens[token_id] for token_id in ids] == ["été"]
+    start = {"init_checkpoint": str(tmp_path), "task_names": ["cola"], "max_seq_length": 32}
+    assert configuration(start).do_strip_accents is False
 
 
 @pytest.mark.parametrize(
