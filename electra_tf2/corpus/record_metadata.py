@@ -215,8 +215,13 @@ def check_metadata(
     The model would be pre-trained on other input than it gets later, as in fine-tuning.
     """
     problems = []
+    advice = "Change the hparam or build the records again."
     if metadata.max_seq_length != max_seq_length:
         problems.append(f"length {metadata.max_seq_length}, but max_seq_length is {max_seq_length}")
+        advice = (
+            f"Give --max-seq-length {metadata.max_seq_length}, or build records of {max_seq_length} tokens: every "
+            "recipe has its own length (electra recipes)."
+        )
     if metadata.vocab_sha256 != vocab_sha256(vocab_file):
         problems.append(f"another vocabulary ({metadata.vocab_size} tokens) than {vocab_file}")
     if metadata.do_lower_case != do_lower_case:
@@ -225,10 +230,7 @@ def check_metadata(
     if metadata.do_lower_case and metadata.strip_accents != strips_accents:  # cased text keeps accents in any case
         problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
     if problems:
-        raise UserError(
-            f"{metadata.path}: the records were built with {'; '.join(problems)}. "
-            "Change the hparam or build the records again."
-        )
+        raise UserError(f"{metadata.path}: the records were built with {'; '.join(problems)}. {advice}")
 
 
 def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:

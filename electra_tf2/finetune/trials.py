@@ -45,7 +45,7 @@ from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.settings.kinds import Kind, kind_named
 from electra_tf2.training.distribution import check_batch, is_chief, make_strategy, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
-from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
+from electra_tf2.training.run_folder import RunFolder, begins_anew, holds_work, set_aside
 from electra_tf2.util.environment import program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, say, warn
@@ -95,7 +95,7 @@ class Trials:
                 data = data or read_data(config, self.tasks)
                 finished.append(self._evaluate_trained(trial, folder, data))
                 continue
-            with RunFolder(folder, self.chief, config.overwrite, ADVICE) as held:
+            with self._run_folder(folder) as held:
                 is_done = (folder / SCORES).exists() and not held.overwrite
                 if is_done and unscored(folder, self._fingerprint) and _holds_weights(folder):
                     weights.check_states(folder, self.tasks)
@@ -118,10 +118,14 @@ class Trials:
             report(config, finished, is_kept)
         return code
 
+    def _run_folder(self, folder: Path) -> RunFolder:
+        overwrite = begins_anew(folder, self.config.overwrite, self.config.debug)
+        return RunFolder(folder, self.chief, overwrite, ADVICE)
+
     def _check(self) -> None:
         """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
         for folder in self.folders:
-            with RunFolder(folder, self.chief, self.config.overwrite, ADVICE) as held:
+            with self._run_folder(folder) as held:
                 if not held.overwrite:
                     held.check(self.config.to_json(), free_on_resume(FinetuningConfig), compared)
                     check_made_of(folder, self._fingerprint, ADVICE)

@@ -20,7 +20,7 @@ from electra_tf2.formats.folders import SHIPPED, holds_weights, is_missing, no_m
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
-from electra_tf2.training.run_folder import RunFolder, holds_work
+from electra_tf2.training.run_folder import RunFolder, begins_anew, holds_debug_run, holds_work
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
@@ -92,7 +92,7 @@ def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> 
     """
     first_trial = Path(f"{config.model_dir}_1")
     began: dict[str, Any] = {}
-    if not config.overwrite and holds_work(first_trial):
+    if holds_work(first_trial) and not begins_anew(first_trial, config.overwrite, config.debug):
         began = read_config(first_trial) or {}
     config, notes = fitted_to_machine(config, given, began)
     for note in notes:
@@ -107,7 +107,8 @@ def check_folders(config: FinetuningConfig, given: Mapping[str, Any], advice: st
     """
     free = free_on_resume(FinetuningConfig)
     for trial in range(1, config.num_trials + 1):
-        folder = RunFolder(Path(f"{config.model_dir}_{trial}"), overwrite=config.overwrite, advice=advice)
+        path = Path(f"{config.model_dir}_{trial}")
+        folder = RunFolder(path, overwrite=begins_anew(path, config.overwrite, config.debug), advice=advice)
         folder.check(
             config.to_json(), free, compared, chosen=given, resolve=lambda hparams: configuration(hparams).to_json()
         )
@@ -152,6 +153,8 @@ def problems_of_start(folder: str | None) -> list[str]:
     problems: list[str] = []
     if not folder:
         return problems
+    if holds_debug_run(folder):
+        return ["it is of a run of debug, a small network after a few steps: scores say nothing of the recipe"]
     for path in [*Path(folder).glob("eval/step-*.json"), *Path(folder).glob("results/unsup_results.json")]:
         with contextlib.suppress(UserError, KeyError, TypeError, ValueError):  # skips damaged files
             metrics = read_json(path, "evaluation")

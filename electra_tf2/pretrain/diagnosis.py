@@ -8,22 +8,30 @@ weights (docs/small_budgets.md). Imports no TensorFlow.
 from collections.abc import Mapping
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.progress import counted
 
 PLATEAU_MARGIN = 0.5  # a loss so many nats below the unigram entropy needs more than token frequencies
 FAR_ABOVE = 0.5  # a loss so many nats above it shows that not even the frequencies are learned
 COLLAPSE = 0.9  # states with a mean cosine above this hardly differ
+FEW_STEPS = 1000  # with the papers' settings, small networks are on the plateau for thousands
 ADVICE = "train for longer, or see docs/small_budgets.md for settings that leave it within minutes"
 
 
 def advice_for(architecture: Architecture, steps: int) -> str:
-    """Advice for a run that ended on the plateau or above it, after so many steps."""
-    longer = f"train for longer ({steps:,} steps so far"
+    """Advice for a run that ended on the plateau or above it, after so many steps.
+
+    Another network is proposed only after many: who repeats a paper's run would not repeat it with that.
+    """
+    if steps < FEW_STEPS:
+        verb = "is" if steps == 1 else "are"
+        return f"{counted(steps, 'step')} {verb} few: train for longer"
+    longer = f"train for longer ({steps:,} steps so far)"
     if architecture.relative_position_start == "local":
-        return f"{longer}; electra_tiny takes 600 of 64 sequences)"
+        return longer
     flags = "--relative-position-start local"
     if architecture.relative_positions == "none":
         flags = f"--relative-positions t5 {flags}"
-    return f"{longer}), or leave the plateau within minutes by attention that starts locally: {flags}"
+    return f"{longer}, or leave the plateau within minutes by attention that starts locally: {flags}"
 
 
 def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0) -> bool:

@@ -15,6 +15,7 @@ from electra_tf2.formats.folders import vocabulary_hparams
 from electra_tf2.formats.readers import find_model
 from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary
 from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
+from electra_tf2.training.run_folder import holds_debug_run
 from electra_tf2.util.errors import UserError
 
 # Hparams that `debug` implies.
@@ -62,6 +63,8 @@ def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
     implied: dict[str, Any] = dict(vocabulary_hparams(vocab_file))
     if hparams.get("debug"):
         implied |= DEBUG
+    elif _evaluates_debug_run(hparams):
+        implied |= DEBUG | {"debug": True}
     model = find_model(hparams.get("init_checkpoint") or "")
     implied |= model.network
     implied |= model.generator_hparams
@@ -80,6 +83,18 @@ def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
         if not hparams.get("init_encoder_from_generator"):
             implied |= _generator_sizes(generator_path, generator, together)
     return implied
+
+
+def _evaluates_debug_run(hparams: Mapping[str, Any]) -> bool:
+    """True if the folder that is only evaluated holds a run of `debug`: it is evaluated as what it is."""
+    if "debug" in hparams or hparams.get("do_train", True):
+        return False
+    return holds_debug_run(PretrainingConfig.from_dict(_places(hparams)).model_dir)
+
+
+def _places(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The hparams from which the path of a run's folder follows."""
+    return {name: hparams[name] for name in ("data_dir", "model_name", "model_dir") if name in hparams}
 
 
 def _default_vocab_file(hparams: Mapping[str, Any]) -> str:

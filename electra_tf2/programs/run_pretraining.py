@@ -21,14 +21,15 @@ from electra_tf2.config.phases import Phase, phases_of
 from electra_tf2.configure_pretraining import TRAIN_GENERATOR, PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_writable, write_atomically, write_json
-from electra_tf2.formats.folders import is_missing, no_model, read_config
+from electra_tf2.formats.folders import holds_weights, is_missing, no_model, read_config
+from electra_tf2.formats.readers import find_model
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.pretrain.next_steps import export_formats, next_commands
 from electra_tf2.pretrain.summary import epochs_in_phase, expected_loss, summary
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.precision import fitted_to_machine
-from electra_tf2.training.run_folder import RunFolder, holds_work
+from electra_tf2.training.run_folder import RunFolder, begins_anew, holds_work
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import duration, say, warn
@@ -71,9 +72,9 @@ def main() -> int:
     # These checks need no TensorFlow, which takes seconds to import.
     check_request(config, dry_run)
     check_vocabulary(config)
-    if is_chief(config) and not dry_run:
-        check_files(config, training)
     folder = make_folder(config, dry_run)
+    if is_chief(config) and not dry_run:
+        check_files(config, folder, training)
     check_starts(config, folder)
     config = fit_to_machine(config, folder)
 
@@ -82,6 +83,8 @@ def main() -> int:
         free = config.free_to_change | _MAY_CHANGE
         chosen = util_flags.read_layers(PretrainingConfig).user
         folder.check(config.to_json(), free, chosen=chosen, resolve=resolve)
+        if config.debug and "debug" not in chosen and not config.do_train:
+            print(f"note: {config.model_dir} holds a run of debug, which is evaluated", file=sys.stderr)
         print_changed_hparams()
         return run_phases(config, folder, dry_run)
 
@@ -116,19 +119,21 @@ def check_vocabulary(config: PretrainingConfig) -> None:
         )
 
 
-def check_files(config: PretrainingConfig, training: bool) -> None:
-    """Raises UserError if an output cannot be written, or if --overwrite would rename an input."""
-    folder = Path(config.model_dir)
+def check_files(config: PretrainingConfig, folder: RunFolder, training: bool) -> None:
+    """Raises UserError if an output cannot be written, or if an input would be renamed with the folder."""
     outputs = []
     if training:
-        outputs += [folder / "config.json", folder / "events" / "events"]
+        outputs += [folder.path / "config.json", folder.path / "events" / "events"]
     if config.do_eval:
         outputs += [Path(config.results_txt), Path(config.results_json)]
     for path in outputs:
         check_writable(path)
 
-    if not (training and config.overwrite):
+    if not (training and folder.overwrite):
         return
+    what_renames = "--overwrite"
+    if not config.overwrite:
+        what_renames = "a run without debug"
     # A resumed run reads the sizes in init_generator_checkpoint again, so that folder must survive --overwrite.
     names = {*places(type(config), "read"), "init_generator_checkpoint"}
     for phase in phases_of(config):
@@ -137,14 +142,16 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
             if not value:
                 continue
             path = Path(value).resolve()
-            if path.is_relative_to(folder.resolve()):
+            if path.is_relative_to(folder.path.resolve()):
                 raise UserError(
-                    f"--overwrite would rename {name} {path} with the run in {folder}: move it elsewhere first"
+                    f"{what_renames} would rename {name} {path} with the run in {folder.path}: move it elsewhere first"
                 )
 
 
 def check_starts(config: PretrainingConfig, folder: RunFolder) -> None:
-    """Raises UserError if a model that a new run starts from is missing."""
+    """Raises UserError if a model to start from is missing, or if the run's folder holds another program's model."""
+    if not folder.overwrite:
+        check_is_ours(config)
     if holds_work(folder.path) and not folder.overwrite:
         return  # it goes on from its own checkpoints
     for name in ("init_checkpoint", "init_generator_checkpoint"):
@@ -153,14 +160,31 @@ def check_starts(config: PretrainingConfig, folder: RunFolder) -> None:
             raise no_model(path, dashed(name))
 
 
+def check_is_ours(config: PretrainingConfig) -> None:
+    """Raises UserError if the run's folder holds a checkpoint of another program, as of a released model.
+
+    The original goes on in such a folder, with the optimizer's slots. Here it is where a new run starts from.
+    """
+    path = config.model_dir
+    recipe = ""
+    if config.recipe:
+        recipe = f"--recipe {config.recipe} "
+    if read_config(path) is None and holds_weights(path) and find_model(path).network:
+        raise UserError(
+            f"{path} holds a model of another program, not a run of this one. To train it further, start a new run "
+            f"from it: --model-name NEW_NAME {recipe}--init-checkpoint {path} (docs/from_google_research.md)"
+        )
+
+
 def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:
     """Makes the object for the run's folder. Nothing is written yet."""
     advice = "Give another --model-name, or --overwrite to rename that run."
     if not (config.do_train or dry_run):
         advice = "Evaluate it with its own."
+    path = Path(config.model_dir)
     # A dry run with --overwrite, too, may have another configuration than the run in the folder.
-    overwrite = config.overwrite and config.do_train
-    return RunFolder(Path(config.model_dir), is_chief(config), overwrite, advice)
+    overwrite = config.do_train and begins_anew(path, config.overwrite, config.debug)
+    return RunFolder(path, is_chief(config), overwrite, advice)
 
 
 def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingConfig:
@@ -175,14 +199,17 @@ def fit_to_machine(config: PretrainingConfig, folder: RunFolder) -> PretrainingC
 
 
 def print_changed_hparams() -> None:
-    """Prints the hparams that differ from the recipe and affect what is trained."""
+    """Prints the hparams that differ from the recipe, if any, or from the defaults, and affect what is trained."""
     changes = []
     for name, value in util_flags.changed_hparams(PretrainingConfig).items():
         # Others that may change on resume are paths, devices, or how often something is saved.
         if name in _SCHEDULE or name not in free_on_resume(PretrainingConfig):
             changes.append(f"{name} {shown(value)}")
+    base = "the defaults"
+    if util_flags.read_layers(PretrainingConfig).recipe:
+        base = "the recipe's"
     if changes:
-        say(f"hparams        other than the recipe's: {', '.join(changes)}", indent=_MARGIN, broken=True)
+        say(f"hparams        other than {base}: {', '.join(changes)}", indent=_MARGIN, broken=True)
 
 
 def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:

@@ -6,6 +6,8 @@
       folder.begin(config_json, vocab_file)        # renames an old run, writes the configuration
       ...                                          # training
 
+A run of `debug` is never worth keeping in the way of another: a run without it takes its place, as with overwrite.
+
 Imports no TensorFlow, so that mistakes are answered at once.
 """
 
@@ -19,7 +21,7 @@ from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, is_wordpiece, load_tok
 from electra_tf2.files.reading import read_json, read_text
 from electra_tf2.files.writing import lock, name_aside, remove_left_over, write_atomically, writing
 from electra_tf2.formats import checkpoint_files
-from electra_tf2.formats.folders import SCORES, VOCABULARY
+from electra_tf2.formats.folders import SCORES, VOCABULARY, read_config
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
 
@@ -174,6 +176,25 @@ class RunFolder:
             say(f"going on with other hparams: {_changes(changed, before, now)}")
 
 
+def begins_anew(folder: Path, overwrite: bool, debug: bool) -> bool:
+    """True if a training renames what a folder holds: with `overwrite`, and a run of `debug` where this is none.
+
+    Args:
+      overwrite, debug: hparams of the training.
+    """
+    return overwrite or (not debug and holds_debug_run(folder))
+
+
+def holds_debug_run(folder: str | Path) -> bool:
+    """True if something was trained in a folder, by a run of `debug`."""
+    if not holds_work(Path(folder)):
+        return False
+    with contextlib.suppress(UserError):  # a damaged configuration tells nothing
+        config = read_config(folder) or {}
+        return config.get("debug") is True
+    return False
+
+
 def set_aside(folder: Path) -> Path:
     """Renames a folder to the first free name `<folder>.old-N`, and prints it. Returns the new path.
 
@@ -181,10 +202,13 @@ def set_aside(folder: Path) -> Path:
       UserError: the folder cannot be renamed.
     """
     aside = name_aside(folder)
+    line = f"--overwrite: what was in {folder} is in {aside} now"
+    if holds_debug_run(folder):
+        line = f"{folder} held a run of debug: that is in {aside} now"
     with writing(aside):
         folder.rename(aside)
     (aside / _LOCK).unlink(missing_ok=True)
-    say(f"--overwrite: what was in {folder} is in {aside} now")
+    say(line)
     return aside
 
 

@@ -49,7 +49,10 @@ def test_shards_elsewhere_are_not_read(tmp_path, name):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"max_seq_length": 64}, "length 64, but max_seq_length is 32"),
+        (
+            {"max_seq_length": 64},
+            "length 64, but max_seq_length is 32. Give --max-seq-length 64, or build",
+        ),
         ({"vocab_sha256": "0" * 64}, "another vocabulary"),
         ({"do_lower_case": False}, "do_lower_case False, but do_lower_case is True"),
         ({"strip_accents": False}, "strip_accents False, but do_strip_accents is None"),

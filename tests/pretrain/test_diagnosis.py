@@ -70,8 +70,9 @@ def test_a_run_without_evaluation_is_judged_by_its_training_loss():
 
 def test_the_advice_knows_the_start_of_attention_and_the_steps():
     for recipe, expected in (
-        ("electra_tiny", "train for longer (110 steps so far; electra_tiny takes 600 of 64 sequences)"),
+        ("electra_tiny", "train for longer (1,500 steps so far)"),
         ("electra_small", "--relative-positions t5 --relative-position-start local"),
     ):
         architecture = PretrainingConfig.from_dict(read_recipe(recipe)).architecture
-        assert diagnosis.advice_for(architecture, 110).endswith(expected)
+        assert diagnosis.advice_for(architecture, 1500).endswith(expected)
+        assert diagnosis.advice_for(architecture, 20) == "20 steps are few: train for longer"

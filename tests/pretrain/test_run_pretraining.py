@@ -7,7 +7,9 @@ import pytest
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.inference.finetuning_run import problems_of_start
 from electra_tf2.model import kernels
+from tests.support import golden
 from tests.support import training as support
 from tests.support.programs import run_program
 
@@ -57,7 +59,7 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     out = finished[1]
     for words in ("parameters", "600 WordPieces", "FLOP in all", "60 records", "seen 0.533 times"):
         assert words in out
-    assert "hparams        other than the recipe's: " in out and "embedding_size 16" in out
+    assert "hparams        other than the defaults: " in out and "embedding_size 16" in out
     assert '"embedding_size"' not in out and "vocab_file" not in out and "/job:" not in out
     assert "devices        1 x CPU, float32, XLA o" in out and "micro-batch" not in out
     shown = out.partition("evaluation at step 4: ")[2].partition("\n\n")[0]
@@ -149,6 +151,55 @@ def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, trained, se
     of_start = json.loads((tmp_path / "warm" / "results" / "unsup_results.json").read_text())
     assert (of_step_4.pop("step"), of_start.pop("step")) == (4, 0)
     assert of_start == of_step_4
+
+
+def test_a_run_of_debug_is_evaluated_as_it_is_and_makes_room_for_the_real_one(run, settings, tmp_path):
+    """The original's commands one after another, the first of them with debug. There it deletes the folder."""
+    model = tmp_path / "model"
+    real = settings | {"hidden_size": 32, "num_attention_heads": 2}
+    for name in ("model_hparam_overrides", "num_train_steps", "num_warmup_steps"):
+        settings.pop(name, None)
+    code, out, err = run(settings | {"debug": True})
+    assert code == 0 and "to fine-tune it: " in out, out + err
+    code, out, err = run(settings, "--no-do-train", "--do-eval")
+    assert code == 0 and "evaluation at step 20" in out, out + err
+    assert f"note: {model} holds a run of debug, which is evaluated" in err
+    [problem] = problems_of_start(str(model))
+    assert "of a run of debug" in problem
+    code, out, err = run(real | {"pretrain_tfrecords": "/nowhere/*"})  # a mistake leaves it where it is
+    assert code == 2 and (model / "model.ckpt-20.index").exists()
+    code, out, err = run(real)
+    assert code == 0 and f"{model} held a run of debug: that is in {model}.old-1 now" in out, out + err
+    assert (tmp_path / "model.old-1" / "model.ckpt-20.index").exists()
+    assert json.loads((model / "config.json").read_text())["debug"] is False
+    code, out, err = run(settings | {"debug": True})  # the other way round nothing is renamed
+    assert code == 2 and "holds a run with other hparams" in err
+    assert (model / "model.ckpt-4.index").exists()
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-400", "electra_base"])
+def test_a_released_model_is_where_a_new_run_starts_and_not_one_that_goes_on(run, settings, tmp_path, name):
+    """The original goes on in the released folder, whose checkpoint is named like the model."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in golden.CHECKPOINT.glob("model.ckpt-400.*"):
+        shutil.copy(path, model / path.name.replace("model.ckpt-400", name))
+    shutil.copy(golden.CHECKPOINT / "vocab.txt", model)
+    (model / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+    files = sorted(model.iterdir())
+    for words in ([], ["--dry-run"], ["--no-do-train", "--do-eval"]):
+        code, out, err = run(settings, *words)
+        assert code == 2 and f"--init-checkpoint {model}" in err and "model of another program" in err, out + err
+    assert sorted(model.iterdir()) == files
+
+
+def test_hparams_without_a_recipe_differ_from_the_defaults(run, settings):
+    settings["model_name"] = "my_electra"
+    code, out, err = run(settings, "--dry-run")
+    assert code == 0 and "there is no recipe 'my_electra'" in err, out + err
+    assert "hparams        other than the defaults: " in out
+    code, out, err = run(settings | {"recipe": "electra_small"}, "--dry-run")
+    assert code == 0 and "hparams        other than the recipe's: " in out, out + err
 
 
 def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, trained, settings, tmp_path):

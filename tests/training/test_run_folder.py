@@ -12,7 +12,7 @@ import pytest
 from electra_tf2.files.writing import check_writable
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer
 from electra_tf2.formats.stored_model import Casing
-from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.training.run_folder import RunFolder, begins_anew
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 
@@ -68,6 +68,21 @@ def test_a_new_run_that_came_to_no_checkpoint_is_not_set_aside_in_turn(old):
     for _ in range(2):
         begin(old, overwrite=True)
     assert others(old) == ["model.old-1"] and is_old(old.with_name("model.old-1"))
+
+
+def test_a_run_of_debug_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "model"
+    assert not begins_anew(path, overwrite=False, debug=False)
+    begin(path, debug=True)
+    assert not begins_anew(path, overwrite=False, debug=False)  # nothing was trained there yet
+    (path / "model.ckpt-9.index").write_text("")
+    assert begins_anew(path, overwrite=False, debug=False)
+    assert not begins_anew(path, overwrite=False, debug=True)  # it goes on
+    (path / "config.json").write_text("{")
+    assert not begins_anew(path, overwrite=False, debug=False)  # who knows what it was
+    (path / "config.json").write_text(config(debug=False))
+    assert not begins_anew(path, overwrite=False, debug=False)
+    assert begins_anew(path, overwrite=True, debug=False)
 
 
 def test_overwrite_renames_a_link_and_leaves_what_it_points_to(old, tmp_path):
