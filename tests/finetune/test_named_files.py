@@ -79,7 +79,7 @@ def test_one_command_makes_a_classifier_of_one_file(learned):
     assert "rows: the right label, columns: the predicted one" in output
     *mistakes, wrote, next_command = output.partition("rows: ")[2].splitlines()[1:]
     assert max(map(len, mistakes), default=0) <= 80
-    assert wrote.startswith("wrote ") and "electra predict FILE" in next_command
+    assert wrote.startswith("wrote ") and " predict FILE --output" in next_command
 
 
 def test_predictions_as_a_table(learned, tmp_path):
@@ -241,6 +241,11 @@ _MARK = {"start": 0, "end": 4, "labels": ["PER"]}  # as Label Studio has it
         ("a.txt", "Peter B-PER\nlives O\n\nBerlin B-LOC\n", _TAGS),
         ("a.tsv", "Peter\tB-PER\nlives\tO\n", _TAGS),
         ("a.tsv", "Peter\tNNP\nlives\tVBZ\n\nHere\tRB\n.\t.\n", _TAGS),
+        ("a.tsv", "word\ttag\nPeter\tNNP\nlives\tVBZ\n\nHere\tRB\n.\t.\n", _TAGS),
+        ("a.txt", "Peter NNP B-PER\nlives VBZ O\n\nHere RB O\n", _TAGS),
+        ("a.txt", "Peter NNP\nlives VBZ\n\nHere RB\n", _TAGS),
+        ("a.csv", "sentence_id,word,pos\n1,Peter,NNP\n1,lives,VBZ\n", _TAGS),
+        ("a.jsonl", '{"tokens": ["Peter", "lives"], "pos_tags": ["NNP", "VBZ"]}\n', _TAGS),
         ("a.jsonl", '{"text": "He.", "label": []}\n{"text": "Anna lives.", "label": [[0, 4, "PER"]]}\n', _TAGS),
         ("a.jsonl", '{"text": "Anna lives.", "spans": [{"start": 0, "end": 4, "label": "PER"}]}\n', _TAGS),
         ("a.json", json.dumps([{"data": {"text": "Anna."}, "annotations": [{"result": [{"value": _MARK}]}]}]), _TAGS),
