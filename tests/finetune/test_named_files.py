@@ -150,6 +150,28 @@ def test_lines_of_tagged_words_are_refused_for_other_tasks(learned, tmp_path):
     assert not (tmp_path / "out.conll").exists()
 
 
+def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
+    """As at the end of training, whatever else the file holds; a file without labels has no scores."""
+    folder, _ = learned
+    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    new = write_reviews(tmp_path / "new.csv", rows=30, delimiter=",")
+    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.csv"]
+    done = run_program("run_finetuning.py", *words)
+    with open(tmp_path / "out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    label_column = next(
+        name for name in rows[0] if name not in ("label", "id", "the text") and "probability" not in name
+    )
+    right = sum(row["label"] == row[label_column] for row in rows)
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    assert float(line.split()[1]) == pytest.approx(100 * right / 30, abs=0.1)
+    assert "my_reviews  precision  recall" in done.stdout
+    lines = [row["the text"].replace("\n", " ") for row in rows]
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+    words = [f"--model-dir={model}", f"--predict={tmp_path}/lines.txt", f"--predict-output={tmp_path}/out.csv"]
+    assert "accuracy" not in run_program("run_finetuning.py", *words).stdout
+
+
 def test_lists_in_a_table_are_one_cell():
     text = labelled_table([({"words": ["a", "b"], "n": 1}, {}), ({"n": 2}, {"error": "x,y"})], ",")
     assert list(csv.reader(text.splitlines())) == [["words", "n", "error"], ["a b", "1", ""], ["", "2", "x,y"]]
