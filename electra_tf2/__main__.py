@@ -44,7 +44,7 @@ COMMANDS: dict[str, Command] = {
     "recipes": Command("", "list the settings that --recipe knows"),
 }
 PREDICT_HELP = """Labels a file with a fine-tuned model: its rows come out with label and
-probabilities.
+probabilities. Of a file that holds the right labels, too, scores are printed.
 
   {name} FILE --model FOLDER [--output FILE]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.tasks.tags import ENCODINGS
+from electra_tf2.finetune.tasks.tags import letters_in_file
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.settings.described import settings_of
@@ -306,18 +306,25 @@ for (_, answer), (wrong, right) in zip(answers, all_logits):
     return Section(text, rows=2)
 
 
-def _tags(task: str, state: Mapping[str, Any]) -> Section:
-    words = f'"{EXAMPLE_WORDS}".split()  # as in the training file, where signs of punctuation may be words'
-    imports = ""
+def words_of_example(state: Mapping[str, Any]) -> str:
+    """The right side of a line that makes the words of a text. Needs `re` where texts are split at signs."""
     if state.get("splits_at_signs"):
-        words = f're.findall(r"[^\\W_]+|[^\\w\\s]|_", "{EXAMPLE_TEXT}")  # signs of punctuation are words'
-        imports = "import re"
-    answers = _SINGLE_TAGS
+        return f're.findall(r"[^\\W_]+|[^\\w\\s]|_", "{EXAMPLE_TEXT}")  # signs of punctuation are words'
+    return f'"{EXAMPLE_WORDS}".split()  # as in the training file, where signs of punctuation may be words'
+
+
+def lines_of_tags(state: Mapping[str, Any]) -> str:
+    """Lines that print the tags of `words_read` from the `labels` of the network, given the `scores` of each word."""
     if "encoding" in state:
-        answers = _tags_of_spans(state)
+        return _tags_of_spans(state)
+    return _SINGLE_TAGS
+
+
+def _tags(task: str, state: Mapping[str, Any]) -> Section:
+    imports = "import re" if state.get("splits_at_signs") else ""
     text = f"""
 # {task}: the tag of each word, with its probability.
-words = {words}
+words = {words_of_example(state)}
 labels = about["tasks"]["{task}"]["labels"]
 row = tokenizer.encode(" ".join(words))
 logits = outputs_of([row])["{task}.logits"][0]
@@ -331,7 +338,7 @@ for word in words:
         continue  # the word is beyond the longest input: give long texts in parts
     words_read.append(word)
     scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
-{answers}"""
+{lines_of_tags(state)}"""
     return Section(text, imports=imports)
 
 
@@ -344,8 +351,6 @@ _SINGLE_TAGS = """for word, of_labels in zip(words_read, scores):
 def _tags_of_spans(state: Mapping[str, Any]) -> str:
     """Lines that find the labels of all words together, as `SpanDecoder` does, and print them as tags."""
     encoding = state["encoding"]
-    letters = ENCODINGS[encoding]
-    letter_in_file = {"I": letters.inside, "E": letters.last, "S": letters.single}
     types = {label.partition("-")[2] for label in state["labels"]} - {""}
     kind = "label[1:]"
     if types == {"_"}:  # the training file had letters alone
@@ -369,10 +374,11 @@ best = best + [0 if label[0] in "OES" else -np.inf for label in labels]
 sequence = [best.argmax()]
 for previous in reversed(best_previous):
     sequence.insert(0, previous[sequence[0]])
-letters = {json.dumps(letter_in_file)}  # of the training file, which had {encoding}
+letters = {json.dumps(letters_in_file(encoding))}  # of the training file, which had {encoding}
+tags = [letters[label[0]] + {kind} for label in labels]
 for word, number, of_labels in zip(words_read, sequence, scores):
-    label = labels[number]
-    print(word, letters.get(label[0], label[0]) + {kind}, np.exp(of_labels[number]))
+    tag = tags[number]
+    print(word, tag, sum(np.exp(of_labels[i]) for i, other in enumerate(tags) if other == tag))
 """
 
 

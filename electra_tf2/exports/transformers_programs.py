@@ -3,6 +3,7 @@
 Where a pipeline gives the answers of `electra predict`, a program calls it; else it calls the class.
 """
 
+import json
 from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
@@ -10,9 +11,10 @@ from electra_tf2.exports.card_programs import (
     EXAMPLE_CONTEXT,
     EXAMPLE_QUESTION,
     EXAMPLE_TEXT,
-    EXAMPLE_WORDS,
     FOLDER,
+    lines_of_tags,
     texts_of_task,
+    words_of_example,
 )
 from electra_tf2.finetune.tasks.targets import Scale, adopted, known_target
 from electra_tf2.formats.stored_model import StoredModel
@@ -35,9 +37,7 @@ def transformers_usage(model: StoredModel, class_name: str) -> str:
     if class_name.endswith("ForQuestionAnswering"):
         return _answer(config, bool(state.get("v2")))
     if class_name.endswith("ForTokenClassification"):
-        if state.get("splits_at_signs"):
-            return _pipeline("token-classification", f'"{EXAMPLE_TEXT}"', ', aggregation_strategy="first"')
-        return _tags(bool(model.tokenizer_file), config.max_seq_length)
+        return _tags(state, bool(model.tokenizer_file), config.max_seq_length)
     texts = '"A text."'
     if texts_of_task(config, task) > 1:
         texts = '{"text": "A text.", "text_pair": "Another one."}'
@@ -76,7 +76,7 @@ def explained_scores(model: StoredModel, class_name: str) -> str:
             "(`NoAns`). A model trained with `--no-answerable-classifier` leaves whole, and has the scores of its card."
         )
     if class_name.endswith("ForTokenClassification") and "encoding" in state:
-        return "The scores of `electra predict`, which makes whole spans of the labels: a few tags may differ here."
+        return "The scores of `electra predict`, and of the program above for texts that fit into the input."
     return ""
 
 
@@ -151,26 +151,33 @@ def _scale_of(model: StoredModel, task: str, config: FinetuningConfig) -> tuple[
     return 0.0, 1.0
 
 
-def _tags(has_own_tokenizer: bool, max_length: int) -> str:
+def _tags(state: dict[str, Any], has_own_tokenizer: bool, max_length: int) -> str:
     """Reads words as in training. Tokenizers that are not WordPiece need the blanks between words."""
     encoding = f"tokenizer(words, is_split_into_words=True, truncation=True, max_length={max_length}"
-    inside = "    if number in encoded.word_ids():  # else the text is too long: give it in parts"
+    is_read = "number in encoded.word_ids()"
     token = "encoded.word_ids().index(number)"
     if has_own_tokenizer:
         encoding = f'tokenizer(" ".join(words), truncation=True, max_length={max_length}'
-        inside = """    start = len(" ".join([*words[:number], ""]))
-    if encoded.char_to_token(start) is not None:  # else the text is too long: give it in parts"""
-        token = "encoded.char_to_token(start)"
-    return f"""{_loaded("AutoModelForTokenClassification")}
-words = "{EXAMPLE_WORDS}".split()  # as in the training file
+        start = 'len(" ".join([*words[:number], ""]))'
+        is_read = f"encoded.char_to_token({start}) is not None"
+        token = f"encoded.char_to_token({start})"
+    imports = "import re\n\n" if state.get("splits_at_signs") else ""
+    loaded = _loaded("AutoModelForTokenClassification").replace("import torch", "import numpy as np\nimport torch")
+    return f"""
+{imports}{loaded.lstrip()}
+words = {words_of_example(state)}
+labels = {json.dumps(state["labels"], ensure_ascii=False)}
 encoded = {encoding}, return_tensors="pt")
 with torch.no_grad():
-    label_ids = model(**encoded).logits[0].argmax(-1).tolist()
+    logits = np.array(model(**encoded).logits[0])
+words_read = []
+scores = []  # of each of them, the logarithms of its labels' probabilities
 for number, word in enumerate(words):
-{inside}
-        first_token = {token}
-        print(word, model.config.id2label[label_ids[first_token]])
-"""
+    if {is_read}:  # else the text is too long: give it in parts
+        token = {token}  # its first one
+        words_read.append(word)
+        scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
+{lines_of_tags(state)}"""
 
 
 def _explained_tags(state: dict[str, Any]) -> list[str]:
@@ -178,8 +185,10 @@ def _explained_tags(state: dict[str, Any]) -> list[str]:
     paragraphs = []
     if state.get("splits_at_signs"):
         paragraphs.append(
-            "The model was trained on texts with marked spans, in which signs of punctuation are words. So does the "
-            "pipeline read them, but it joins spans of one type that stand side by side."
+            "The model was trained on texts with marked spans, in which signs of punctuation are words. The program "
+            "below gives the spans of `electra predict`. The token-classification pipeline of transformers "
+            '(`aggregation_strategy="first"`) reads words so, too, but joins spans of one type that stand side by '
+            "side, and takes each word's likeliest label by itself."
         )
     else:
         paragraphs.append(
@@ -187,13 +196,11 @@ def _explained_tags(state: dict[str, Any]) -> list[str]:
             "token-classification pipeline of transformers takes each part of `labor-management`, `n't` or `Corp.` for "
             "a word of its own, and gives other tags: use the program below instead."
         )
-    if encoding and not state.get("splits_at_signs"):
+    if encoding:
         paragraphs.append(
-            "The class has the labels B and I alone, where the model learned BIOES. Where labels do not make up whole "
-            "spans, `electra predict` puts them right, so that a few tags may differ."
+            "The model learned BIOES. In config.json its labels are called B- and I- alone, by which pipelines group; "
+            f"the program has their own names, and prints {encoding}, as the training file had."
         )
-    if encoding and encoding != "BIO":
-        paragraphs.append(f"Tags are in BIO, which transformers groups; those of the training file were in {encoding}.")
     return paragraphs
 
 

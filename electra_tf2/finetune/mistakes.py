@@ -99,7 +99,8 @@ def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> di
       wrong label or the distance of the number. Tags, spans and answers to questions: the wrong ones by their
       probability.
       "labels" and "confusion" (classes, tags of single words): counts [gold][predicted].
-      "by_label" (classes, tags of single words, types of spans): {"count", "precision", "recall"} by label, in percent.
+      "by_label" (classes, tags of single words, types of spans): {"count", "precision", "recall", "f1"} by label, in
+      percent.
     """
     rows = answered_rows(task, split, answers)
     if not rows or "gold" not in rows[0]:
@@ -170,9 +171,9 @@ def _wrong_tags(rows: list[dict[str, Any]]) -> dict[str, Any]:
         for word, gold, tag, probability in words:
             pairs.append((gold, tag))
             if tag != gold:
-                mistake = {"text": word, "label": tag, "probability": probability, "gold": gold}
+                mistake = {"word": word, "label": tag, "probability": probability, "gold": gold}
                 wrong.append(mistake | {"sentence": " ".join(row["words"])})
-    wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["text"]))
+    wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["word"]))
     labels: set[str] = set()
     for pair in pairs:
         labels.update(pair)
@@ -253,13 +254,14 @@ def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[s
 
 
 def _by_label(labels: list[str], right: Any, gold: Any, predicted: Any) -> dict[str, dict[str, float]]:
-    """Computes precision and recall of each label from its counts, in percent; 0 if the divisor is 0."""
+    """Computes precision, recall and F1 of each label from its counts, in percent; 0 if the divisor is 0."""
     by_label = {}
     for name, hits, of_gold, of_predicted in zip(labels, right, gold, predicted, strict=True):
         by_label[name] = {
             "count": int(of_gold),
             "precision": 100.0 * float(hits) / max(int(of_predicted), 1),
             "recall": 100.0 * float(hits) / max(int(of_gold), 1),
+            "f1": 200.0 * float(hits) / max(int(of_gold) + int(of_predicted), 1),
         }
     return by_label
 
@@ -308,11 +310,12 @@ def _commonest_confusions(labels: list[str], confusion: list[list[int]]) -> list
 
 
 def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Shows precision, recall and count of each label, the commonest first."""
-    rows = [[name, "precision", "recall", "count"]]
+    """Shows precision, recall, F1 and count of each label, the commonest first."""
+    rows = [[name, "precision", "recall", "f1", "count"]]
     commonest_first = sorted(by_label.items(), key=lambda item: -item[1]["count"])
     for label, values in commonest_first[:MOST_LABELS]:
-        rows.append([short(label), f"{values['precision']:.1f}", f"{values['recall']:.1f}", f"{values['count']:,}"])
+        percentages = [f"{values[metric]:.1f}" for metric in ("precision", "recall", "f1")]
+        rows.append([short(label), *percentages, f"{values['count']:,}"])
     lines = aligned(rows, 1).splitlines()
     if len(by_label) > MOST_LABELS:
         lines.append(f"and {len(by_label) - MOST_LABELS} rarer labels (results, JSON)")
@@ -321,6 +324,9 @@ def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> l
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
     """Shows a mistake in a line: what is right, what was predicted, and the text."""
+    if "word" in mistake:
+        predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
+        return f"{mistake['word']}: {short(mistake['gold'])}, predicted {predicted}: {mistake['sentence']}"
     if "sentence" in mistake:
         predicted = f"{mistake['text']} ({short(mistake['label'])}) {mistake['probability']:.2f}"
         return f"{mistake['gold']}, predicted {predicted}: {mistake['sentence']}"

@@ -212,7 +212,7 @@ def _weight_files(checkpoint: str) -> list[Path]:
 
 
 def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
-    """Raises UserError if the trial in a folder is made of other things.
+    """Raises UserError if the weights in a trial's folder are made of other things.
 
     A file that is no longer there matches any fingerprint.
 
@@ -224,24 +224,18 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
     changed = _changed(read_made_of(folder), fingerprint_of(False))
     if changed:
         raise UserError(f"{folder} was trained with other {', '.join(changed)}. {advice}")
-    path = folder / SCORES
-    if not path.exists():
-        return
-    changed = _changed(read_json(path, "scores").get("made_of", {}), fingerprint_of(True))
-    if changed:
-        raise UserError(
-            f"{path} was made with other {', '.join(changed)}: with do_train false the model is scored anew. {advice}"
-        )
 
 
-def unscored(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]]) -> list[str]:
-    """Lists the splits that a finished trial was not scored on, as "task split", such as a file that was named later.
+def scored_otherwise(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]]) -> list[str]:
+    """Lists what the scores of a finished trial would be of now, and are not: files, as "task split", and settings.
 
     Args:
       fingerprint_of: `fingerprint` of what would be trained now, by `scores`.
     """
     scored = read_json(folder / SCORES, "scores").get("made_of", {})
-    return [name for name in fingerprint_of(True) if name not in scored and name not in _SCORING_HPARAMS]
+    now = fingerprint_of(True)
+    later = [name for name in now if name not in scored and name not in _SCORING_HPARAMS]
+    return later + _changed(scored, now)
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

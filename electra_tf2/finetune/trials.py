@@ -37,7 +37,7 @@ from electra_tf2.finetune.trained_folder import (
     find_trained,
     fingerprint,
     read_made_of,
-    unscored,
+    scored_otherwise,
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.folders import SCORES
@@ -97,7 +97,9 @@ class Trials:
                 continue
             with self._run_folder(folder) as held:
                 is_done = (folder / SCORES).exists() and not held.overwrite
-                if is_done and unscored(folder, self._fingerprint) and _holds_weights(folder):
+                differences = scored_otherwise(folder, self._fingerprint) if is_done else []
+                if differences:
+                    say(f"{folder} is scored anew, with other {', '.join(differences)}; it is not trained again")
                     weights.check_states(folder, self.tasks)
                     data = data or read_data(config, self.tasks)
                     finished.append(self._evaluate_trained(trial, folder, data))
@@ -129,6 +131,8 @@ class Trials:
                 if not held.overwrite:
                     held.check(self.config.to_json(), free_on_resume(FinetuningConfig), compared)
                     check_made_of(folder, self._fingerprint, ADVICE)
+                    if (folder / SCORES).exists() and not _holds_weights(folder):
+                        self._check_scores(folder)
 
     def _done_before(self, trial: int, folder: Path) -> dict[str, Any]:
         """Reads a finished trial's scores.json; warns if the trial lacks files that are asked for now."""
@@ -138,9 +142,16 @@ class Trials:
         for name, paths in files.items():
             if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
                 warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
-        for split in unscored(folder, self._fingerprint):
-            warn(f"it has no scores of {split}, since its weights were not kept (keep_all_models)")
         return result
+
+    def _check_scores(self, folder: Path) -> None:
+        """Raises UserError if a finished trial without weights, which cannot be scored anew, has other scores."""
+        differences = scored_otherwise(folder, self._fingerprint)
+        if differences:
+            raise UserError(
+                f"{folder / SCORES} was made with other {', '.join(differences)}, and the weights, which could be "
+                f"scored anew, were not kept (keep_all_models). {ADVICE}"
+            )
 
     # Training.
 

@@ -37,6 +37,7 @@ from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.labelled_file import labelled
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
+from electra_tf2.inference.scores_of_file import Answered, report_on_file
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track, warn
@@ -117,6 +118,14 @@ class Predictor:
             specs = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
             self._predict[task_index] = graph_of_any_shape(predict_rows, [specs])
         return self._predict[task_index]
+
+
+def _text_names(task: Task) -> set[str]:
+    """Names of what a row holds that is read as plain text, beside which labels may stand in others."""
+    names = {"text", "words", "tokens"}
+    for keys in task.text_keys:
+        names.update(keys)
+    return names
 
 
 def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> UnknownTokens | None:
@@ -298,7 +307,14 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
         unknown = unknown_in(task, split, [row.values for row in rows])
         if unknown is not None:
             warn(f"{table.name}: {unknown}")
-        answers = task.answers(split, predictor.predictions(task_index, split))
+        predictions = predictor.predictions(task_index, split)
+        answers = task.answers(split, predictions)
+        holds_more = any(row.values.keys() - _text_names(task) for row in rows)
+        if holds_more and Path(source).is_file():  # no pipe, which cannot be read again
+            predict_split = functools.partial(predictor.predictions, task_index)
+            report = report_on_file(task, source, Answered(split, predictions), predict_split)
+            if report:
+                print(report, end="")
     if empty:
         more = ""
         if len(empty) > 1:

@@ -293,6 +293,16 @@ def test_the_column_of_tags_that_is_named_is_read(tmp_path: Path) -> None:
     assert sentence.tags == ["B-PER", "O"]
 
 
+def test_a_column_of_lines_without_a_header_is_chosen_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Peter NNP B-PER\nlives VBZ O\n\n#x RB O\n# NNP O\n")
+    assert [one.tags for one in read_sentences(path, label_column="1")] == [["NNP", "VBZ"], ["RB", "NNP"]]
+    assert [one.tags for one in read_sentences(path)] == [["B-PER", "O"], ["O", "O"]]
+    for column in ("0", "3"):
+        with pytest.raises(UserError, match=f"label_column {column} is no column of tags: lines have 3 columns"):
+            read_sentences(path, label_column=column)
+
+
 def test_an_underscore_divides_letter_and_type_as_a_dash_does(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Ann B_PER\nLee I_PER\nsaw O\nRome B_LOC\n\n")
     sentences = read_sentences(tmp_path / "a.txt")

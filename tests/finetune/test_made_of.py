@@ -56,18 +56,12 @@ def stopped_and_turned_over(data, out):
     turn_over(data, "train")
 
 
-SCORED = "scores.json was made with other {}: with do_train false the model is scored anew"
-
-
 @pytest.mark.parametrize(
     ("change", "given", "message"),
     [
         (lambda data, _: turn_over(data, "train"), {}, "kind_model_1 was trained with other kind train"),
-        (lambda data, _: turn_over(data, "dev"), {}, SCORED.format("kind dev")),
-        (lambda data, _: turn_over(data, "test"), {}, SCORED.format("kind test")),
         (another_start, {}, "kind_model_1 was trained with other weights to start from"),
         (stopped_and_turned_over, {}, "kind_model_2 was trained with other kind train"),
-        (lambda *_: None, {"qa_na_threshold": 1.0}, SCORED.format("qa_na_threshold")),
     ],
 )
 def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, message):
@@ -79,12 +73,27 @@ def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, 
     assert results(out) == before and not trial(out, 3).exists()
 
 
-def test_scores_of_changed_data_are_made_anew_without_training(copied):
+def test_scores_whose_weights_are_gone_are_not_made_anew(copied):
+    data, out, settings = copied
+    before = results(out)
+    turn_over(data, "test")
+    for path in trial(out, 1).glob("**/model.ckpt-*"):
+        path.unlink()
+    output = run(data, out, expect=2, **settings)
+    assert "was made with other kind test, and the weights, which could be scored anew" in line_of(output)
+    assert results(out) == before
+
+
+@pytest.mark.parametrize("words", [["--no-do-train"], []], ids=["asked for", "noticed"])
+def test_scores_of_changed_data_are_made_anew_without_training(copied, words):
     data, out, settings = copied
     [before, _] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
+    trained = seconds(out, 1)
     turn_over(data, "dev")
     settings = settings | {"num_trials": 1}
-    run(data, out, "--no-do-train", **settings)
+    output = run(data, out, *words, **settings)
+    assert words or "is scored anew, with other kind dev; it is not trained again" in line_of(output)
+    assert seconds(out, 1) == trained
     [turned] = [one["scores"]["kind"]["dev"]["accuracy"] for one in results(out)["trials"]]
     assert before + turned == pytest.approx(100)
     assert "done before" in run(data, out, **settings)

@@ -98,7 +98,7 @@ def test_texts_that_nobody_annotated_are_not_learned(
     path = tmp_path / "marked.jsonl"
     support.write_lines(path, json.dumps(row), json.dumps({"text": TEXT, "entities": SPANS}))
     assert [one.tags for one in read_sentences(path)] == [TAGS]
-    assert "1 texts are left out, which nobody annotated" in " ".join(capsys.readouterr().err.split())
+    assert "1 text left out that nobody annotated" in " ".join(capsys.readouterr().err.split())
     assert [one.tags for one in read_sentences(path, tagged=False)] == [[], TAGS]
 
 
@@ -106,7 +106,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "marked.jsonl"
     support.write_lines(path, json.dumps({"text": TEXT, "entities": [*SPANS, (7, 14, "INNER"), (12, 20, "ACROSS")]}))
     read_sentences(path)
-    assert "2 spans are left out" in " ".join(capsys.readouterr().err.split())
+    assert "2 spans left out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_texts_without_a_field_of_spans_beside_marked_ones_have_none(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_spans_that_cut_words_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     )
     read_sentences(path)
     warned = " ".join(capsys.readouterr().err.split())
-    assert "2 spans begin or end inside a word" in warned and "marked.jsonl, line 2: 'nna Schmidt,'" in warned
+    assert "2 spans with an end inside a word" in warned and "marked.jsonl, line 2: 'nna Schmidt,'" in warned
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_one_command_makes_a_classifier_of_one_file(learned):
     assert "rows: the right label, columns: the predicted one" in output
     *mistakes, wrote, next_command = output.partition("rows: ")[2].splitlines()[1:]
     assert max(map(len, mistakes), default=0) <= 80
-    assert wrote.startswith("wrote ") and "electra predict FILE" in next_command
+    assert wrote.startswith("wrote ") and " predict FILE --output" in next_command
 
 
 def test_predictions_as_a_table(learned, tmp_path):
@@ -148,6 +148,25 @@ def test_lines_of_tagged_words_are_refused_for_other_tasks(learned, tmp_path):
     done = run_program("run_finetuning.py", *words)
     assert done.returncode == 2 and "my_reviews is no tagging task: give a .csv" in done.stderr
     assert not (tmp_path / "out.conll").exists()
+
+
+def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
+    """As at the end of training, whatever else the file holds; a file without labels has no scores."""
+    folder, _ = learned
+    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    new = write_reviews(tmp_path / "new.csv", rows=30, delimiter=",")
+    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.csv"]
+    done = run_program("run_finetuning.py", *words)
+    with open(tmp_path / "out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    right = sum(row["label"] == row["mood"] for row in rows)
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    assert float(line.split()[1]) == pytest.approx(100 * right / 30, abs=0.1)
+    assert "my_reviews  precision  recall" in done.stdout
+    lines = [row["the text"].replace("\n", " ") for row in rows]
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+    words = [f"--model-dir={model}", f"--predict={tmp_path}/lines.txt", f"--predict-output={tmp_path}/out.csv"]
+    assert "accuracy" not in run_program("run_finetuning.py", *words).stdout
 
 
 def test_lists_in_a_table_are_one_cell():
@@ -241,6 +260,11 @@ _MARK = {"start": 0, "end": 4, "labels": ["PER"]}  # as Label Studio has it
         ("a.txt", "Peter B-PER\nlives O\n\nBerlin B-LOC\n", _TAGS),
         ("a.tsv", "Peter\tB-PER\nlives\tO\n", _TAGS),
         ("a.tsv", "Peter\tNNP\nlives\tVBZ\n\nHere\tRB\n.\t.\n", _TAGS),
+        ("a.tsv", "word\ttag\nPeter\tNNP\nlives\tVBZ\n\nHere\tRB\n.\t.\n", _TAGS),
+        ("a.txt", "Peter NNP B-PER\nlives VBZ O\n\nHere RB O\n", _TAGS),
+        ("a.txt", "Peter NNP\nlives VBZ\n\nHere RB\n", _TAGS),
+        ("a.csv", "sentence_id,word,pos\n1,Peter,NNP\n1,lives,VBZ\n", _TAGS),
+        ("a.jsonl", '{"tokens": ["Peter", "lives"], "pos_tags": ["NNP", "VBZ"]}\n', _TAGS),
         ("a.jsonl", '{"text": "He.", "label": []}\n{"text": "Anna lives.", "label": [[0, 4, "PER"]]}\n', _TAGS),
         ("a.jsonl", '{"text": "Anna lives.", "spans": [{"start": 0, "end": 4, "label": "PER"}]}\n', _TAGS),
         ("a.json", json.dumps([{"data": {"text": "Anna."}, "annotations": [{"result": [{"value": _MARK}]}]}]), _TAGS),

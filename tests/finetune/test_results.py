@@ -73,10 +73,10 @@ def test_precision_and_recall_of_each_label_stand_beside_the_confusion() -> None
     answers = [{"label": label, "probabilities": {"a": 0.5, "b": 0.5}} for label in "abbb"]
     errors = errors_in(["a", "a", "a", "b"], answers)
     assert errors["confusion"] == [[1, 2], [0, 1]]
-    assert errors["by_label"]["a"] == {"count": 3, "precision": 100.0, "recall": pytest.approx(100 / 3)}
-    assert errors["by_label"]["b"] == {"count": 1, "precision": pytest.approx(100 / 3), "recall": 100.0}
+    assert errors["by_label"]["a"] == pytest.approx({"count": 3, "precision": 100.0, "recall": 100 / 3, "f1": 50.0})
+    assert errors["by_label"]["b"] == pytest.approx({"count": 1, "precision": 100 / 3, "recall": 100.0, "f1": 50.0})
     cells = [line.split() for line in shown_errors("kind dev", errors).splitlines()]
-    assert ["a", "100.0", "33.3", "3"] in cells
+    assert ["a", "100.0", "33.3", "50.0", "3"] in cells
 
 
 def test_of_many_labels_those_that_are_confused_most_often_are_listed_first() -> None:
@@ -100,8 +100,8 @@ def test_spans_are_counted_by_type_and_the_worst_wrong_ones_are_listed() -> None
     answer = {"words": words, "tags": tags, "probabilities": [0.9, 0.8, 0.7, 0.6], "entities": []}
     errors = errors_in(gold, [answer])
     assert errors["by_label"] == {
-        "LOC": {"count": 1, "precision": 0.0, "recall": 0.0},
-        "PER": {"count": 1, "precision": 50.0, "recall": 100.0},
+        "LOC": {"count": 1, "precision": 0.0, "recall": 0.0, "f1": 0.0},
+        "PER": {"count": 1, "precision": 50.0, "recall": 100.0, "f1": pytest.approx(200 / 3)},
     }
     assert errors["mistakes"] == [
         {
@@ -146,12 +146,18 @@ def test_precision_and_recall_of_each_label() -> None:
     answers = [{"label": label, "probabilities": shares[label]} for label in "aaab"]
     errors = outcome(["a", "a", "b", "b"], answers)
     assert errors["by_label"] == {
-        "a": {"count": 2, "precision": pytest.approx(200 / 3), "recall": 100},
-        "b": {"count": 2, "precision": 100, "recall": 50},
-        "c": {"count": 0, "precision": 0, "recall": 0},
+        "a": {"count": 2, "precision": pytest.approx(200 / 3), "recall": 100, "f1": pytest.approx(80)},
+        "b": {"count": 2, "precision": 100, "recall": 50, "f1": pytest.approx(200 / 3)},
+        "c": {"count": 0, "precision": 0, "recall": 0, "f1": 0},
     }
     shown = [line.split() for line in shown_errors("own dev", errors).splitlines()]
-    assert ["own", "dev", "precision", "recall", "count"] in shown and ["a", "66.7", "100.0", "2"] in shown
+    assert ["own", "dev", "precision", "recall", "f1", "count"] in shown and [
+        "a",
+        "66.7",
+        "100.0",
+        "80.0",
+        "2",
+    ] in shown
 
 
 def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> None:
@@ -165,8 +171,8 @@ def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> N
     gold = ["B-PER", "I-PER", "O", "B-LOC"]
     errors = outcome([gold, gold], answers)
     assert errors["by_label"] == {
-        "LOC": {"count": 2, "precision": 100, "recall": 50},
-        "PER": {"count": 2, "precision": pytest.approx(100 / 3), "recall": 50},
+        "LOC": {"count": 2, "precision": 100, "recall": 50, "f1": pytest.approx(200 / 3)},
+        "PER": {"count": 2, "precision": pytest.approx(100 / 3), "recall": 50, "f1": 40},
     }
     wrong = [(mistake["text"], mistake["label"], mistake["gold"]) for mistake in errors["mistakes"]]
     assert wrong == [("Ann", "PER", "Ann Lee (PER)"), ("Rome", "PER", "Rome (LOC)")]
@@ -200,8 +206,8 @@ def test_of_many_labels_precision_and_recall_of_the_commonest_are_shown() -> Non
     probabilities = {f"kind {number}": 0.1 for number in range(10)}
     errors = errors_in(gold, [{"label": label, "probabilities": probabilities} for label in gold])
     lines = [" ".join(line.split()) for line in shown_errors("own dev", errors).splitlines()]
-    header = lines.index("own dev precision recall count")
-    commonest = [f"kind {number} 100.0 100.0 {1 + number}" for number in (9, 8, 7, 6, 5, 4, 3, 2)]
+    header = lines.index("own dev precision recall f1 count")
+    commonest = [f"kind {number} 100.0 100.0 100.0 {1 + number}" for number in (9, 8, 7, 6, 5, 4, 3, 2)]
     assert lines[header + 1 : header + 10] == [*commonest, "and 2 rarer labels (results, JSON)"]
 
 

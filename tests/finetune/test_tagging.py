@@ -225,7 +225,7 @@ def test_words_and_entities_say_where_they_are(tmp_path, text, places):
     assert answer["words"] == [text[start:end] for start, end in places]
     (first, _), (_, second), verb = places
     expected = [("NP", text[first:second], first, second), ("VP", text[slice(*verb)], *verb)]
-    assert [tuple(entity.values()) for entity in answer["entities"]] == expected
+    assert [tuple(entity.values())[:4] for entity in answer["entities"]] == expected
     written = " ".join(of_words["words"])
     assert [written[a:b] for a, b in zip(of_words["starts"], of_words["ends"], strict=True)] == of_words["words"]
 
@@ -267,9 +267,9 @@ def test_parts_of_speech_are_scored_by_word(tmp_path):
     assert scores == {"accuracy": 50.0} and task.primary_metric == "accuracy"
     errors = errors_of(task, split, task.answers(split, at_words(task, split, [[wrong, wrong]])))
     assert errors["labels"] == ["DT", "NN"] and errors["confusion"] == [[0, 1], [0, 1]]
-    assert errors["by_label"]["NN"] == {"count": 1, "precision": 50.0, "recall": 100.0}
-    assert [(one["text"], one["gold"], one["label"]) for one in errors["mistakes"]] == [("the", "DT", "NN")]
-    assert "DT, predicted the (NN)" in shown_errors("pos train", errors)
+    assert errors["by_label"]["NN"] == pytest.approx({"count": 1, "precision": 50.0, "recall": 100.0, "f1": 200 / 3})
+    assert [(one["word"], one["gold"], one["label"]) for one in errors["mistakes"]] == [("the", "DT", "NN")]
+    assert "the: DT, predicted NN 0." in shown_errors("pos train", errors)
 
 
 def test_accuracy_of_spans_is_that_of_the_tags_in_the_file(tmp_path):
@@ -281,6 +281,23 @@ def test_accuracy_of_spans_is_that_of_the_tags_in_the_file(tmp_path):
     scores = task.scores(split, at_words(task, split, [label_ids]))
     assert scores == dict.fromkeys(["accuracy", "precision", "recall", "f1"], 100.0)
     assert task.majority(split)["accuracy"] == 50.0
+
+
+def test_the_probability_of_a_tag_is_that_of_all_labels_that_it_may_be(tmp_path):
+    """In BIO, B-NP is the first word of a span or its only one."""
+    write_lines(tmp_path / "chunk" / "train.txt", "the x B-NP", "file x I-NP", "is x O")
+    task = make(tmp_path)
+    split = task.load("train")
+    places = split.features[0].labels["labeled_positions"]
+    shares = np.full([max(places) + 1, len(task.label_names)], 1e-9)
+    columns = [task.label_names.index(label) for label in ("B-NP", "S-NP", "E-NP", "I-NP", "O")]
+    shares[places[0], columns[:2]] = 0.4, 0.6
+    shares[places[1], columns[2:4]] = 0.75, 0.25
+    shares[places[2], columns[4]] = 1.0
+    (answer,) = task.answers(split, [{"logits": np.log(shares)}])
+    assert answer["tags"] == ["B-NP", "I-NP", "O"]
+    assert answer["probabilities"] == pytest.approx([1, 1, 1], abs=1e-5)
+    assert answer["entities"][0]["probability"] == pytest.approx(1, abs=1e-5)
 
 
 def test_tags_that_are_types_alone_mean_what_they_mean_in_the_training_data(tmp_path):

@@ -183,8 +183,34 @@ def test_words_between_blanks_are_not_given_to_the_pipeline_which_splits_them(tm
     assert "pipeline(" not in fake_transformers.program_of_card(tmp_path)
     words = card_programs.EXAMPLE_WORDS.split()
     (answer,) = Predictor(model, model.tokenizer())([{"words": words}], "pos")
-    expected = [f"{word} {tag}" for word, tag in zip(words, answer["tags"], strict=True)]
-    assert fake_transformers.printed_by_card(tmp_path, monkeypatch) == expected
+    assert_printed(fake_transformers.printed_by_card(tmp_path, monkeypatch), answer)
+
+
+def assert_printed(lines: list[str], answer: dict) -> None:
+    """Raises AssertionError unless lines have the words, tags and probabilities of an answer of `predict`."""
+    printed = [line.rsplit(" ", 2) for line in lines]
+    assert [(word, tag) for word, tag, _ in printed] == list(zip(answer["words"], answer["tags"], strict=True))
+    assert [float(probability) for *_, probability in printed] == pytest.approx(answer["probabilities"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"labels": ["B-PER", "E-PER", "I-PER", "O", "S-PER"], "encoding": "BIO", "splits_at_signs": True},
+        {"labels": ["B-PER", "E-PER", "I-PER", "O", "S-PER"], "encoding": "BILOU"},
+        {"labels": ["B-_", "E-_", "I-_", "O", "S-_"], "encoding": "BIO"},
+    ],
+    ids=["of marked texts", "BILOU", "letters alone"],
+)
+def test_the_program_for_spans_prints_the_tags_of_predict(state, tmp_path: Path, monkeypatch) -> None:
+    model = support.fine_tuned("ner", support.dense(5), state)
+    convert(tmp_path, model, exportable.Options())
+    text = card_programs.EXAMPLE_WORDS
+    if "splits_at_signs" in state:
+        text = card_programs.EXAMPLE_TEXT
+    (answer,) = Predictor(model, model.tokenizer())([{"text": text}], "ner")
+    assert len(set(answer["tags"])) > 1
+    assert_printed(fake_transformers.printed_by_card(tmp_path, monkeypatch), answer)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.settings.described import settings_of
@@ -25,18 +26,30 @@ def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "
     return [make_task(name, config, tokenizer) for name in config.task_names]
 
 
-def make_task(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
-    """Makes the task of a name that settings.described.check_names accepted. Raises UserError: it has no class."""
+def make_task(
+    name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer", files: Mapping[str, str] | None = None
+) -> "Task":
+    """Makes the task of a name that settings.described.check_names accepted.
+
+    Args:
+      files: by split, the path of its file; default: as the task is described.
+
+    Raises:
+      UserError: it has no class.
+    """
     settings = settings_of(name, config.tasks)
     kind = settings.kind
+    options = dict(settings.options)
+    if files is not None:
+        options["files"] = files
     if config.prompt:
         if not kind_named(kind).plain_texts:
             raise UserError(f"prompt: {name} is a task with another head: it cannot be prompted")
         kind = "prompt"
     make = _class(f"tasks: {name}", kind)
     if settings.text is None:
-        return make(name, config, tokenizer, **settings.options)
-    return make(name, config, tokenizer, settings.text, **settings.options)
+        return make(name, config, tokenizer, **options)
+    return make(name, config, tokenizer, settings.text, **options)
 
 
 def _class(where: str, kind: str) -> Any:

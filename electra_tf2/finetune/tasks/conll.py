@@ -58,13 +58,16 @@ def word_with_sign(words: Sequence[str]) -> str:
     return ""
 
 
-def sentences_in_text(text: str, name: str, tagged: bool, unended: bool) -> list[Sentence]:
+def sentences_in_text(
+    text: str, name: str, tagged: bool, unended: bool, tag_column: int | None = None
+) -> list[Sentence]:
     """Reads the sentences of a text.
 
     Args:
       name: of the file, for messages.
       tagged: whether every word must have a tag; otherwise lines of a word alone are accepted.
       unended: keep a last sentence that no blank line follows; the original loses it.
+      tag_column: index of the column with the tags, from 0; default: as the layout has it.
 
     Raises:
       UserError: names file and line.
@@ -75,12 +78,12 @@ def sentences_in_text(text: str, name: str, tagged: bool, unended: bool) -> list
     elif lines[-1] == "":
         # The empty text after the last line end is no blank line.
         lines.pop()
-    return list(_sentences_in_lines(lines, name, tagged))
+    return list(_sentences_in_lines(lines, name, tagged, tag_column))
 
 
-def sentences_by_look(text: str, name: str) -> list[Sentence]:
+def sentences_by_look(text: str, name: str, tag_column: int | None = None) -> list[Sentence]:
     """Reads the sentences of a text that looks like a file of tagged words: several lines with the same number of
-    columns, at least two. Any other text gives []."""
+    columns, at least two. Any other text gives []. Arguments as in `sentences_in_text`."""
     lines = _lines(text)
     layout = _layout(lines)
     widths = []
@@ -89,7 +92,7 @@ def sentences_by_look(text: str, name: str) -> list[Sentence]:
     if len(widths) < 2 or set(widths) != {layout.width} or layout.width < 2:
         return []
     try:
-        return list(_sentences_in_lines([*lines, ""], name, tagged=True))
+        return list(_sentences_in_lines([*lines, ""], name, tagged=True, tag_column=tag_column))
     except UserError:  # a line that is no word with a tag
         return []
 
@@ -163,7 +166,7 @@ class _Layout(NamedTuple):
             return True  # "# sent_id = 3"
         columns = _without_empty_end(_columns(line, self.tabs), self.width)
         has_usual_width = len(columns) == self.width
-        has_known_tag = len(columns) > 1 and columns[self.tag] in self.tags
+        has_known_tag = len(columns) > max(1, self.tag) and columns[self.tag] in self.tags
         if has_known_tag and (inside or has_usual_width):
             return False  # "#NLProc O"
         if not has_usual_width:
@@ -189,6 +192,28 @@ def _without_empty_end(columns: list[str], width: int) -> list[str]:
 def _word_lines(lines: Sequence[str]) -> list[str]:
     """Picks the lines with words, except those that begin with "#": the layout tells whether these are comments."""
     return [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+
+
+def _layout_of_tags(lines: Sequence[str], name: str, tag_column: int | None) -> _Layout:
+    """Infers the layout of a file, with the tags in a column that the user chose, or None.
+
+    Raises:
+      UserError: there is no such column.
+    """
+    layout = _layout(lines)
+    if tag_column is None:
+        return layout
+    if tag_column >= layout.width or tag_column == layout.word:
+        raise UserError(
+            f"{name}: label_column {tag_column} is no column of tags: lines have {layout.width} columns, counted from "
+            f"0, and the words are column {layout.word}"
+        )
+    tags = set()
+    for line in _word_lines(lines):
+        columns = _columns(line, layout.tabs)
+        if tag_column < len(columns):
+            tags.add(columns[tag_column])
+    return layout._replace(tag=tag_column, tags=frozenset(tags))
 
 
 def _layout(lines: Sequence[str]) -> _Layout:
@@ -232,9 +257,11 @@ def _may_be_span(tag: str) -> bool:
     return tag == "O" or tag.startswith(("B-", "I-"))
 
 
-def _sentences_in_lines(lines: Sequence[str], name: str, tagged: bool) -> Iterator[Sentence]:
+def _sentences_in_lines(
+    lines: Sequence[str], name: str, tagged: bool, tag_column: int | None = None
+) -> Iterator[Sentence]:
     """Reads the sentences of lines. A blank line must follow each."""
-    layout = _layout(lines)
+    layout = _layout_of_tags(lines, name, tag_column)
     words: list[str] = []
     tags: list[str] = []
     begins_at = 0
@@ -251,7 +278,7 @@ def _sentences_in_lines(lines: Sequence[str], name: str, tagged: bool) -> Iterat
         if layout.is_conll_u and not columns[0].isdecimal():
             # "1-2", whose words follow on lines of their own, or "1.1", which does not stand in the text.
             continue
-        has_tag = len(columns) > 1 and columns[layout.tag] != ""
+        has_tag = len(columns) > max(1, layout.tag) and columns[layout.tag] != ""
         if tagged and not has_tag:
             raise UserError(f"{name}, line {number}: a word and a tag are needed, got {line.strip()!r}")
         if layout.has_numbers and len(columns) != layout.width:

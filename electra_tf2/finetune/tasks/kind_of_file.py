@@ -9,7 +9,17 @@ from typing import Any
 from electra_tf2.files import table_files, tables
 from electra_tf2.files.tables import columns_named
 from electra_tf2.finetune.tasks.marked_texts import marked_text
-from electra_tf2.settings.columns import ANSWERS, CONTEXT, QUESTION
+from electra_tf2.settings.columns import (
+    ANSWERS,
+    CONTEXT,
+    PART_OF_SPEECH,
+    QUESTION,
+    SENTENCE_OF_WORD,
+    TAG,
+    TAGS,
+    WORD,
+    WORDS,
+)
 from electra_tf2.util.errors import UserError
 
 _LOOKED_AT = 100  # first lines, or rows, of a file
@@ -62,7 +72,7 @@ def _first_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _kind_of_rows(rows: Sequence[dict[str, Any]]) -> str:
-    """Tells the kind of the rows of a table: all columns of questions, or spans that are marked in texts."""
+    """Tells the kind of the rows of a table: all columns of questions, tagged words, or spans marked in texts."""
     if not rows:
         return ""
     first_row = rows[0]
@@ -70,11 +80,23 @@ def _kind_of_rows(rows: Sequence[dict[str, Any]]) -> str:
     answers = columns_named(first_row, ANSWERS)
     if has_questions and answers and not isinstance(first_row[answers[0]], bool):  # true and false are BoolQ's
         return "qa"
+    if _are_rows_of_tags(first_row):
+        return "tagging"
     for row in rows:
         marked = marked_text(row, "")
         if marked is not None and marked.spans:
             return "tagging"
     return ""
+
+
+def _are_rows_of_tags(row: dict[str, Any]) -> bool:
+    """Tells a row with a word, its tag and its sentence, or with lists of words and of their tags."""
+    has_word = columns_named(row, WORD) and columns_named(row, SENTENCE_OF_WORD)
+    if has_word and columns_named(row, (*TAG, *TAGS, *PART_OF_SPEECH)):
+        return True
+    words = columns_named(row, WORDS)
+    tags = columns_named(row, TAGS)
+    return bool(words and tags) and isinstance(row[words[0]], list) and isinstance(row[tags[0]], list)
 
 
 def _are_tagged_words(lines: Sequence[str]) -> bool:
@@ -87,7 +109,8 @@ def _are_tagged_words(lines: Sequence[str]) -> bool:
         return True
     # The line after the last may be blank anywhere.
     has_sentences = any(not line.strip() for line in of_words[:-1])
-    # Blanks within a cell are those of a text.
+    # Blanks or tabs divide as many columns on each line. Where tabs do, a cell with blanks is a text.
+    widths = {len(columns) for columns in words}
     tabs = {line.count("\t") for line in of_words if line.strip()}
-    has_a_word_a_cell = all(len(columns) == max(tabs) + 1 for columns in words)
-    return has_sentences and len(tabs) == 1 and max(tabs) > 0 and has_a_word_a_cell
+    divides = tabs in ({0}, {len(words[0]) - 1})
+    return has_sentences and len(widths) == 1 and widths != {1} and divides

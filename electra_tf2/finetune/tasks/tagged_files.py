@@ -28,7 +28,8 @@ def read_sentences(
     Args:
       tagged: whether every word must have a tag; otherwise words alone are accepted.
       unended: keep a last sentence that no blank line follows; the original loses it.
-      label_column: name of a table's column of tags; "": the one that is called by the task, or as is usual.
+      label_column: name of a table's column of tags; "": the one that is called by the task, or as is usual. Of lines
+        without a header its number, from 0.
       task: name of the task.
 
     Raises:
@@ -41,13 +42,14 @@ def read_sentences(
         text = read_text(path, "task")
         if _has_header(path, text, label_column):
             sentences = list(sentences_in_table(open_table(path, content=text), tagged, tag_column))
-        elif label_column:
+        elif label_column and not label_column.isdecimal():
             raise UserError(
                 f"{path}: label_column {label_column!r} is no name of a column of words' tags, as its lines have no "
-                "header: leave label_column out, then the last column has the tags"
+                "header: give the column's number, counted from 0; without label_column the last one has the tags"
             )
         else:
-            sentences = sentences_in_text(text, str(path), tagged, unended)
+            number = int(label_column) if label_column else None
+            sentences = sentences_in_text(text, str(path), tagged, unended, number)
     if not sentences:
         raise UserError(f"{path} holds no sentences")
     return sentences

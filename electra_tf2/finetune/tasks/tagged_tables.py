@@ -10,7 +10,7 @@ from electra_tf2.finetune.tasks.labels import is_no_label
 from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, text_of, words_and_tags
 from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, WORD
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import warn
+from electra_tf2.util.progress import counted, warn
 
 Rows = Sequence[tuple[int, dict[str, Any]]]  # line number and values
 
@@ -199,11 +199,14 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
                 tags = tagged_text.tags if marked.is_annotated else []
                 yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
     if spans_left_out:
-        warn(f"{table.name}: {spans_left_out:,} spans are left out, which are empty or lie inside or across others")
+        spans = counted(spans_left_out, "span")
+        warn(f"{table.name}: {spans} left out that hold no text, or lie inside or across others")
     if cut_words:
-        warn(f"{len(cut_words):,} spans begin or end inside a word, as if their places were shifted: {cut_words[0]}")
+        spans = counted(len(cut_words), "span")
+        warn(f"{spans} with an end inside a word, as if the places were shifted: {cut_words[0]}")
     if texts_left_out:
-        warn(f"{table.name}: {texts_left_out:,} texts are left out, which nobody annotated, or which were rejected")
+        texts = counted(texts_left_out, "text")
+        warn(f"{table.name}: {texts} left out that nobody annotated, or that somebody rejected")
 
 
 def _marked(row: Mapping[str, Any], label_column: str, where: str) -> MarkedText | None:

@@ -31,6 +31,7 @@ from electra_tf2.finetune.tasks.tags import (
     encoding_of,
     has_span_tags,
     is_span_tag,
+    letters_in_file,
     originals_spans,
     spans_of,
     spelled_as_bioes,
@@ -86,7 +87,7 @@ class TaggingTask(Task):
         tags are scored word by word. None: the training data show it.
       labels: names of the tags that a file holds as the numbers 0, 1, ...
       label_column: a table's column of tags, or of marked spans; default: the one called by the task (<task>,
-        <task>_tags), or the only one with a usual name.
+        <task>_tags), or the only one with a usual name. Of lines of words without a header its number, from 0.
     """
 
     text_keys = (("text",),)
@@ -278,7 +279,8 @@ class TaggingTask(Task):
         if not self._splits_at_signs and conll.has_a_word_a_line(text):
             untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
             return [{"words": sentence.words} for sentence in untagged]
-        sentences = conll.sentences_by_look(text, name)
+        tag_column = int(self._label_column) if self._label_column.isdecimal() else None
+        sentences = conll.sentences_by_look(text, name, tag_column)
         learned_sentences = sentences
         if self.spans:
             learned_sentences = spelled_as_bioes(sentences, self._known_types())
@@ -389,7 +391,7 @@ class TaggingTask(Task):
     # Scores and answers.
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[list[str], list[float]]]:
-        """Lists the labels of each example's words, and their probabilities.
+        """Lists the labels of each example's words, and the probabilities of the tags that they are in the files.
 
         Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
         each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.
@@ -397,6 +399,7 @@ class TaggingTask(Task):
         decode: Callable[[np.ndarray], list[int]] = _likeliest_of_each_word
         if self.spans and not self._as_original:
             decode = SpanDecoder(self.label_names)
+        same_tag = self._labels_of_the_same_tag()
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
             labels = ["O" if self.spans else ""] * len(example.words)
@@ -406,13 +409,22 @@ class TaggingTask(Task):
             for window, prediction in zip(example.windows, inputs, strict=True):
                 word_logits.append(prediction["logits"][window.positions])
             log_probabilities = _log_softmax(np.concatenate(word_logits))
+            tag_probabilities = np.exp(log_probabilities) @ same_tag
             for row, label_id in enumerate(decode(log_probabilities)):
                 labels[words[row]] = self.label_names[label_id]
-                probabilities[words[row]] = float(np.exp(log_probabilities[row, label_id]))
+                probabilities[words[row]] = float(tag_probabilities[row, label_id])
             if self.spans and self._as_original:
                 labels = bioes(originals_spans(labels), len(labels))
             result.append((labels, probabilities))
         return result
+
+    def _labels_of_the_same_tag(self) -> np.ndarray:
+        """Tells which labels are one tag in the files, float [labels, labels]: in BIO B and S are, and I and E."""
+        tags = list(self.label_names)
+        if self.spans:
+            letters = letters_in_file(self._encoding)
+            tags = [letters.get(label[0], label[0]) + label[1:] for label in self.label_names]
+        return np.array([[float(tag == other) for other in tags] for tag in tags])
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
@@ -431,7 +443,8 @@ class TaggingTask(Task):
         """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
 
         `starts` and `ends` count characters of the text, or of words given as a list, joined by blanks. With spans
-        there are also `entities`, each with `type`, `text`, `start` and `end`.
+        there are also `entities`, each with `type`, `text`, `start`, `end`, and as `probability` the least one of its
+        words.
         """
         answers = []
         for example, predicted in zip(split.examples, self.predicted_labels(split, predictions), strict=True):
@@ -451,7 +464,9 @@ class TaggingTask(Task):
                 for span in spans_of(labels):
                     start = starts[span.start]
                     end = ends[span.end]
-                    entities.append({"type": span.type, "text": text.text[start:end], "start": start, "end": end})
+                    entity = {"type": span.type, "text": text.text[start:end], "start": start, "end": end}
+                    least = min(probabilities[span.start : span.end + 1])
+                    entities.append(entity | {"probability": round(least, 6)})
                 answer["entities"] = entities
             answers.append(answer)
         return answers
@@ -463,9 +478,16 @@ class TaggingTask(Task):
         return as_written(spans_of(labels), len(labels), self._encoding)
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        if not split.labelled:
-            return [{} for _ in split.examples]
-        return [{"gold": self._file_tags(example.labels)} for example in split.examples]
+        """Makes each example's `text`, if it is not its words with blanks between them, and its `gold` tags."""
+        rows = []
+        for example in split.examples:
+            row: dict[str, Any] = {}
+            if example.text.text != " ".join(example.words):
+                row["text"] = example.text.text
+            if split.labelled:
+                row["gold"] = self._file_tags(example.labels)
+            rows.append(row)
+        return rows
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [self._file_tags(example.labels) for example in split.examples]
@@ -473,9 +495,8 @@ class TaggingTask(Task):
         for tags in gold:
             counts.update(tags)
         commonest = counts.most_common(1)[0][0]
-        scores = tagging_scores(gold, [[commonest] * len(tags) for tags in gold], bool(self.spans))
-        # Precision and recall of such spans say nothing beside their F1.
-        return {name: score for name, score in scores.items() if name in ("accuracy", "f1")}
+        # Spans of such tags, and their F1, would say nothing.
+        return tagging_scores(gold, [[commonest] * len(tags) for tags in gold], spans=False)
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """Writes a CoNLL file of words and predicted tags."""

@@ -39,6 +39,12 @@ ENCODINGS = {
 }
 
 
+def letters_in_file(encoding: str) -> dict[str, str]:
+    """Maps the letters of BIOES to those of an encoding, as labels of whole spans are written in it."""
+    letters = ENCODINGS[encoding]
+    return {"B": "B", "I": letters.inside, "E": letters.last, "S": letters.single, "O": "O"}
+
+
 def spelled_as_bioes(sentences: Sequence[Sentence], known_types: Collection[str] = ()) -> list[Sentence]:
     """Rewrites the span tags of a file in the letters of BIOES, before the type.
 

@@ -1,0 +1,64 @@
+"""Scores the answers to a file that holds the right ones, too."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.mistakes import errors_of, shown_errors
+from electra_tf2.finetune.results import aligned
+from electra_tf2.finetune.tasks import make_task
+from electra_tf2.finetune.tasks.task import Prediction, Split, Task
+from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.util.errors import UserError
+
+Predict = Callable[[Split], list[Prediction]]
+
+
+class Answered(NamedTuple):
+    """What was predicted of a file."""
+
+    split: Split
+    predictions: list[Prediction]
+
+
+def report_on_file(trained_task: Task, source: str, answered: Answered, predict: Predict) -> str:
+    """Makes a report of scores and mistakes for a file with labels; "" for one without.
+
+    The file is read as development data are, so that its columns and labels are those of the training data.
+
+    Args:
+      answered: predictions of the same file, which count if it has been read as the same inputs.
+      predict: makes predictions of other inputs.
+    """
+    path = str(Path(source).absolute())
+    config = FinetuningConfig.from_dict(vars(trained_task.config) | {"debug_examples": 0})
+    task = make_task(trained_task.name, config, trained_task.tokenizer, {"train": path, "dev": path})
+    adopt_states([task], {task.name: trained_task.state()}, task.name)
+    try:
+        split = task.load("dev")
+    except UserError:  # it has no labels, or others than were learned
+        return ""
+    if not split.labelled:
+        return ""
+    predictions = answered.predictions
+    if not _are_same_inputs(split, answered.split):
+        predictions = predict(split)
+    scores = task.scores(split, predictions)
+    rows = [[task.name, f"{len(split.examples):,}"]]
+    for metric, score in scores.items():
+        rows.append([metric, f"{score:.4g}"])
+    errors = errors_of(task, split, task.answers(split, predictions))
+    return aligned(rows, 1) + shown_errors(task.name, errors)
+
+
+def _are_same_inputs(split: Split, other: Split) -> bool:
+    """Tells whether two splits have the same inputs in the same order."""
+    if len(split.features) != len(other.features):
+        return False
+    for feature, other_feature in zip(split.features, other.features, strict=True):
+        if not np.array_equal(feature.input_ids, other_feature.input_ids):
+            return False
+    return True
