@@ -1,13 +1,17 @@
 """Scores of the trials of a run: their statistics, and the table that shows them."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_tf2.settings.kinds import Kind
+from electra_tf2.util.progress import counted
 
 # task -> split -> metric -> value
 Scores = dict[str, dict[str, dict[str, float]]]
+_FEW = 50  # examples below which scores say little
+_Z = 1.96  # standard deviations of a normal distribution within which 95 % lie
 
 
 def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
@@ -67,6 +71,35 @@ def _figure(number: float) -> str:
     if abs(number) >= 1000:
         return f"{number:.0f}"
     return f"{number:.4g}"
+
+
+def notes_on_few(scores: Scores, examples: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Says of splits with few examples how little their scores tell, a line each.
+
+    Args:
+      examples: by task and split, the number of examples that were scored.
+    """
+    notes = []
+    for task, splits in scores.items():
+        for split, metrics in splits.items():
+            number = examples.get(task, {}).get(split, 0)
+            if not 0 < number < _FEW:
+                continue
+            note = f"{task} {split}: scores of {counted(number, 'example')} say little"
+            if "accuracy" in metrics:
+                accuracy = metrics["accuracy"]
+                low, high = wilson_interval(accuracy / 100, number)
+                note += f": accuracy {accuracy:.4g} has a 95 % interval of {100 * low:.0f} to {100 * high:.0f}"
+            notes.append(note)
+    return notes
+
+
+def wilson_interval(share: float, number: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share that was observed among so many examples."""
+    spread = _Z**2 / number
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / number + spread / (4 * number))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> str:

@@ -13,6 +13,7 @@ from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.folders import read_config, shipped_folder, with_shipped
 from electra_tf2.formats.readers import find_model
+from electra_tf2.model.architecture import make_architecture
 from electra_tf2.settings.described import check_names, settings_of, task_of_file
 from electra_tf2.util.errors import UserError, reason, shown
 
@@ -163,11 +164,13 @@ def model_hparams(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Makes the hparams of the pre-trained model: sizes, vocabulary, folder, and the paper's settings for its size.
 
     Raises:
-      UserError: its configuration cannot be read.
+      UserError: its configuration cannot be read, or the user says that it is of another size.
     """
     folder = pretrained_dir(chosen)
     start = start_of(chosen)
     hparams = find_model(folder).network | find_model(start).network
+    if not chosen.get("random_init"):
+        _check_size(chosen, hparams, start or folder)
     hparams["pretrained_model_dir"] = folder
     if start and not chosen.get("random_init"):
         hparams["init_checkpoint"] = start
@@ -175,6 +178,21 @@ def model_hparams(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if size == "small" and chosen.get("compat") == "original":
         return hparams
     return hparams | _SIZES.get(size, {})
+
+
+def _check_size(chosen: Mapping[str, Any], network: Mapping[str, Any], path: str) -> None:
+    """Raises UserError if the user's model_size is not that of the model at `path`, where there is one.
+
+    The learning rate follows from the size, so a wrong one would train worse without a word.
+    """
+    size = network.get("model_size")
+    if size is None or chosen.get("model_size", size) == size:
+        return
+    sizes = make_architecture(size, network["model_hparam_overrides"], network["vocab_size"], None)
+    raise UserError(
+        f"model_size is {shown(chosen['model_size'])}, but the model in {path} is {size!r}: {sizes.num_hidden_layers} "
+        f"layers of {sizes.hidden_size}. Leave model_size out: it is read from the model"
+    )
 
 
 def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:

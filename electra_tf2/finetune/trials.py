@@ -26,7 +26,7 @@ from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.mistakes import shown_errors
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
-from electra_tf2.finetune.results import summarise_trials, table
+from electra_tf2.finetune.results import notes_on_few, summarise_trials, table
 from electra_tf2.finetune.run_data import RunData, read_data
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import (
@@ -347,6 +347,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
     print(text, end="")
+    for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {})):
+        say(note)
     for name, errors in last.get("errors", {}).items():
         print(shown_errors(name, errors), end="")
     if is_kept:

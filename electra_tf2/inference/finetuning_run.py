@@ -135,7 +135,10 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     if config.optimizer != "adamw":
         schedule.insert(0, f"optimizer {config.optimizer}")
     unit = "epoch" if config.num_train_epochs == 1 else "epochs"
-    schedule.append(f"{config.num_train_epochs:g} {unit} in batches of {config.train_batch_size}")
+    epochs = f"{config.num_train_epochs:g} {unit}"
+    if config.min_train_steps:  # how many epochs that makes is known when the rows are read
+        epochs += f" or {config.min_train_steps:,} steps, whichever is longer,"
+    schedule.append(f"{epochs} in batches of {config.train_batch_size}")
     schedule.append(f"max_seq_length {config.max_seq_length}")
     lines = [
         f"model          {name}: {sizes.num_hidden_layers} layers of {sizes.hidden_size}, {config.vocab_size:,} tokens",

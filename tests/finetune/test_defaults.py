@@ -20,6 +20,7 @@ from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
+from tests.support import golden
 from tests.support.finetuning import write_lines
 
 
@@ -116,6 +117,19 @@ def test_a_dropout_rate_of_ones_own_leaves_the_sizes_of_the_model(pretrained, dr
     data_dir = pretrained("", model_hparam_overrides=sizes)
     c = configuration({"data_dir": data_dir, "model_name": "m"} | dropout)
     assert c.model_hparam_overrides == sizes | {"hidden_dropout_prob": 0.2}
+
+
+def test_a_size_that_is_not_the_models_is_refused(pretrained):
+    data_dir = pretrained("electra_base")
+    assert resolved(data_dir, model_size="base") == resolved(data_dir)
+    with pytest.raises(UserError, match=r"the model in .*models/m is 'base': 12 layers of 768"):
+        resolved(data_dir, model_size="small")
+    assert resolved(data_dir, model_size="small", random_init=True)[-1] == "small"
+    released = {"init_checkpoint": str(golden.CHECKPOINT), "task_names": ["cola"], "max_seq_length": 32}
+    assert configuration(released | {"model_size": "small"}) == configuration(released)
+    with pytest.raises(UserError, match="is 'small': 2 layers of 128"):
+        configuration(released | {"model_size": "base"})
+    assert configuration({"model_name": "not_there", "model_size": "large"}).model_size == "large"
 
 
 def test_debug_leaves_explicit_flags_alone(pretrained):

@@ -10,7 +10,7 @@ import pytest
 
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
-from electra_tf2.finetune.results import summarise_trials, table
+from electra_tf2.finetune.results import notes_on_few, summarise_trials, table, wilson_interval
 from electra_tf2.finetune.tasks import make_tasks
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -40,6 +40,17 @@ def test_a_table_shows_every_trial_and_what_the_commonest_label_gets():
     assert lines[1].split() == ["kind", "dev", "accuracy", "10", "30", "26", "26", "22", "10.58"]
     assert lines[2].split() == ["kind", "dev", *["accuracy", "of", "the", "commonest", "label"], "7"]
     assert "median" not in table(trials(10.0), {})
+
+
+def test_scores_of_few_examples_are_said_to_say_little():
+    scores = {"sms": {"dev": {"accuracy": 100.0}, "test": {"accuracy": 100.0}}, "sim": {"dev": {"pearson": 70.0}}}
+    examples = {"sms": {"dev": 11, "test": 50}, "sim": {"dev": 49}}
+    first, second = notes_on_few(scores, examples)
+    assert first == "sms dev: scores of 11 examples say little: accuracy 100 has a 95 % interval of 74 to 100"
+    assert second == "sim dev: scores of 49 examples say little"
+    assert notes_on_few(scores, {}) == []  # of a run that did not count them
+    assert wilson_interval(0.3, 40) == pytest.approx((0.1807, 0.4543), abs=1e-4)
+    assert wilson_interval(0.0, 10)[0] == 0
 
 
 def test_the_worst_mistakes_come_first():
