@@ -22,9 +22,9 @@ def recipes(plan):
 
 def test_what_a_plan_expects_is_what_the_guide_states():
     page = (ROOT / "docs" / "small_budgets.md").read_text(encoding="utf-8")
-    for flops, expected in EXPECTED:
+    for flops, detection, fine_tuning in EXPECTED:
         (row,) = re.findall(rf"^\| [^|]+ \| {flops:.1e} \|.*$".replace("e+", "e"), page, re.MULTILINE)
-        figures = re.findall(r"\d+\.\d+", expected)
+        figures = re.findall(r"\d+\.\d+", f"{detection}; {fine_tuning}")
         assert [cell.strip().split(" ")[0] for cell in row.split("|")[4:] if cell.strip()] == figures
 
 
@@ -36,10 +36,17 @@ def test_the_budget_chooses_the_stages_and_is_spent():
         assert all(0 < run.warmup <= run.steps // 4 and run.warmup + run.decay <= run.steps for run in plan.runs)
     for rule in RULES:
         assert sum(stage.share for stage in rule.stages) == pytest.approx(1)
-    assert make_plan(300e6, 8e14).expected.startswith("disc_auc 0.802")
+
+
+def test_a_plan_expects_what_the_nearest_measured_budget_below_reached_and_says_how_far_that_is():
+    assert make_plan(300e6, 8e14).expected.endswith("measured at 5.8e+14 FLOP")
+    assert make_plan(300e6, 8e14).expected.startswith("disc_auc 0.802; STS-B 81.4, SST-2 81.3, chunking 93.1 (a bag of")
     assert make_plan(300e6, 6e15).expected.startswith("disc_auc 0.802")
-    assert make_plan(900e6, 4e16).expected.endswith("STS-B 83.2, SST-2 86.0, chunking 95.0, as 2.4e+16 FLOP had")
-    assert make_plan(300e6, 1e13).expected == "less than any that was measured"
+    assert "nearest measured budget below: this is 10 times as much" in make_plan(300e6, 6e15).expected
+    assert make_plan(300e6, 2.3e13).expected == "disc_auc 0.64, measured at 2.3e+13 FLOP"  # no score of ours to compare
+    assert make_plan(300e6, 1.1e14).expected.endswith("this is 4.8 times as much")
+    assert "chunking 95.0 (a bag of words: 73.0, 81.7, 88.5), measured" in make_plan(900e6, 4e16).expected
+    assert make_plan(300e6, 1e13).expected.startswith("less than was measured with the least budget, disc_auc 0.64 at")
 
 
 def test_a_small_text_has_a_small_vocabulary_and_is_not_read_for_ever():

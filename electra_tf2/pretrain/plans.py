@@ -46,10 +46,20 @@ class VocabularySize(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Scores that a measured budget reached (docs/small_budgets.md)."""
+    """Scores that a measured budget reached (docs/small_budgets.md).
+
+    scores: of detection; of fine-tuning, where that was measured, and those of a bag of words to compare them with.
+    """
 
     flops: float
-    scores: str
+    detection: str
+    fine_tuning: str = ""
+
+    @property
+    def scores(self) -> str:
+        if not self.fine_tuning:
+            return self.detection
+        return f"{self.detection}; {self.fine_tuning} ({BAG_OF_WORDS})"
 
 
 _DETECTOR_START = (("init_checkpoint", 0), ("init_generator_checkpoint", 0))
@@ -86,11 +96,12 @@ LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
 MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
 EXPECTED = (
     Expectation(2.3e13, "disc_auc 0.64"),
-    Expectation(5.8e14, "disc_auc 0.802; STS-B 81.4, SST-2 81.3, chunking 93.1"),
-    Expectation(2.4e16, "disc_auc 0.854; STS-B 83.2, SST-2 86.0, chunking 95.0"),
+    Expectation(5.8e14, "disc_auc 0.802", "STS-B 81.4, SST-2 81.3, chunking 93.1"),
+    Expectation(2.4e16, "disc_auc 0.854", "STS-B 83.2, SST-2 86.0, chunking 95.0"),
 )
-BAG_OF_WORDS = "a bag of words: STS-B 73.0, SST-2 81.7, chunking 88.5"
+BAG_OF_WORDS = "a bag of words: 73.0, 81.7, 88.5"
 _NEAR = 0.85  # a budget of this share of a measured one counts as having reached it
+_FAR = 1.5  # a budget of this multiple of a measured one, or more, may reach other scores
 
 
 class PlannedRun(NamedTuple):
@@ -132,11 +143,18 @@ class Plan:
 
     @property
     def expected(self) -> str:
-        """Describes the scores of the largest measured budget that this plan reaches."""
-        for expectation in reversed(EXPECTED):
-            if self.flops >= _NEAR * expectation.flops:
-                return f"{expectation.scores}, as {expectation.flops:.2g} FLOP had"
-        return "less than any that was measured"
+        """Describes the scores of the largest measured budget that this plan reaches, and says how far that is."""
+        least = EXPECTED[0]
+        if self.flops < _NEAR * least.flops:
+            return f"less than was measured with the least budget, {least.scores} at {least.flops:.2g} FLOP"
+        reached = least
+        for larger in EXPECTED[1:]:
+            if self.flops >= _NEAR * larger.flops:
+                reached = larger
+        measured = f"{reached.scores}, measured at {reached.flops:.2g} FLOP"
+        if self.flops >= _FAR * reached.flops:
+            measured += f", the nearest measured budget below: this is {self.flops / reached.flops:.2g} times as much"
+        return measured
 
 
 def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:

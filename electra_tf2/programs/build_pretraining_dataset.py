@@ -98,16 +98,25 @@ def run_build(**overrides: Any) -> None:
     metadata = build(plan, run_jobs, values.overwrite)
     examples = metadata["train_examples"] + metadata["dev_examples"]
     padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
-    held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
+    share = metadata["dev_examples"] / examples
+    held_out = ""
+    if settings.dev_fraction:
+        held_out = f" and {metadata['dev_examples']:,} held-out ones ({100 * share:.1f} %)"
     say(
         f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
         f"({100 * padding:.1f} % padding) from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
+    if metadata["dev_examples"] and not 0.5 <= share / settings.dev_fraction <= 2:
+        print(
+            f"note: --dev-fraction {settings.dev_fraction:g} is a share of the documents, which are held out whole, "
+            "and here they are few or of very different lengths",
+            file=sys.stderr,
+        )
     if metadata["undecodable_bytes"]:
         print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
-    share = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
-    unknown = report_on_records(share, list(metadata["unknown_characters"]))
+    share_unknown = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
+    unknown = report_on_records(share_unknown, list(metadata["unknown_characters"]))
     if unknown:
         warn(unknown)
     verify_and_inspect(settings.output_dir, settings.vocab_file)

@@ -25,7 +25,6 @@ from electra_tf2.corpus.corpus_reader import TEXT_BYTES_PER_COMPRESSED_BYTE, Cor
 from electra_tf2.corpus.scripts import Sample, sample, warnings_of
 from electra_tf2.files.content import is_compressed
 from electra_tf2.pretrain.plans import (
-    BAG_OF_WORDS,
     LENGTH,
     MOST_EPOCHS,
     VOCABULARIES,
@@ -143,7 +142,7 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
     """Yields the name of every choice, with its value and reason."""
     measured = flags.FLAGS.measure
     yield "text", f"{amount}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
-    rate_from = "assumed: 0.1 a core; --measure times it"
+    rate_from = "assumed: 0.1 a core. Old or shared cores may have a tenth of it: --measure tells, in a minute"
     if measured:
         rate_from = "measured"
     elif flags.FLAGS.tflops is not None:
@@ -169,7 +168,7 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
     runs = [f"{run.stage.recipe} {run.steps:,} steps, {_hours(run.flops / rate)}" for run in plan.runs]
     yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
     yield "why", plan.rule.why
-    yield "expect", f"{plan.expected}; {BAG_OF_WORDS} (English)"
+    yield "expect", f"of English: {plan.expected}"
     yield "export", export_formats(plan, rate)
     if not measured:
         yield "then", "the dry run says what this machine has: give that to --tflops, or plan with --measure"

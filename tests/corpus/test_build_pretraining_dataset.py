@@ -461,9 +461,33 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
     assert code == 0, err
     assert contents(output) == contents(reference)
     assert "segment 1: " in out and "verified" in out
+    metadata = json.loads((output / "metadata.json").read_text())
+    held_out = metadata["dev_examples"]
+    share = 100 * held_out / (metadata["train_examples"] + held_out)
+    assert f" and {held_out:,} held-out ones ({share:.1f} %), " in out
+    assert "note: " not in err
     code, shown, err = command("--output-dir", output, "--inspect", 2)
     assert code == 0, err
     assert shown.splitlines() == [line for line in out.splitlines() if "segment" in line or "example " in line]
+
+
+def test_another_share_than_was_asked_for_is_explained(tmp_path):
+    """One of the two documents is held out: half of them, for an eighth."""
+    (tmp_path / "corpus").mkdir()
+    number = 0
+    while not is_held_out(f"the house {number}", 0.125):
+        number += 1
+    text = f"the house {number}\n\nthe man and the women went to the house\n"
+    (tmp_path / "corpus" / "a.txt").write_text(text)
+    words = ["--corpus-dir", tmp_path / "corpus", "--vocab-file", VOCAB, "--output-dir", tmp_path / "records"]
+    code, out, err = command(*words, "--max-seq-length", LENGTH, "--dev-fraction", 0.125)
+    assert code == 0 and "1 training examples and 1 held-out ones (50.0 %)" in out, out + err
+    assert "note: --dev-fraction 0.125 is a share of the documents, which are held out whole" in err
+
+
+def is_held_out(document, fraction):
+    lines = [document.encode(), b""]
+    return shards.DocumentSplitter(fraction).split(lines) == ([], lines)
 
 
 def test_a_build_that_cannot_be_completed_leaves_room_for_another(tmp_path):

@@ -13,6 +13,9 @@ from electra_tf2.programs.analyses.request import Request
 from tests.support.finetuning import write_lines
 
 
+SCHEDULE = ("num_train_steps", "num_warmup_steps", "lr_decay_steps")
+
+
 def words_of(line: str) -> dict[str, str]:
     """Flags of a line's command -> their values."""
     words = shlex.split(line.partition(": ")[2])
@@ -42,6 +45,25 @@ def test_the_commands_find_the_run(places: dict[str, str], tmp_path: Path, monke
     request = Request(Path(analyze.get("--data-dir", "data")), (analyze["--model"],))
     assert request.folder(analyze["--model"]).samefile(config.model_dir)
     assert (convert["--to"], convert["--format"]) == ("ours_hf", "huggingface")
+
+
+@pytest.mark.parametrize("steps", [3600, 1000, 8])
+def test_after_a_masked_language_model_comes_the_detector(steps: int) -> None:
+    hparams = read_recipe("bert_mini") | {"recipe": "bert_mini", "data_dir": "my small", "model_name": "first"}
+    config = PretrainingConfig.from_dict(
+        hparams | {"num_train_steps": steps, "num_warmup_steps": 0, "lr_decay_steps": 1}
+    )
+    line, *others = next_commands(config)
+    assert line.startswith("to train a detector from it: ") and len(others) == 3
+    words = shlex.split(line.removesuffix(" --do-eval").partition(": ")[2])
+    chosen = dict(zip(words[words.index("pretrain") + 1 :: 2], words[words.index("pretrain") + 2 :: 2], strict=True))
+    assert chosen["--init-checkpoint"] == chosen["--init-generator-checkpoint"] == "my small/models/first"
+    assert chosen["--data-dir"] == "my small"
+    detector = read_recipe(chosen["--recipe"])
+    schedule = {name: int(chosen[f"--{name.replace('_', '-')}"]) for name in SCHEDULE}
+    assert PretrainingConfig.from_dict(detector | schedule).electra_objective  # the schedule fits
+    if steps == 3600:
+        assert schedule == {name: detector[name] for name in SCHEDULE}
 
 
 @pytest.mark.parametrize(
