@@ -12,7 +12,6 @@ from electra_tf2.pretrain.next_steps import next_commands
 from electra_tf2.programs.analyses.request import Request
 from tests.support.finetuning import write_lines
 
-
 SCHEDULE = ("num_train_steps", "num_warmup_steps", "lr_decay_steps")
 
 
