@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from electra_tf2.settings.kinds import Kind
@@ -73,11 +73,12 @@ def _figure(number: float) -> str:
     return f"{number:.4g}"
 
 
-def notes_on_few(scores: Scores, examples: Mapping[str, Mapping[str, int]]) -> list[str]:
+def notes_on_few(scores: Scores, examples: Mapping[str, Mapping[str, int]], classified: Collection[str]) -> list[str]:
     """Says of splits with few examples how little their scores tell, a line each.
 
     Args:
       examples: by task and split, the number of examples that were scored.
+      classified: tasks whose accuracy is a share of these examples, and not of words, say. They get an interval.
     """
     notes = []
     for task, splits in scores.items():
@@ -86,7 +87,7 @@ def notes_on_few(scores: Scores, examples: Mapping[str, Mapping[str, int]]) -> l
             if not 0 < number < _FEW:
                 continue
             note = f"{task} {split}: scores of {counted(number, 'example')} say little"
-            if "accuracy" in metrics:
+            if task in classified and "accuracy" in metrics:
                 accuracy = metrics["accuracy"]
                 low, high = wilson_interval(accuracy / 100, number)
                 note += f": accuracy {accuracy:.4g} has a 95 % interval of {100 * low:.0f} to {100 * high:.0f}"

@@ -347,7 +347,8 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
     print(text, end="")
-    for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {})):
+    classified = [name for name in config.task_names if config.kind_of(name) in ("classification", "spans")]
+    for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {}), classified):
         say(note)
     for name, errors in last.get("errors", {}).items():
         print(shown_errors(name, errors), end="")

@@ -45,10 +45,11 @@ def test_a_table_shows_every_trial_and_what_the_commonest_label_gets():
 def test_scores_of_few_examples_are_said_to_say_little():
     scores = {"sms": {"dev": {"accuracy": 100.0}, "test": {"accuracy": 100.0}}, "sim": {"dev": {"pearson": 70.0}}}
     examples = {"sms": {"dev": 11, "test": 50}, "sim": {"dev": 49}}
-    first, second = notes_on_few(scores, examples)
+    first, second = notes_on_few(scores, examples, ["sms", "sim"])
     assert first == "sms dev: scores of 11 examples say little: accuracy 100 has a 95 % interval of 74 to 100"
     assert second == "sim dev: scores of 49 examples say little"
-    assert notes_on_few(scores, {}) == []  # of a run that did not count them
+    assert notes_on_few(scores, examples, []) == ["sms dev: scores of 11 examples say little", second]  # of words
+    assert notes_on_few(scores, {}, ["sms"]) == []  # of a run that did not count them
     assert wilson_interval(0.3, 40) == pytest.approx((0.1807, 0.4543), abs=1e-4)
     assert wilson_interval(0.0, 10)[0] == 0
 

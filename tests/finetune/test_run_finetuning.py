@@ -177,3 +177,9 @@ def test_a_refused_folder_is_told_what_can_be_changed_alone(tmp_path):
                 expected = "hparams: " + "; ".join(rf"{name} was [^;]+, is [^;]+" for name in names) + r"\. Do this$"
             with pytest.raises(UserError, match=expected):
                 check_folders(configuration(now), now, "Do this")
+    # A run of debug is in nobody's way; one that is there is in the way of debug.
+    (folder / "config.json").write_text(configuration(given | {"debug": True}).to_json())
+    check_folders(configuration(given), given, "Do this")
+    (folder / "config.json").write_text(configuration(given).to_json())
+    with pytest.raises(UserError, match="holds a run with other hparams: debug was False, is True"):
+        check_folders(configuration(given | {"debug": True}), given | {"debug": True}, "Do this")
