@@ -137,6 +137,25 @@ def test_programs_start_without_tensorflow(program: str) -> None:
     assert not {"tensorflow", "tensorflow_text", "tf_keras", "sklearn", "matplotlib", "torch"} & loaded(program)
 
 
+def test_the_demo_starts_without_tensorflow() -> None:
+    """Which reports on the machine where it is imported before the environment is set up."""
+    names = {name.removeprefix("electra_tf2.") for name in imports_of_demo()}
+    assert names & MODULES.keys()
+    for name in names & MODULES.keys():
+        assert "tensorflow" not in loaded(name), name
+
+
+def imports_of_demo() -> set[str]:
+    """Modules that the demo's modules import."""
+    names = set()
+    for path in (Path(__file__).parents[1] / "demo").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module)
+                names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
 def test_only_programs_read_flags() -> None:
     """Everything else gets as arguments what flags decide."""
     readers = {module for module in MODULES if "absl" in imported(module, everywhere=True)}

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import math
 import re
 import tokenize
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, shown
 
 _ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
+_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # in lower case; "\\n" is the \N of MySQL and Hive
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -72,3 +74,13 @@ def _with_commas(text: str) -> str:
         if token.type != tokenize.NL:  # an array may go on in the next line
             ends_element = is_element
     return " ".join(pieces)
+
+
+def is_no_label(value: Any) -> bool:
+    """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
+    write for it. Not -1, nor the texts "NA" and "None", which may be classes."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return math.isnan(value)
+    return isinstance(value, str) and value.strip().lower() in _NO_LABELS

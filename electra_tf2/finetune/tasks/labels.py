@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Collection, Sequence
-from typing import Any
 
+from electra_tf2.files.cells import is_no_label
 from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, checked_classes, label_text
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
@@ -12,18 +12,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
 _NUMBER = re.compile(r"-?\d*\.?\d+")
-_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # in lower case; "\\n" is the \N of MySQL and Hive
 _ENOUGH_ROWS = 20  # from which on labels of one row each look like another column
-
-
-def is_no_label(value: Any) -> bool:
-    """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
-    write for it. Not -1, nor the texts "NA" and "None", which may be classes."""
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return math.isnan(value)
-    return isinstance(value, str) and value.strip().lower() in _NO_LABELS
 
 
 def labelled_rows(

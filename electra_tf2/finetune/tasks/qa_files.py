@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files import table_files, tables
-from electra_tf2.files.cells import cell
+from electra_tf2.files.cells import cell, is_no_label
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.files.tables import columns_named
-from electra_tf2.finetune.tasks.labels import is_no_label
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.settings.columns import ANSWERS, CONTEXT, QUESTION
 from electra_tf2.util.errors import UserError, closest, shown

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from electra_tf2.files.cells import cell
+from electra_tf2.files.cells import cell, is_no_label
 from electra_tf2.files.tables import Table, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
-from electra_tf2.finetune.tasks.labels import is_no_label
 from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, text_of, words_and_tags
 from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, WORD
 from electra_tf2.util.errors import UserError, shown
