@@ -133,7 +133,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         'a JSON object, label -> weight, e.g. {"spam": 5}',
     )
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
-    doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)
+    doc_stride: int = hparam(128, "tokens from a window of a document to the next, at most half a window", at_least=1)
     n_best_size: int = free_hparam(20, "number of best answers to a question that are written", at_least=1)
     max_answer_length: int = free_hparam(30, "tokens of an answer, at most", at_least=1)
     joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")

@@ -174,6 +174,8 @@ def _configuration(
         if isinstance(table, ExampleTable):
             if table.text_columns:
                 users_hparams.setdefault("text_column", table.text_columns)
+                if users_hparams.get("task_type") == "qa":  # pairs of a question and its context, with answers
+                    users_hparams.setdefault("label_column", "label")
             users_hparams[f"{split}_file"] = _write(table, folder)
         else:
             users_hparams[f"{split}_file"] = table

@@ -123,7 +123,7 @@ def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
 def _check_columns_of_questions(where: str, names: Sequence[Any]) -> None:
     if len(names) != 2:
         raise UserError(
-            f"{where}: text_columns must be the columns of questions and of contexts (--text-column QUESTION,CONTEXT), "
+            f"{where}: text_columns must be two, of questions and of contexts (--text-column QUESTION,CONTEXT), "
             f"got {shown(names)}"
         )
     for name in names:
@@ -233,6 +233,9 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
                     "says what they must be called"
                 )
             description[key] = hparams[hparam]
+    if kind == "qa" and "text_columns" in description:
+        # From Python one text may name both columns, as the flag does.
+        description["text_columns"] = [name for names in description["text_columns"] for name in names.split(",")]
     tasks = hparams.get("tasks", {})
     if tasks.get(name, description) != description:
         raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")

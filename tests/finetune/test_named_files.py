@@ -233,7 +233,7 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         ),
         (
             {"train_file": "x.json", "task_type": "qa", "text_column": ["x"]},
-            "text_columns must be the columns of questions and of contexts",
+            "text_columns must be two, of questions and of contexts",
         ),
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
         ({"train_file": "x.csv", "task_names": ["cola"]}, "train_file x.csv and task_names"),

@@ -44,6 +44,43 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
     assert all(b.start - a.start == min(stride, a.length) for a, b in itertools.pairwise(windows))
 
 
+@given(st.data())
+def test_the_best_threshold_gives_the_best_score(data):
+    """Also where it is best to answer nothing, or everything, and where odds are equal."""
+    odds = st.sampled_from([-2.75, -1.0, -0.5, 0.0, 0.25, 3.0])
+    null_odds = dict(enumerate(data.draw(st.lists(odds, min_size=1, max_size=6))))
+    null_odds = {str(identity): value for identity, value in null_odds.items()}
+    answers = {identity: data.draw(st.sampled_from([[], ["x"]])) for identity in null_odds}
+    texts = {identity: data.draw(st.sampled_from(["x", "y", ""])) for identity in null_odds}
+    scores = squad_v2_scores(answers, texts, null_odds, threshold=0.0)
+    for name in ("exact", "f1"):
+        threshold = scores[f"best_{name}_thresh"]
+        again = squad_v2_scores(answers, texts, null_odds, threshold)
+        assert again[name] == scores[f"best_{name}"]
+        for other in (-5.0, *null_odds.values()):
+            assert squad_v2_scores(answers, texts, null_odds, other)[name] <= again[name]
+
+
+@given(st.integers(2, 60), st.integers(1, 200), st.data())
+def test_half_a_window_lies_whole_in_one(room, pieces, data):
+    """So that an answer of that length is seen whole, however short the input is."""
+    windows = document_windows(pieces, room, min(128, room // 2), 3)
+    length = data.draw(st.integers(1, min(pieces, room // 2)))
+    first = data.draw(st.integers(0, pieces - length))
+    assert any(window.positions(first, first + length - 1) for window in windows)
+
+
+def test_windows_of_short_inputs_overlap(tmp_path):
+    task = make(tmp_path, max_seq_length=40, doc_stride=128)
+    original = make(tmp_path, max_seq_length=40, doc_stride=128, compat="original")
+    steps = []
+    for one in (task, original):
+        first, second, *_ = parse(one, [{"question": "who", "context": "the " * 90}], "new").examples[0].windows
+        steps.append((second.start, first.length))
+    (step, room), (original_step, original_room) = steps
+    assert step == room // 2 and original_step == original_room == room
+
+
 def test_of_thresholds_that_are_as_good_the_first_is_the_best():
     scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": ""}, {"a": 0.1, "b": 0.2}, threshold=0.0)
     assert (scores["best_exact"], scores["best_exact_thresh"], scores["best_f1_thresh"]) == (100, 0.1, 0.1)

@@ -131,6 +131,11 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
     named: Any = finetune(rows, folder=tmp_path, task_type="qa", text_column=["Frage", "Text"], label_column="Antwort")
     (described,) = named.tasks.values()
     assert (described["text_columns"], described["label_column"]) == (["Frage", "Text"], "Antwort")
+    as_flag: Any = finetune(rows, folder=tmp_path, task_type="qa", text_column="Frage,Text", label_column="Antwort")
+    assert as_flag.tasks == named.tasks
+    pairs: Any = finetune([("who?", "Anna lives.")], ["Anna"], folder=tmp_path, task_type="qa")
+    (described,) = pairs.tasks.values()
+    assert (described["text_columns"], described["label_column"]) == (["text", "second_text"], "label")
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,10 @@ class QATask(Task):
                 f"max_seq_length {self.config.max_seq_length} leaves no room for a document after a question of "
                 f"{asked} tokens: lower max_query_length"
             )
-        windows = document_windows(len(document.ids), room, self.config.doc_stride, asked)
+        stride = self.config.doc_stride
+        if self.config.compat != "original":
+            stride = min(stride, max(1, room // 2))  # else windows of short inputs would not overlap
+        windows = document_windows(len(document.ids), room, stride, asked)
         if not windows:
             raise UserError(f"{question.where}: a context of control characters only")
         return windows

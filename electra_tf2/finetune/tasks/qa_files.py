@@ -144,7 +144,8 @@ def read_questions(
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
-    for question in track(_questions(path, training, columns), f"reading questions of {path.name}"):
+    empty: list[str] = []  # places of rows without a question or a context
+    for question in track(_questions(path, training, columns, empty), f"reading questions of {path.name}"):
         if training and not question.answers:
             # Without an answer a question is impossible, also where the file does not mark it.
             question = question._replace(is_impossible=True)
@@ -159,6 +160,8 @@ def read_questions(
                 failures.append(f"{place}: {error}")
                 continue
         questions.append(question)
+    if empty:
+        warn(f"{path}: {counted(len(empty), 'row')} left out: {empty[0]}")
     if training and v2 and questions and all(question.is_impossible for question in questions):
         warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
@@ -213,8 +216,11 @@ def _located(question: Question, compat: bool) -> Question:
     return question._replace(start=start, end=end, place=(first, last))
 
 
-def _questions(path: Path, training: bool, columns: QuestionColumns) -> Iterator[Question]:
+def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list[str]) -> Iterator[Question]:
     """Reads the questions of a file, whose objects' fields tell its form. Places of answers are not checked.
+
+    Args:
+      empty: receives a message of each row of a table without a question or a context, which is passed over.
 
     Raises:
       UserError: among others, a table to train on whose first row has no field for answers.
@@ -243,7 +249,11 @@ def _questions(path: Path, training: bool, columns: QuestionColumns) -> Iterator
             has_id = bool(identity)
             if has_id:
                 where = f"{where}, question {identity}"
-            question = question_of(standard_row, standard_row, identity or line_number, where, words_of)
+            try:
+                question = question_of(standard_row, standard_row, identity or line_number, where, words_of)
+            except EmptyText as error:
+                empty.append(str(error))
+                continue
             yield question._replace(has_id=has_id)
 
 

@@ -6,6 +6,8 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 _PUNCTUATION = set(string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _KORQUAD_SIGNS = str.maketrans("'\"《》<>〈〉()‘’", " " * 12)
@@ -157,20 +159,21 @@ def _best_threshold(
     raw: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """Finds the highest score over all thresholds, and the first threshold that reaches it."""
+    """Finds the highest score over all thresholds, and the lowest threshold that reaches it when it is used."""
     # Below the lowest odds nothing is answered, which is right for every impossible question.
     score = float(sum(1 for texts in answers.values() if not texts))
     best = score
-    threshold = 0.0
+    by_odds = sorted(raw, key=lambda identity: null_odds[identity])
+    threshold = float(np.nextafter(null_odds[by_odds[0]], -np.inf))
     # The threshold rises past one question after another, whose answer then counts.
-    for identity in sorted(null_odds, key=lambda i: null_odds[i]):
-        if identity not in raw:
-            continue
+    for index, identity in enumerate(by_odds):
         if answers[identity]:
             score += raw[identity]
         elif predictions[identity]:
             score -= 1.0
-        if score > best:
+        # Questions with the same odds are answered together.
+        is_last_of_equals = index + 1 == len(by_odds) or null_odds[by_odds[index + 1]] > null_odds[identity]
+        if score > best and is_last_of_equals:
             best = score
             threshold = null_odds[identity]
     return 100.0 * best / len(raw), threshold
