@@ -48,8 +48,8 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
 def test_the_best_threshold_gives_the_best_score(data):
     """Also where it is best to answer nothing, or everything, and where odds are equal."""
     odds = st.sampled_from([-2.75, -1.0, -0.5, 0.0, 0.25, 3.0])
-    null_odds = dict(enumerate(data.draw(st.lists(odds, min_size=1, max_size=6))))
-    null_odds = {str(identity): value for identity, value in null_odds.items()}
+    drawn = data.draw(st.lists(odds, min_size=1, max_size=6))
+    null_odds = {str(number): value for number, value in enumerate(drawn)}
     answers = {identity: data.draw(st.sampled_from([[], ["x"]])) for identity in null_odds}
     texts = {identity: data.draw(st.sampled_from(["x", "y", ""])) for identity in null_odds}
     scores = squad_v2_scores(answers, texts, null_odds, threshold=0.0)
