@@ -11,7 +11,15 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import replacing
 from electra_tf2.finetune.batching import FeatureTable, prediction_table
-from electra_tf2.finetune.mistakes import answered_rows, complaint, errors_of, hardly_answers, is_baseline, remedy
+from electra_tf2.finetune.mistakes import (
+    answered_rows,
+    better_threshold,
+    complaint,
+    errors_of,
+    hardly_answers,
+    is_baseline,
+    remedy,
+)
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
@@ -129,6 +137,8 @@ class Evaluation:
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions)}")
         elif of_questions and not is_collapsed and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
+        if of_questions and better_threshold(scores):
+            say(f"{task.name} {name}: {better_threshold(scores)}")
         errors = errors_of(task, predicted.split, predicted.answers)
         if errors:
             result.errors[f"{task.name} {name}"] = errors

@@ -17,6 +17,7 @@ _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
+_CLEARLY = 1.0  # of F1 in percent, from which on another threshold is worth a line
 _HARDLY = 10.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
 
 
@@ -76,6 +77,14 @@ def remedy(steps: int, of_questions: bool = False) -> str:
 def hardly_answers(scores: Mapping[str, float]) -> bool:
     """Tells of scores of answers to questions whether hardly one of those that have an answer is right."""
     return scores.get("HasAns_f1", scores["f1"]) < _HARDLY
+
+
+def better_threshold(scores: Mapping[str, float]) -> str:
+    """Names the threshold at which answers that may be missing have a clearly better F1; "": there is none."""
+    if scores.get("best_f1", 0.0) < scores["f1"] + _CLEARLY:
+        return ""
+    threshold = f"{scores['best_f1_thresh']:.4g}"
+    return f"with qa_na_threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"
 
 
 def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
 from electra_tf2.finetune.data_report import data_table, trained_on
-from electra_tf2.finetune.mistakes import complaint, errors_of, hardly_answers, is_baseline, shown_errors
+from electra_tf2.finetune.mistakes import (
+    better_threshold,
+    complaint,
+    errors_of,
+    hardly_answers,
+    is_baseline,
+    shown_errors,
+)
 from electra_tf2.finetune.results import table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
@@ -59,6 +66,12 @@ def test_the_best_threshold_gives_the_best_score(data):
         assert again[name] == scores[f"best_{name}"]
         for other in (-5.0, *null_odds.values()):
             assert squad_v2_scores(answers, texts, null_odds, other)[name] <= again[name]
+
+
+def test_a_clearly_better_threshold_is_named():
+    scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": -2.0, "b": -1.5}, threshold=-2.75)
+    assert better_threshold(scores) == "with qa_na_threshold -2 F1 is 100 in place of 50"
+    assert better_threshold(scores | {"best_f1": 50.5}) == better_threshold({"f1": 3.0}) == ""
 
 
 @given(st.integers(2, 60), st.integers(1, 200), st.data())
