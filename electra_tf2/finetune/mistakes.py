@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
-from electra_tf2.finetune.results import aligned
+from electra_tf2.finetune.results import aligned, figure_of
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_scores import Comparison
 from electra_tf2.finetune.tasks.tags import Span, spans_of
@@ -83,7 +83,7 @@ def better_threshold(scores: Mapping[str, float]) -> str:
     """Names the threshold at which answers that may be missing have a clearly better F1; "": there is none."""
     if scores.get("best_f1", 0.0) < scores["f1"] + _CLEARLY:
         return ""
-    threshold = f"{scores['best_f1_thresh']:.4g}"
+    threshold = figure_of("best_f1_thresh", scores["best_f1_thresh"])
     return f"with qa_na_threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"
 
 

@@ -55,15 +55,25 @@ def table(trials: list[Scores], majority: Scores, baselines: Mapping[str, str] =
     for task, splits in summarise_trials(trials).items():
         for split, metrics in splits.items():
             for metric, summary in metrics.items():
-                numbers = [trial[task][split][metric] for trial in trials]
-                numbers += [summary[name] for name in shown_statistics]
-                rows.append([task, split, metric, *map(_figure, numbers)])
+                figures = []
+                for trial in trials:
+                    figures.append(figure_of(metric, trial[task][split][metric]))
+                for name in shown_statistics:
+                    figures.append(_figure(summary[name]))
+                rows.append([task, split, metric, *figures])
             for metric, value in majority.get(task, {}).get(split, {}).items():
                 # The same in every trial, so it stands once.
                 empty = [""] * (len(rows[0]) - 4)
                 baseline = baselines.get(task, Kind("").baseline)
                 rows.append([task, split, f"{metric} of {baseline}", f"{value:.4g}", *empty])
     return aligned(rows, 3)
+
+
+def figure_of(metric: str, value: float) -> str:
+    """Writes a score with four figures, a threshold with all: rounded, it might give other answers."""
+    if metric.endswith("_thresh"):
+        return str(value).removesuffix(".0")
+    return _figure(value)
 
 
 def _figure(number: float) -> str:

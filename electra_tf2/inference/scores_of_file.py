@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
-from electra_tf2.finetune.results import aligned
+from electra_tf2.finetune.results import aligned, figure_of
 from electra_tf2.finetune.tasks import make_task
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
@@ -49,7 +49,7 @@ def report_on_file(trained_task: Task, source: str, answered: Answered, predict:
     scores = task.scores(split, predictions)
     rows = [[task.name, f"{len(split.examples):,}"]]
     for metric, score in scores.items():
-        rows.append([metric, f"{score:.4g}"])
+        rows.append([metric, figure_of(metric, score)])
     errors = errors_of(task, split, task.answers(split, predictions))
     return aligned(rows, 1) + shown_errors(task.name, errors)
 

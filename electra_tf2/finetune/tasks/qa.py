@@ -272,7 +272,14 @@ class QATask(Task):
             answers = {identity: golds for identity, golds in answers.items() if golds}
             return answered_scores(answers, texts, self.comparison)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
-        return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold, self.comparison)
+        return squad_v2_scores(
+            answers,
+            texts,
+            null_odds,
+            self.config.qa_na_threshold,
+            self.comparison,
+            official_thresholds=self.config.compat == "original",
+        )
 
     def num_scored(self, split: Split) -> int:
         if self.v2:

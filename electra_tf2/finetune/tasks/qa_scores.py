@@ -1,14 +1,14 @@
 """Scores answers to questions as the official scripts of SQuAD, MRQA, KorQuAD and CMRC do."""
 
 import collections
+import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 _PUNCTUATION = set(string.punctuation)
+_MOST_DECIMALS = 17  # beyond which a float holds none
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _KORQUAD_SIGNS = str.maketrans("'\"《》<>〈〉()‘’", " " * 12)
 _CMRC_SIGNS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
@@ -117,6 +117,8 @@ def squad_v2_scores(
     null_odds: Mapping[str, float],
     threshold: float,
     comparison: Comparison = WORDS,
+    *,
+    official_thresholds: bool = False,
 ) -> dict[str, float]:
     """Computes the scores of SQuAD 2.0, at a threshold and at the thresholds that suit exact match and F1 best.
 
@@ -125,6 +127,8 @@ def squad_v2_scores(
       predictions: text of the best answer by id.
       null_odds: score of there being no answer by id.
       threshold: score above which no answer is given.
+      official_thresholds: whether the best thresholds are those that the official script prints: one of the odds, in
+        full, and 0 where answering nothing is best, which answers nothing only if the odds are probabilities.
     """
     answered = [identity for identity in answers if identity in predictions]
     possible = [identity for identity in answered if answers[identity]]
@@ -147,7 +151,7 @@ def squad_v2_scores(
             if chosen:
                 result[f"{prefix}{name}"] = 100.0 * sum(scores[identity] for identity in chosen) / len(chosen)
                 result[f"{prefix}total"] = len(chosen)
-        best_score, best_threshold = _best_threshold(answers, predictions, raw, null_odds)
+        best_score, best_threshold = _best_threshold(answers, predictions, raw, null_odds, official_thresholds)
         best[f"best_{name}"] = best_score
         best[f"best_{name}_thresh"] = best_threshold
     return result | best
@@ -158,22 +162,60 @@ def _best_threshold(
     predictions: Mapping[str, str],
     raw: Mapping[str, float],
     null_odds: Mapping[str, float],
+    is_official: bool,
 ) -> tuple[float, float]:
-    """Finds the highest score over all thresholds, and the lowest threshold that reaches it when it is used."""
+    """Finds the highest score over all thresholds, and the lowest threshold that reaches it.
+
+    Args:
+      raw: scores of the answers, whatever the odds of there being none.
+      is_official: as `official_thresholds` of `squad_v2_scores`.
+    """
     # Below the lowest odds nothing is answered, which is right for every impossible question.
     score = float(sum(1 for texts in answers.values() if not texts))
     best = score
     by_odds = sorted(raw, key=lambda identity: null_odds[identity])
-    threshold = float(np.nextafter(null_odds[by_odds[0]], -np.inf))
+    # Thresholds from `lowest` to below `behind` give the best score.
+    lowest = -math.inf
+    behind = null_odds[by_odds[0]]
     # The threshold rises past one question after another, whose answer then counts.
     for index, identity in enumerate(by_odds):
         if answers[identity]:
             score += raw[identity]
         elif predictions[identity]:
             score -= 1.0
-        # Questions with the same odds are answered together.
-        is_last_of_equals = index + 1 == len(by_odds) or null_odds[by_odds[index + 1]] > null_odds[identity]
-        if score > best and is_last_of_equals:
+        next_odds = math.inf
+        if index + 1 < len(by_odds):
+            next_odds = null_odds[by_odds[index + 1]]
+        # Questions with the same odds are answered together, which the official script overlooks.
+        is_possible = is_official or next_odds > null_odds[identity]
+        if score > best and is_possible:
             best = score
-            threshold = null_odds[identity]
+            lowest = null_odds[identity]
+            behind = next_odds
+    threshold = _short_number(lowest, behind)
+    if is_official:
+        threshold = lowest
+        if lowest == -math.inf:
+            threshold = 0.0
     return 100.0 * best / len(raw), threshold
+
+
+def _short_number(lowest: float, behind: float) -> float:
+    """Finds a number in [lowest, behind) with as few decimals as possible, so that it can be typed as it is printed.
+
+    Args:
+      lowest, behind: one of them may be infinite. The number is finite also if odds are not, after a training that
+        diverged.
+    """
+    if math.isfinite(behind) and lowest == -math.inf:
+        return math.ceil(behind) - 1.0
+    if math.isfinite(lowest) and behind == math.inf:
+        return float(math.ceil(lowest))
+    if not math.isfinite(lowest) or not math.isfinite(behind):
+        return 0.0
+    for decimals in range(_MOST_DECIMALS):
+        scale = 10**decimals
+        number = math.ceil(lowest * scale) / scale
+        if lowest <= number < behind:
+            return number
+    return lowest
