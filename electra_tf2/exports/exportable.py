@@ -221,7 +221,13 @@ def make_exportable_heads(predictor: Predictor, encoded: Encoded) -> Exportable:
 
 def facts(task: Task) -> dict[str, Any]:
     """Describes a task in model.json: its kind, and what its head's outputs mean."""
-    return {"kind": task.config.kind_of(task.name)} | task.state()
+    config = task.config
+    described = {"kind": config.kind_of(task.name)} | task.state()
+    if described["kind"] == "qa":
+        described["max_answer_length"] = config.max_answer_length
+        if described.get("v2"):
+            described["qa_na_threshold"] = config.qa_na_threshold
+    return described
 
 
 def head_inputs(task: Task) -> list[str]:

@@ -313,6 +313,7 @@ def _missing(table: Table, columns: list[str], column: Column, by_name: bool) ->
         )
     return UserError(
         f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
-        "the column, or name yours by --text-column or --label-column when training. If that line is no header, add "
-        'one, or describe the task with the numbers of its columns and "header": false'
+        "the column, or name yours by --text-column or --label-column when training, and by --task-type what is no "
+        "text with a label, such as questions (qa) and tagged words (tagging). If that line is no header, add one, or "
+        'describe the task with the numbers of its columns and "header": false'
     )

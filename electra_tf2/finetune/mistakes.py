@@ -340,7 +340,9 @@ def _mistake(mistake: Mapping[str, Any]) -> str:
         predicted = f"{mistake['text']} ({short(mistake['label'])}) {mistake['probability']:.2f}"
         return f"{mistake['gold']}, predicted {predicted}: {mistake['sentence']}"
     if "question" in mistake:
-        predicted = f"{short(mistake['label'])} {mistake['probability']:.2f}"
+        predicted = short(mistake["label"])
+        if predicted != _NO_ANSWER:  # which a threshold of odds decides, not a probability
+            predicted += f" {mistake['probability']:.2f}"
         return f"{short(mistake['gold'])}, predicted {predicted}: {mistake['question']}"
     if "probabilities" in mistake:
         predicted = f"{short(mistake['label'])} {mistake['probabilities'][mistake['label']]:.2f}"

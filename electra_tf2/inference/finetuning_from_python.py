@@ -24,7 +24,7 @@ from electra_tf2.finetune.starts import configuration
 from electra_tf2.inference.finetuning_run import prepare
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
-from electra_tf2.util.progress import counted
+from electra_tf2.util.progress import counted, rewording
 
 if TYPE_CHECKING:
     from electra_tf2.inference.model import Model
@@ -107,9 +107,10 @@ def finetune(
 
 @contextlib.contextmanager
 def _naming_arguments() -> Iterator[None]:
-    """Lets errors of what the program shares name arguments where they name flags."""
+    """Lets errors, notes and warnings of what the program shares name arguments where they name flags."""
     try:
-        yield
+        with rewording(with_arguments):
+            yield
     except UserError as error:
         raise UserError(with_arguments(str(error))) from None
 

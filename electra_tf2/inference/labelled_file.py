@@ -16,6 +16,9 @@ from electra_tf2.finetune.tasks.files import json_lines
 # Rows as they were read, and their answers.
 Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 
+# Parts of an answer that tables leave out: JSON too long for a cell that people read.
+_ONLY_IN_LINES = {"nbest"}
+
 # Parts of an answer that repeat what was read, which stays as it was.
 _REPEATED = {"id", "words"}
 
@@ -49,9 +52,13 @@ def labelled_table(rows: Labelled, delimiter: str) -> str:
     """The same as a table with a header.
 
     An object's values have columns of their own: `probabilities` becomes probability_<label>. A list's values stand in
-    one cell, with blanks between them, or as JSON if they are no words or numbers.
+    one cell, with blanks between them, or as JSON if they are no words or numbers. `nbest` stands in JSON lines alone.
     """
-    records = _side_by_side([(_cells(row), _cells(answer)) for row, answer in rows])
+    rows_of_cells = []
+    for row, answer in rows:
+        kept = {name: value for name, value in answer.items() if name not in _ONLY_IN_LINES}
+        rows_of_cells.append((_cells(row), _cells(kept)))
+    records = _side_by_side(rows_of_cells)
     columns: dict[str, None] = {}  # in the order in which they first appear
     for record in records:
         columns |= dict.fromkeys(record)

@@ -390,19 +390,19 @@ class Model:
         return self._scorers[key]
 
     @overload
-    def predict(self, texts: str, task: str | None = None) -> Answer: ...
+    def predict(self, texts: str | dict[str, Any], task: str | None = None) -> Answer: ...
 
     @overload
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]: ...
 
-    def predict(self, texts: str | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
+    def predict(self, texts: str | dict[str, Any] | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as `electra predict` writes them.
 
         It computes in the precision of its run; in float32 if that is bfloat16 and this processor has no units for it.
 
         Args:
-          texts: a text; or several, each a text, a pair of texts (two sentences; question and context), a list of words
-            (tagging), or a dict like a line of the task's .jsonl files.
+          texts: a text, or a dict like a line of the task's .jsonl files; or a list, each of it one of these, a pair of
+            texts (two sentences; question and context), or a list of words (tagging).
           task: name of the task, for a model that learned several; default: the first.
 
         Raises:
@@ -417,8 +417,14 @@ class Model:
             from electra_tf2.inference.predictor import Predictor
 
             self._predictor = Predictor(self.source, self.tokenizer)
-        answers = [Answer(**fields) for fields in self._predictor(texts, task)]
-        return answers[0] if isinstance(texts, str) else answers
+        is_single = isinstance(texts, (str, dict))
+        several: Any = texts
+        if is_single:
+            several = [texts]
+        answers = [Answer(**fields) for fields in self._predictor(several, task)]
+        if is_single:
+            return answers[0]
+        return answers
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model`, from {"input_ids", "input_mask", "segment_ids"} to states [B, L, H].

@@ -14,7 +14,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -213,12 +213,31 @@ def say(text: str, indent: int = 0, broken: bool = False) -> None:
       indent: number of blanks at the start of the second line and all later ones.
       broken: True: lines are also broken elsewhere, at 80 columns. For text that no program searches.
     """
-    print(_wrapped(text, sys.stdout, indent, broken), flush=True)
+    print(_wrapped(_reworded(text), sys.stdout, indent, broken), flush=True)
 
 
 def warn(text: str | Warning) -> None:
     """Prints a warning to standard error, where it is seen if output goes to a file. Every warning goes through it."""
-    print(_wrapped(f"WARNING: {text}", sys.stderr, indent=2), file=sys.stderr, flush=True)
+    print(_wrapped(_reworded(f"WARNING: {text}"), sys.stderr, indent=2), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def rewording(reword: Callable[[str], str]) -> Iterator[None]:
+    """Lets everything that `say` and `warn` print meanwhile go through a function, which may name other things."""
+    _rewordings.append(reword)
+    try:
+        yield
+    finally:
+        _rewordings.pop()
+
+
+_rewordings: list[Callable[[str], str]] = []  # that are on, each within the one before
+
+
+def _reworded(text: str) -> str:
+    for reword in reversed(_rewordings):
+        text = reword(text)
+    return text
 
 
 def _wrapped(text: str, stream: TextIO, indent: int = 0, broken: bool = False) -> str:

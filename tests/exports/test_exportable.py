@@ -341,6 +341,18 @@ def test_the_cards_program_prints_the_answers_of_predict(hparams, task, head, st
         assert values == expected
 
 
+@pytest.mark.parametrize("may_lack_answer", [True, False])
+def test_a_program_finds_what_decides_about_answers_in_model_json(may_lack_answer: bool) -> None:
+    hparams = HEADS["linear, joint"][0] | {"qa_na_threshold": 0.5, "max_answer_length": 7}
+    tasks = {"mine": {"type": "qa"}}
+    model = support.fine_tuned("mine", _JOINT, {"v2": may_lack_answer}, max_query_length=16, tasks=tasks, **hparams)
+    described = exportable.make_exportable(model, "main").about["tasks"]["mine"]
+    expected = {"kind": "qa", "v2": may_lack_answer, "max_answer_length": 7}
+    if may_lack_answer:
+        expected["qa_na_threshold"] = 0.5
+    assert described == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*RUNTIMES])
 @pytest.mark.parametrize("name", ["choices", "marked", "linear, joint", "plain"])

@@ -360,10 +360,20 @@ def test_a_single_answer_need_not_stand_in_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "learned"), [("[sic]", "[sic]"), ("{x", "{x"), (1995, "1995"), ("", None), (None, None)]
+    ("answer", "learned"),
+    [
+        ("[sic]", "[sic]"),
+        ("{x", "{x"),
+        (1995, "1995"),
+        (1995.0, "1995"),
+        ("1995.0", "1995"),
+        (2.0, "2.0"),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_answers_that_look_like_something_else_are_texts(tmp_path: Path, answer: Any, learned: str | None) -> None:
-    row = {"question": "what?", "context": "He wrote {x [sic] in 1995.", "answer": answer}
+    row = {"question": "what?", "context": "He wrote {x [sic] in 1995 for 2.0 days.", "answer": answer}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     [question] = read_questions(tmp_path / "rows.jsonl", v2=True, training=True)
     assert (question.answer or None) == learned and question.is_impossible == (learned is None)

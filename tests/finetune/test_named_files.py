@@ -172,6 +172,9 @@ def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
 def test_lists_in_a_table_are_one_cell():
     text = labelled_table([({"words": ["a", "b"], "n": 1}, {}), ({"n": 2}, {"error": "x,y"})], ",")
     assert list(csv.reader(text.splitlines())) == [["words", "n", "error"], ["a b", "1", ""], ["", "2", "x,y"]]
+    answers = [({"question": "who?"}, {"prediction_text": "Anna", "nbest": [{"text": "Anna"}, {"text": "she"}]})]
+    assert labelled_table(answers, ",") == "question,prediction_text\nwho?,Anna\n"
+    assert "she" in labelled_lines(answers)
     text = labelled_table([({"n": 1}, {"words": ["a b", "c"], "tags": ["O", "O"]})], ",")
     assert list(csv.DictReader(text.splitlines())) == [{"n": "1", "words": '["a b", "c"]', "tags": "O O"}]
 

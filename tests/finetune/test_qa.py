@@ -421,6 +421,7 @@ def test_the_surest_wrong_answers_are_listed(tmp_path):
     assert listed == [("(no answer)", gold), ("other", gold), (gold, "(no answer)"), ("wrong", gold)]
     shown = shown_errors("squad dev", {"mistakes": mistakes})
     assert f"{gold}, predicted other 0.80: " in shown
+    assert f"{gold}, predicted (no answer): " in shown
 
 
 def test_a_model_that_never_answers_is_known_and_has_a_baseline_beside_it(tmp_path, capsys):

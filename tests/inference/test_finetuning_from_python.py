@@ -14,6 +14,7 @@ from electra_tf2.config.hparams import all_hparams, dashed
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.inference import finetuning_from_python
 from electra_tf2.inference.finetuning_from_python import with_arguments
+from electra_tf2.util.progress import say, warn
 from tests.support import golden
 from tests.support.finetuning_runs import SIZES
 from tests.support.programs import run_program
@@ -180,6 +181,16 @@ def test_errors_name_arguments_and_no_flags() -> None:
     assert with_arguments(message) == (
         "give overwrite=True, num_gpus=0 or text_column; do_eval=False; electra convert --format onnx; a -- b"
     )
+
+
+def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) -> None:
+    with finetuning_from_python._naming_arguments():
+        say("note: --no-joint-prediction trains another")
+        warn("see --text-column")
+    say("as it is: --overwrite")
+    printed = capsys.readouterr()
+    assert printed.out == "note: joint_prediction=False trains another\nas it is: --overwrite\n"
+    assert printed.err == "WARNING: see text_column\n"
 
 
 def test_an_error_of_the_shared_code_names_the_argument(tmp_path: Path) -> None:

@@ -325,6 +325,9 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     cola = electra.load(str(tmp_path))
     answers = cola.predict([*TEXTS, {"sentence": TEXTS[0]}])
     assert len(answers) == 4 and answers[0] == answers[3]
+    single = cola.predict({"sentence": TEXTS[0]})
+    assert single.label == answers[0].label
+    assert single.probabilities == pytest.approx(answers[0].probabilities, abs=1e-5)
     weights = cola.source.weights
     logits = cola.states(TEXTS[:1])[0].sentence @ weights["task_specific/cola/dense/kernel"]
     logits += weights["task_specific/cola/dense/bias"]
@@ -381,10 +384,13 @@ def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, ca
         np.testing.assert_allclose(single, first, atol=1e-5)
     table = pandas.DataFrame({"text": [text, text]})
     assert len(function(table["text"])) == len(function(np.array([text, text]))) == 2
+    about_dict = "a text or a list"
+    if call == "predict":  # where a dict is an example, by the names of its task
+        about_dict = "`words`, a list of words, or `text` is needed"
     for odd, said in (
         (table, "a table: give one of its columns"),
         (np.array([[text]]), "2 axes"),
-        ({"a": text}, "a text or a list"),
+        ({"a": text}, about_dict),
     ):
         with pytest.raises(UserError, match=said):
             function(odd)

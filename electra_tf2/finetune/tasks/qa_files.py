@@ -383,7 +383,7 @@ def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
         records = []
         for answer in answers:
             if isinstance(answer, str):
-                answer = _answer_in_context(answer, qa, context, where)
+                answer = _answer_in_context(_as_in_context(answer, context), qa, context, where)
             records.append(answer)
         return records
     if isinstance(answers.get("text"), str):  # a single one
@@ -410,6 +410,15 @@ def _answers_as_list(qa: dict[str, Any], name: str, where: str) -> list[Any] | d
     if isinstance(answers, dict):
         return answers
     return _list({name: answers}, name, where)
+
+
+def _as_in_context(answer: str, context: str) -> str:
+    """Writes a whole number without ".0" if the context has it so: pandas adds that where other answers are missing."""
+    whole = answer.removesuffix(".0")
+    is_whole_number = whole != answer and whole.removeprefix("-").isdigit()
+    if is_whole_number and place_of(answer, context) is None and place_of(whole, context) is not None:
+        return whole
+    return answer
 
 
 def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
