@@ -343,6 +343,11 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
     majority = last.get("majority", {})
     baselines = {name: kind_named(config.kind_of(name)).baseline for name in config.task_names}
     text = table(scores, majority, baselines)
+    if is_kept and not config.overwrite and _holds_other_scores(Path(config.results_json), finished):
+        warn(
+            f"{config.results_json} held scores of another model of that name, which are replaced: --results-dir "
+            "keeps them apart"
+        )
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
@@ -360,6 +365,16 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
             purpose = "to answer other questions" if noun == "question" else "to label other rows"
             # Not by `say`, which breaks lines on a terminal: it is to be pasted.
             print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {first_model}")
+
+
+def _holds_other_scores(path: Path, finished: Sequence[dict[str, Any]]) -> bool:
+    """Tells whether a file of results has scores of weights that were made of other things."""
+    if not path.is_file():
+        return False
+    trials = read_json(path, "results").get("trials")
+    if not trials or "training" not in trials[0]:
+        return False
+    return trials[0]["training"] != finished[0].get("training")
 
 
 def delete_weights(folder: Path) -> None:

@@ -73,6 +73,16 @@ def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, 
     assert results(out) == before and not trial(out, 3).exists()
 
 
+def test_results_of_another_model_are_not_replaced_in_silence(copied):
+    data, out, settings = copied
+    assert "held scores of another model" not in line_of(run(data, out, **settings))
+    path = next(out.rglob("kind_results.json"))
+    held = json.loads(path.read_text())
+    held["trials"][0]["training"]["seconds"] += 1
+    path.write_text(json.dumps(held))
+    assert "held scores of another model of that name, which are replaced" in line_of(run(data, out, **settings))
+
+
 def test_scores_whose_weights_are_gone_are_not_made_anew(copied):
     data, out, settings = copied
     before = results(out)

@@ -397,6 +397,22 @@ def test_words_without_tags_one_a_line_are_read_as_sentences(tmp_path):
     assert [row.values for row in open_rows(str(path), task).rows] == [{"text": "the file"}, {"text": "no"}]
 
 
+def test_the_column_of_the_tasks_tags_is_found_in_a_file_with_others(tmp_path, capsys):
+    """A line of a word and its tags is never read as a text."""
+    write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
+    task = support.task(tmp_path, "pos")
+    task.load("train")
+    lines = ["Rome NN B-NP", "is VB B-VP", "", "Ann NN B-NP", ". . O", ""]
+    file = write_lines(tmp_path / "new.conll", *lines)
+    assert [row.values["tags"] for row in open_rows(str(file), task).rows] == [["NN", "VB"], ["NN", "."]]
+    file = write_lines(tmp_path / "other.conll", "Rome x B-NP", "is y B-VP", "", "Ann x B-NP", ". z O", "")
+    assert [row.values for row in open_rows(str(file), task).rows] == [
+        {"words": ["Rome", "is"]},
+        {"words": ["Ann", "."]},
+    ]
+    assert "other tags than pos has: words alone are read" in " ".join(capsys.readouterr().err.split())
+
+
 def test_texts_that_end_in_a_tag_are_texts(tmp_path):
     write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
     task = support.task(tmp_path, "pos")

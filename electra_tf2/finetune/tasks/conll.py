@@ -97,6 +97,19 @@ def sentences_by_look(text: str, name: str, tag_column: int | None = None) -> li
         return []
 
 
+def num_columns(text: str) -> int:
+    """The usual number of columns of a text's lines."""
+    return _layout(_lines(text)).width
+
+
+def has_parted_sentences(text: str) -> bool:
+    """Tells whether blank lines part groups of several lines, as they part the sentences of a file of words."""
+    lines = [line.strip(" \t") for line in _lines(text.strip())]
+    num_groups = 1 + lines.count("")
+    num_words = len(lines) - lines.count("")
+    return num_groups > 1 and num_words >= 2 * num_groups
+
+
 def has_a_word_a_line(text: str) -> bool:
     """Tells whether a text has a word on each line, without a tag, and blank lines between sentences."""
     lines = [line.strip(" \t") for line in _lines(text.strip())]

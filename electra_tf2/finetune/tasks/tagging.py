@@ -273,26 +273,39 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """Reads the sentences of a file of words, one a line: without tags, or if nearly all tags are the task's."""
+        """Reads the sentences of a file of words, one a line.
+
+        Their tags are those of the column that has nearly only tags of the task. If none has, words alone are read
+        where blank lines part the sentences; else lines are texts.
+        """
         if is_json(text):
             return None
         if not self._splits_at_signs and conll.has_a_word_a_line(text):
             untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
             return [{"words": sentence.words} for sentence in untagged]
-        tag_column = int(self._label_column) if self._label_column.isdecimal() else None
-        sentences = conll.sentences_by_look(text, name, tag_column)
-        learned_sentences = sentences
+        chosen = int(self._label_column) if self._label_column.isdecimal() else None
+        for tag_column in (chosen, *range(1, conll.num_columns(text))):
+            sentences = conll.sentences_by_look(text, name, tag_column)
+            if self._has_known_tags(sentences):
+                return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
+        sentences = conll.sentences_by_look(text, name)
+        if not sentences or not conll.has_parted_sentences(text):
+            return None
+        warn(f"{name} looks like a file of tagged words, with other tags than {self.name} has: words alone are read")
+        return [{"words": sentence.words} for sentence in sentences]
+
+    def _has_known_tags(self, sentences: Sequence[conll.Sentence]) -> bool:
+        """Tells whether nearly all tags of sentences are the task's."""
+        learned_sentences = list(sentences)
         if self.spans:
-            learned_sentences = spelled_as_bioes(sentences, self._known_types())
+            learned_sentences = spelled_as_bioes(learned_sentences, self._known_types())
         tags: list[str] = []
         for sentence in learned_sentences:
             tags += sentence.tags
         num_known = self._num_known(tags)
         # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
         is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
-        if not is_varied or num_known < _KNOWN_TAGS * len(tags):
-            return None
-        return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
+        return is_varied and num_known >= _KNOWN_TAGS * len(tags)
 
     def _num_known(self, tags: Sequence[str]) -> int:
         """Counts the tags that are the task's; of spans, O and the tags whose type is."""
