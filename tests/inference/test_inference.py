@@ -449,8 +449,14 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
             model.fill(odd)
         with pytest.raises(UserError, match="fill: a text is needed"):
             model.fill([odd])
-    no_lists: list[Any] = [None, (text for text in TEXTS), {"a": "b"}, b"text"]
+    no_lists: list[Any] = [None, (text for text in TEXTS), b"text"]
     calls: list[Any] = [model.states, model.score, model.replaced, chunk.predict]
+    example: Any = {"a": "b"}  # of which `predict` alone takes one
+    with pytest.raises(UserError, match="`words`, a list of words, or `text` is needed"):
+        chunk.predict(example)
+    for call in calls[:-1]:
+        with pytest.raises(UserError, match="a list of texts is needed, got"):
+            call(example)
     for odd, call in itertools.product(no_lists, calls):
         with pytest.raises(UserError, match="a list of texts is needed, got"):
             call(odd)

@@ -199,7 +199,7 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
                 yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
     if spans_left_out:
         spans = counted(spans_left_out, "span")
-        warn(f"{table.name}: {spans} left out that hold no text, or lie inside or across others")
+        warn(f"{table.name}: {spans} left out: without text, or inside or across others")
     if cut_words:
         spans = counted(len(cut_words), "span")
         warn(f"{spans} with an end inside a word, as if the places were shifted: {cut_words[0]}")
