@@ -363,22 +363,28 @@ def may_follow(label, previous):
         return label[0] in "IE" and label[1:] == previous[1:]
     return label[0] in "OBS"
 
-steps = np.array([[0 if may_follow(label, previous) else -np.inf for label in labels] for previous in labels])
-best = scores[0] + [0 if label[0] in "OBS" else -np.inf for label in labels]
+may_be_first = [label[0] in "OBS" for label in labels]
+may_be_last = [label[0] in "OES" for label in labels]
+steps = np.full([len(labels), len(labels)], -np.inf)  # from a word's label to the next word's
+for i, previous in enumerate(labels):
+    for j, label in enumerate(labels):
+        if may_follow(label, previous):
+            steps[i, j] = 0
+best = np.where(may_be_first, scores[0], -np.inf)
 best_previous = []
 for of_labels in scores[1:]:
     sums = best[:, np.newaxis] + steps
     best_previous.append(sums.argmax(axis=0))
     best = sums.max(axis=0) + of_labels
-best = best + [0 if label[0] in "OES" else -np.inf for label in labels]
+best = np.where(may_be_last, best, -np.inf)
 sequence = [best.argmax()]
 for previous in reversed(best_previous):
     sequence.insert(0, previous[sequence[0]])
 letters = {json.dumps(letters_in_file(encoding))}  # of the training file, which had {encoding}
 tags = [letters[label[0]] + {kind} for label in labels]
 for word, number, of_labels in zip(words_read, sequence, scores):
-    tag = tags[number]
-    print(word, tag, sum(np.exp(of_labels[i]) for i, other in enumerate(tags) if other == tag))
+    of_this_tag = np.array(tags) == tags[number]  # two labels may be one tag
+    print(word, tags[number], np.exp(of_labels)[of_this_tag].sum())
 """
 
 

@@ -89,10 +89,10 @@ print(run({example}))
 """
 
 
-def _loaded(class_name: str) -> str:
-    """The start of a program that calls a class."""
+def _loaded(class_name: str, imports: str = "") -> str:
+    """The start of a program that calls a class. imports: lines before those of PyTorch."""
     return f"""
-import torch
+{imports}import torch
 from transformers import AutoTokenizer, {class_name}
 
 tokenizer = AutoTokenizer.from_pretrained("{FOLDER}")
@@ -161,15 +161,15 @@ def _tags(state: dict[str, Any], has_own_tokenizer: bool, max_length: int) -> st
         start = 'len(" ".join([*words[:number], ""]))'
         is_read = f"encoded.char_to_token({start}) is not None"
         token = f"encoded.char_to_token({start})"
-    imports = "import re\n\n" if state.get("splits_at_signs") else ""
-    loaded = _loaded("AutoModelForTokenClassification").replace("import torch", "import numpy as np\nimport torch")
-    return f"""
-{imports}{loaded.lstrip()}
+    imports = "import numpy as np\n"
+    if state.get("splits_at_signs"):
+        imports = "import re\n\nimport numpy as np\n"
+    return f"""{_loaded("AutoModelForTokenClassification", imports)}
 words = {words_of_example(state)}
 labels = {json.dumps(state["labels"], ensure_ascii=False)}
 encoded = {encoding}, return_tensors="pt")
 with torch.no_grad():
-    logits = np.array(model(**encoded).logits[0])
+    logits = np.array(model(**encoded).logits[0].tolist())
 words_read = []
 scores = []  # of each of them, the logarithms of its labels' probabilities
 for number, word in enumerate(words):

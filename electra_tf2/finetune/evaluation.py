@@ -137,10 +137,10 @@ class Evaluation:
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions)}")
         elif of_questions and not is_collapsed and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
-        # The official script's thresholds need not give its best scores.
-        has_usable_thresholds = of_questions and self.config.compat != "original"
-        if has_usable_thresholds and better_threshold(scores):
-            say(f"{task.name} {name}: {better_threshold(scores)}")
+        if of_questions and self.config.compat != "original":  # whose thresholds need not give the best scores
+            advice = better_threshold(scores)
+            if advice:
+                say(f"{task.name} {name}: {advice}")
         errors = errors_of(task, predicted.split, predicted.answers)
         if errors:
             result.errors[f"{task.name} {name}"] = errors

@@ -7,6 +7,7 @@
 <model_dir>_1/predictions/    a file for each scored split, a line an example: text, gold label, prediction
 """
 
+import contextlib
 import functools
 import time
 from collections.abc import Sequence
@@ -97,7 +98,9 @@ class Trials:
                 continue
             with self._run_folder(folder) as held:
                 is_done = (folder / SCORES).exists() and not held.overwrite
-                differences = scored_otherwise(folder, self._fingerprint) if is_done else []
+                differences = []
+                if is_done:
+                    differences = scored_otherwise(folder, self._fingerprint)
                 if differences:
                     say(f"{folder} is scored anew, with other {', '.join(differences)}; it is not trained again")
                     weights.check_states(folder, self.tasks)
@@ -368,13 +371,13 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
 
 
 def _holds_other_scores(path: Path, finished: Sequence[dict[str, Any]]) -> bool:
-    """Tells whether a file of results has scores of weights that were made of other things."""
+    """Tells whether a file of results has the scores of another training; False for a damaged one, which is lost."""
     if not path.is_file():
         return False
-    trials = read_json(path, "results").get("trials")
-    if not trials or "training" not in trials[0]:
-        return False
-    return trials[0]["training"] != finished[0].get("training")
+    with contextlib.suppress(UserError, AttributeError, IndexError, KeyError, TypeError):
+        training = read_json(path, "results")["trials"][0]["training"]
+        return training != finished[0].get("training")
+    return False
 
 
 def delete_weights(folder: Path) -> None:

@@ -18,7 +18,7 @@ Predict = Callable[[Split], list[Prediction]]
 
 
 class Answered(NamedTuple):
-    """What was predicted of a file."""
+    """The inputs that were made of a file, and their predictions."""
 
     split: Split
     predictions: list[Prediction]

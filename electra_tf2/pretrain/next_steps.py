@@ -1,4 +1,4 @@
-"""What can be done with a model once it is pre-trained: where it can be exported, and commands to paste.
+"""Names what comes after pre-training: the formats that a model can be exported to, and commands to paste.
 
 Imports no TensorFlow.
 """

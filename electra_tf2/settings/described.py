@@ -121,6 +121,7 @@ def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
 
 
 def _check_columns_of_questions(where: str, names: Sequence[Any]) -> None:
+    """Raises UserError unless names are two texts."""
     if len(names) != 2:
         raise UserError(
             f"{where}: text_columns must be two, of questions and of contexts (--text-column QUESTION,CONTEXT), "
@@ -233,9 +234,10 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
                     "says what they must be called"
                 )
             description[key] = hparams[hparam]
-    if kind == "qa" and "text_columns" in description:
+    if kind == "qa" and len(description.get("text_columns", ())) == 1:
         # From Python one text may name both columns, as the flag does.
-        description["text_columns"] = [name for names in description["text_columns"] for name in names.split(",")]
+        [names] = description["text_columns"]
+        description["text_columns"] = names.split(",")
     tasks = hparams.get("tasks", {})
     if tasks.get(name, description) != description:
         raise UserError(f"train_file {train_file} is task {name}, which tasks describes otherwise: choose one")

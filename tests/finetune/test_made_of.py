@@ -81,6 +81,11 @@ def test_results_of_another_model_are_not_replaced_in_silence(copied):
     held["trials"][0]["training"]["seconds"] += 1
     path.write_text(json.dumps(held))
     assert "held scores of another model of that name, which are replaced" in line_of(run(data, out, **settings))
+    # What cannot be read does not keep a finished training from its results.
+    for damaged in ("{", "[]", '{"trials": [{}]}'):
+        path.write_text(damaged)
+        run(data, out, **settings)
+        assert json.loads(path.read_text())["trials"]
 
 
 def test_scores_whose_weights_are_gone_are_not_made_anew(copied):

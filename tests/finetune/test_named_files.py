@@ -13,7 +13,7 @@ from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
-from electra_tf2.finetune.tasks.tagging import TaggingHead
+from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.inference.labelled_file import labelled, labelled_lines, labelled_table
 from electra_tf2.util.errors import UserError
@@ -82,13 +82,18 @@ def test_one_command_makes_a_classifier_of_one_file(learned):
     assert wrote.startswith("wrote ") and " predict FILE --output" in next_command
 
 
-def test_predictions_as_a_table(learned, tmp_path):
+def predict(learned, source, output):
+    """Labels a file with the learned model. Returns the finished program."""
     folder, _ = learned
     model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    words = [f"--model-dir={model}", f"--predict={source}", f"--predict-output={output}"]
+    return run_program("run_finetuning.py", *words)
+
+
+def test_predictions_as_a_table(learned, tmp_path):
     new = write_reviews(tmp_path / "new.csv", rows=9, delimiter=",")  # other than in training
     (tmp_path / "out.tsv").touch()
-    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.tsv"]
-    done = run_program("run_finetuning.py", *words)
+    done = predict(learned, new, tmp_path / "out.tsv")
     assert done.returncode == 0 and "out.tsv was there and is replaced" in done.stderr, done.stderr
     with open(tmp_path / "out.tsv", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -141,22 +146,16 @@ def test_tagged_words_as_lines():
 
 
 def test_lines_of_tagged_words_are_refused_for_other_tasks(learned, tmp_path):
-    folder, _ = learned
-    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
     new = write_reviews(tmp_path / "new.csv", rows=2, delimiter=",")
-    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.conll"]
-    done = run_program("run_finetuning.py", *words)
+    done = predict(learned, new, tmp_path / "out.conll")
     assert done.returncode == 2 and "my_reviews is no tagging task: give a .csv" in done.stderr
     assert not (tmp_path / "out.conll").exists()
 
 
 def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
     """As at the end of training, whatever else the file holds; a file without labels has no scores."""
-    folder, _ = learned
-    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
     new = write_reviews(tmp_path / "new.csv", rows=30, delimiter=",")
-    words = [f"--model-dir={model}", f"--predict={new}", f"--predict-output={tmp_path}/out.csv"]
-    done = run_program("run_finetuning.py", *words)
+    done = predict(learned, new, tmp_path / "out.csv")
     with open(tmp_path / "out.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     right = sum(row["label"] == row["mood"] for row in rows)
@@ -165,8 +164,7 @@ def test_answers_to_a_file_with_labels_are_scored(learned, tmp_path):
     assert "my_reviews  precision  recall" in done.stdout
     lines = [row["the text"].replace("\n", " ") for row in rows]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
-    words = [f"--model-dir={model}", f"--predict={tmp_path}/lines.txt", f"--predict-output={tmp_path}/out.csv"]
-    assert "accuracy" not in run_program("run_finetuning.py", *words).stdout
+    assert "accuracy" not in predict(learned, tmp_path / "lines.txt", tmp_path / "out.csv").stdout
 
 
 def test_lists_in_a_table_are_one_cell():

@@ -27,8 +27,9 @@ from electra_tf2.finetune.mistakes import (
 from electra_tf2.finetune.results import figure_of, table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
-from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
+from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.qa_head import AnswerHead
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import document_windows, max_context
 from electra_tf2.inference.predictor import open_rows, parse

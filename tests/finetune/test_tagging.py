@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from electra_tf2.finetune.data_report import balance
 from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
-from electra_tf2.finetune.tasks.tags import SpanDecoder, bio, bioes, spans_of, tagging_scores, with_all_positions
+from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder
+from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores, with_all_positions
 from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support

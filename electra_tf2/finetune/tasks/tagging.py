@@ -4,14 +4,12 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 """
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row, windows_of
@@ -20,12 +18,12 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
-from electra_tf2.finetune.tasks.head import Classifier, Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
+from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder, likeliest_of_each_word, log_softmax
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
+from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
-    SpanDecoder,
     as_written,
     bioes,
     encoding_of,
@@ -41,7 +39,6 @@ from electra_tf2.finetune.tasks.tags import (
 from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, warn
 
@@ -115,6 +112,8 @@ class TaggingTask(Task):
         self._names_of_numbers = labels
         self._label_column = label_column
         self._as_original = config.compat == "original"
+        # Predictions, and the labels and probabilities that they give.
+        self._predicted: tuple[Any, list[tuple[list[str], list[float]]]] = (None, [])
 
     @property
     def label_names(self) -> list[str]:
@@ -283,8 +282,10 @@ class TaggingTask(Task):
         if not self._splits_at_signs and conll.has_a_word_a_line(text):
             untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
             return [{"words": sentence.words} for sentence in untagged]
-        chosen = int(self._label_column) if self._label_column.isdecimal() else None
-        for tag_column in (chosen, *range(1, conll.num_columns(text))):
+        usual_column = None
+        if self._label_column.isdecimal():
+            usual_column = int(self._label_column)
+        for tag_column in (usual_column, *range(1, conll.num_columns(text))):
             sentences = conll.sentences_by_look(text, name, tag_column)
             if self._has_known_tags(sentences):
                 return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
@@ -409,19 +410,22 @@ class TaggingTask(Task):
         Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
         each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.
         """
-        decode: Callable[[np.ndarray], list[int]] = _likeliest_of_each_word
+        if self._predicted[0] is predictions:  # which scores and answers both ask for
+            return self._predicted[1]
+        decode: Callable[[np.ndarray], list[int]] = likeliest_of_each_word
         if self.spans and not self._as_original:
             decode = SpanDecoder(self.label_names)
+        label_of_no_window = "O" if self.spans else ""
         same_tag = self._labels_of_the_same_tag()
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
-            labels = ["O" if self.spans else ""] * len(example.words)
+            labels = [label_of_no_window] * len(example.words)
             probabilities = [0.0] * len(example.words)
             words = np.concatenate([window.words for window in example.windows])
             word_logits = []
             for window, prediction in zip(example.windows, inputs, strict=True):
                 word_logits.append(prediction["logits"][window.positions])
-            log_probabilities = _log_softmax(np.concatenate(word_logits))
+            log_probabilities = log_softmax(np.concatenate(word_logits))
             tag_probabilities = np.exp(log_probabilities) @ same_tag
             for row, label_id in enumerate(decode(log_probabilities)):
                 labels[words[row]] = self.label_names[label_id]
@@ -429,6 +433,7 @@ class TaggingTask(Task):
             if self.spans and self._as_original:
                 labels = bioes(originals_spans(labels), len(labels))
             result.append((labels, probabilities))
+        self._predicted = predictions, result
         return result
 
     def _labels_of_the_same_tag(self) -> np.ndarray:
@@ -437,7 +442,8 @@ class TaggingTask(Task):
         if self.spans:
             letters = letters_in_file(self._encoding)
             tags = [letters.get(label[0], label[0]) + label[1:] for label in self.label_names]
-        return np.array([[float(tag == other) for other in tags] for tag in tags])
+        tag_of_label = np.array(tags)
+        return (tag_of_label[:, np.newaxis] == tag_of_label).astype(np.float64)
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
@@ -605,49 +611,3 @@ def original_input(
     input_ids.append(special.sep)
     row = np.array(input_ids, np.int32)
     return Row(row, np.ones_like(row), cut), PredictedWords(np.arange(len(positions)), np.array(positions))
-
-
-class TaggingHead(Head):
-    """Softmax over the labels at words' first pieces (BERT, section 5.3), always of one dense layer."""
-
-    def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
-        super().__init__(scope, seed)
-        self.expected_loss = f"{math.log(outputs):.2f} (ln {outputs}) for each word, summed over those of a text,"
-        self.classifier = Classifier(scope, hidden_size, outputs, config, seed, deep=False)
-
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
-        """float32 [B, L, labels], at every token."""
-        return self.classifier(inputs.sequence, seeds)
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Losses are sums over a row's words.
-
-        Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
-        Predictions at every token: float32 [B, L, labels] `logits`.
-        """
-        labels = inputs.labels
-        positions = labels["labeled_positions"]
-        if training:
-            # Only words have a loss, so the logits of other tokens are not computed.
-            word_states = tf.gather(inputs.sequence, positions, batch_dims=1)
-            return HeadOutput(_losses(self.classifier(word_states, seeds), labels), {})
-        logits = self.logits(inputs, seeds)
-        losses = _losses(tf.gather(logits, positions, batch_dims=1), labels)
-        return HeadOutput(losses, {"logits": logits})
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Makes logarithms of probabilities, float64 [words, labels]."""
-    logits = logits.astype(np.float64)
-    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-
-
-def _likeliest_of_each_word(log_probabilities: np.ndarray) -> list[int]:
-    """Lists the label of each word. log_probabilities: float [words, labels]."""
-    return np.argmax(log_probabilities, axis=1).tolist()
-
-
-def _losses(logits: tf.Tensor, labels: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Sums the losses of each row's words, float32 [B]. logits: [B, L, labels], entry i of word i."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
-    return tf.reduce_sum(losses * labels["labels_mask"], -1)

@@ -184,46 +184,6 @@ def with_all_positions(labels: set[str]) -> set[str]:
     return complete
 
 
-class SpanDecoder:
-    """Finds the likeliest sequence of labels that make up whole spans, by Viterbi's algorithm.
-
-    In BIOES a span is S, or B, any number of I, and E, all of one type.
-
-    Args:
-      labels: names of the labels, with O, and B, I, E and S of every type.
-    """
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        impossible = -np.inf
-        self._first = np.array([0.0 if label[0] in "OBS" else impossible for label in labels])
-        self._last = np.array([0.0 if label[0] in "OES" else impossible for label in labels])
-        self._steps = np.full([len(labels), len(labels)], impossible)  # from a word's label to the next word's
-        for i, label in enumerate(labels):
-            for j, following in enumerate(labels):
-                goes_on = following[0] in "IE" and following[1:] == label[1:]
-                begins = following[0] in "OBS"
-                is_allowed = goes_on if label[0] in "BI" else begins
-                if is_allowed:
-                    self._steps[i, j] = 0.0
-
-    def __call__(self, log_probabilities: np.ndarray) -> list[int]:
-        """Lists the label of each word. log_probabilities: float [words, labels]."""
-        if not len(log_probabilities):
-            return []
-        best = self._first + log_probabilities[0]  # of the sequences that end in each label
-        best_previous = []
-        for of_word in log_probabilities[1:]:
-            sums = best[:, np.newaxis] + self._steps
-            best_previous.append(np.argmax(sums, axis=0))
-            best = np.max(sums, axis=0) + of_word
-        label = int(np.argmax(best + self._last))
-        sequence = [label]
-        for previous in reversed(best_previous):
-            label = int(previous[label])
-            sequence.append(label)
-        return sequence[::-1]
-
-
 def has_span_tags(sentences: Sequence[Sentence]) -> bool:
     """Tells whether the tags of a file mean spans: one of them does, in any spelling, or all are O."""
     has_others = False
