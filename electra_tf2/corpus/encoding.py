@@ -42,12 +42,12 @@ class LongTexts(UserWarning):
 
     Args:
       texts: number of truncated texts. all_texts: number of texts. tokens: number of tokens that were cut off.
-      limit: most tokens of an input.
+      limit: most tokens of an input. noun: what was truncated, if it is no whole text.
     """
 
-    def __init__(self, texts: int, all_texts: int, tokens: int, limit: int) -> None:
+    def __init__(self, texts: int, all_texts: int, tokens: int, limit: int, noun: str = "text") -> None:
         super().__init__(
-            f"{texts:,} of {all_texts:,} texts are longer than the {limit:,} tokens that are read, and were cut: "
+            f"{texts:,} of {all_texts:,} {noun}s are longer than the {limit:,} tokens that are read, and were cut: "
             f"{tokens:,} tokens do not count"
         )
         self.texts = texts
@@ -56,12 +56,12 @@ class LongTexts(UserWarning):
         self.limit = limit
 
     @classmethod
-    def from_cut(cls, cut: Sequence[int], limit: int) -> "LongTexts | None":
+    def from_cut(cls, cut: Sequence[int], limit: int, noun: str = "text") -> "LongTexts | None":
         """Makes a warning if texts were truncated, or else None. cut: number of tokens that were cut off each text."""
         texts = sum(count > 0 for count in cut)
         if not texts:
             return None
-        return cls(texts, len(cut), sum(cut), limit)
+        return cls(texts, len(cut), sum(cut), limit, noun)
 
     @classmethod
     def merged(cls, warnings: Sequence["LongTexts"], all_texts: int, limit: int) -> "LongTexts":
@@ -99,9 +99,9 @@ def encode_rows(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length
     return rows
 
 
-def warn_of_cut(cut: Sequence[int], limit: int) -> None:
+def warn_of_cut(cut: Sequence[int], limit: int, noun: str = "text") -> None:
     """Warns of truncated texts (`LongTexts.from_cut`) at the line that called the caller's caller."""
-    warning = LongTexts.from_cut(cut, limit)
+    warning = LongTexts.from_cut(cut, limit, noun)
     if warning is not None:
         warnings.warn(warning, stacklevel=4)
 

@@ -28,6 +28,7 @@ from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
 from electra_tf2.formats.folders import SCORES, fine_tuned_folders, nearby_data_dirs, shipped_folder
+from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import without_files
 from electra_tf2.training.precision import fitted_to_machine
@@ -60,7 +61,7 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
         run_name = ",".join(chosen.get("task_names", ["chunk"]))
         model_dir = os.path.join(pretrained_dir(chosen), "finetuning_models", f"{run_name}_model")
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):
-        if (folder / TASKS).is_file():
+        if (folder / TASKS).is_file() or _came_back(folder):
             return folder
     problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
     if not chosen.get("model_dir") and not chosen.get("task_names"):
@@ -84,6 +85,12 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
     raise UserError(f"{problem}: name its folder by {flag}, such as {' or '.join(map(str, trained[:_LISTED]))}")
 
 
+def _came_back(folder: Path) -> bool:
+    """Tells whether a folder is a directory of Hugging Face with a head that predicts."""
+    model = find_model(folder)
+    return isinstance(model, HuggingFaceDirectory) and model.is_fine_tuned
+
+
 def _trained_in(data_dir: str | Path) -> list[Path]:
     """Lists the folders of fine-tuned models in a data folder."""
     return [folder for folder in fine_tuned_folders(data_dir) if (folder / TASKS).is_file()]
@@ -104,7 +111,8 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     Raises:
       UserError: a configuration that is none; hparams that do not fit the model.
     """
-    saved = read_json(folder / "config.json", "configuration of a fine-tuned model")
+    model = find_model(folder)
+    saved = model.hparams
     known = {field.name for field in dataclasses.fields(FinetuningConfig)}
     dropped = free_on_resume(FinetuningConfig)
     if elsewhere:
@@ -120,7 +128,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
             changed.append(f"{name} was {base[name]!r}, is {merged[name]!r}")
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
-    merged |= {"do_train": False, "overwrite": False, "vocab_file": find_model(folder).vocab_file}
+    merged |= {"do_train": False, "overwrite": False, "vocab_file": model.vocab_file}
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
     config = configuration(merged)

@@ -3,7 +3,8 @@
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
 Needs neither PyTorch nor transformers. huggingface_config translates configurations, huggingface_tokenizer tokenizers,
-huggingface_names tensors; huggingface_tensors reads weights.
+huggingface_names tensors; huggingface_tensors reads weights; huggingface_task has what transformers does not know of a
+task.
 
 The class that a model is written as:
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats import ANY_NETWORK_HINT, huggingface_config, huggingface_tokenizer
 from electra_tf2.formats.huggingface_config import config_json, is_like_modernbert
+from electra_tf2.formats.huggingface_task import NUMBER, TrainedTask, as_pipelines_group, field_of_task, trained_task
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
 from electra_tf2.formats.stored_model import (
     DETECTOR,
@@ -74,8 +76,9 @@ class HuggingFaceDirectory(StoredModel):
 
     @cached_property
     def hparams(self) -> dict[str, Any]:
-        if self._tensors.task is not None:
-            return self.network | self._task_hparams(self._tensors.task)
+        kind = self._tensors.task
+        if kind is not None:
+            return self.network | self._task_hparams(kind)
         is_detector = f"{DETECTOR}/dense/kernel" in self.weights
         # There is no generator here, so its sizes do not matter; these fit any network.
         generator_sizes = {"generator_hidden_size": 1.0, "generator_layers": 1.0}
@@ -84,8 +87,17 @@ class HuggingFaceDirectory(StoredModel):
 
     @cached_property
     def task_states(self) -> dict[str, Any] | None:
-        task = self._tensors.task
-        return None if task is None else {task: self._task_state(task)}
+        kind = self._tensors.task
+        if kind is None:
+            return None
+        if self._trained_task is not None:
+            return {self._trained_task.name: self._trained_task.state}
+        return {kind: self._task_state(kind)}
+
+    @cached_property
+    def _trained_task(self) -> TrainedTask | None:
+        """The task of a model that left from here; None of others."""
+        return trained_task(self._config, self.class_name, self._labels)
 
     @property
     def _labels(self) -> list[str]:
@@ -95,33 +107,40 @@ class HuggingFaceDirectory(StoredModel):
     def _is_regression(self) -> bool:
         return self._config.get("problem_type") == "regression" or len(self._labels) == 1
 
-    def _task_hparams(self, task: str) -> dict[str, Any]:
+    def _task_hparams(self, kind: str) -> dict[str, Any]:
         """Hparams of fine-tuning on the task that its head is of."""
-        settings: dict[str, Any] = {"type": _KINDS[task]}
-        if task == "classes":
-            settings["text_columns"] = ["text", "text_pair"] if self.hints.pairs else ["text"]
-            if self._is_regression:
-                settings["type"] = "regression"
-            else:
-                settings["labels"] = self._labels
-        elif task == "tags":
-            settings["spans"] = False
         longest = self.network["model_hparam_overrides"]["max_position_embeddings"]
-        return {
-            "task_names": [task],
-            "tasks": {task: settings},
+        hparams = {
+            "task_names": [kind],
+            "tasks": {kind: self._task_settings(kind)},
             "classifier": _CLASSIFIERS[self._config["model_type"]],
             "classifier_pooling": self._config.get("classifier_pooling", "cls"),
             "joint_prediction": False,
             "answerable_classifier": False,
             "max_seq_length": min(longest, LONGEST_INPUT),
         }
+        if self._trained_task is not None:
+            hparams |= self._trained_task.hparams
+        return hparams
 
-    def _task_state(self, task: str) -> dict[str, Any]:
-        """Meaning of the outputs of its head, as `StoredModel.task_states` has it."""
-        if task == "answers":
+    def _task_settings(self, kind: str) -> dict[str, Any]:
+        """Describes the task as far as transformers' fields tell of it."""
+        settings: dict[str, Any] = {"type": _KINDS[kind]}
+        if kind == "classes":
+            settings["text_columns"] = ["text", "text_pair"] if self.hints.pairs else ["text"]
+            if self._is_regression:
+                settings["type"] = "regression"
+            else:
+                settings["labels"] = self._labels
+        elif kind == "tags":
+            settings["spans"] = False
+        return settings
+
+    def _task_state(self, kind: str) -> dict[str, Any]:
+        """Meaning of the outputs of its head as far as transformers' fields tell it."""
+        if kind == "answers":
             return {}
-        if task == "classes" and self._is_regression:
+        if kind == "classes" and self._is_regression:
             return {"range": [0.0, 1.0]}
         return {"labels": self._labels}
 
@@ -145,7 +164,12 @@ class HuggingFaceDirectory(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        return weights_module().Weights(self._tensors.weights, self.path)
+        weights = self._tensors.weights
+        if self._trained_task is not None:
+            scope = f"task_specific/{self._tensors.task}/"
+            new_scope = f"task_specific/{self._trained_task.name}/"
+            weights = {name.replace(scope, new_scope): value for name, value in weights.items()}
+        return weights_module().Weights(weights, self.path)
 
     @cached_property
     def left_out(self) -> list[str]:
@@ -258,7 +282,11 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> Export
     if part == "body" or has_other_heads:
         return alone
     if part == "main" and model.is_fine_tuned:
-        return _task_head(model, a, alone)
+        exported = _task_head(model, a, alone)
+        if exported.is_encoder_alone:
+            return exported
+        [task] = model.hparams["task_names"]
+        return exported._replace(config=exported.config | field_of_task(model, task))
     return _pretraining_head(model, part, a, alone)
 
 
@@ -333,12 +361,11 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
         return alone
     state = (model.task_states or {}).get(task, {})
     labels = state.get("labels")
-    config: dict[str, Any] = _labels(["value"] if labels is None else [str(label) for label in labels])
+    names_of_labels = NUMBER if labels is None else as_pipelines_group(state, labels)
+    config: dict[str, Any] = _labels(names_of_labels)
     config["classifier_dropout"] = model.resolved_hparams["classifier_dropout"]
     if task_class == "TokenClassification":
         class_name = f"{family}ForTokenClassification"
-        if labels and "encoding" in state:  # of spans
-            config |= _labels([_as_bio(str(label)) for label in labels])
         tensors = names.to_theirs(names.head(class_name, a, scope), model.weights)
         return Exported(config | {"architectures": [class_name]}, tensors, [])
     if labels is None:
@@ -398,14 +425,6 @@ def _labels(labels: Sequence[str]) -> dict[str, Any]:
     for index, label in enumerate(labels):
         label2id.setdefault(label, index)
     return {"id2label": id2label, "label2id": label2id}
-
-
-def _as_bio(label: str) -> str:
-    """The name of a label of BIOES in BIO: transformers' pipelines group by B- and I- alone, so that a word with S-PER
-    would be an entity of the type "S-PER". Two labels then have one name, which `id2label` may hold twice."""
-    letters = {"S": "B", "E": "I"}
-    letter, dash, kind = label.partition("-")
-    return f"{letters.get(letter, letter)}{dash}{kind}"
 
 
 def write_directory(

@@ -92,11 +92,11 @@ def finetune(
     if dev is not None:
         data["dev"] = _table_of("dev", dev, dev_labels, label_column)
     if folder is not None:
-        with _naming_arguments():
+        with _naming_arguments(Path(folder)):
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
     temporary = tempfile.mkdtemp(prefix="electra_finetuned_")
     try:
-        with _naming_arguments():
+        with _naming_arguments(Path(temporary)):
             trained = _trained(_configuration(data, model, Path(temporary), hparams), is_kept=False)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -106,19 +106,40 @@ def finetune(
 
 
 @contextlib.contextmanager
-def _naming_arguments() -> Iterator[None]:
-    """Lets errors, notes and warnings of what the program shares name arguments where they name flags."""
+def _naming_arguments(folder: Path) -> Iterator[None]:
+    """Lets errors, notes and warnings of what the program shares name arguments where they name flags and files.
+
+    Args:
+      folder: where examples in memory are written.
+    """
+
+    def reworded(message: str) -> str:
+        return with_arguments(_with_examples(message, folder))
+
     try:
-        with rewording(with_arguments):
+        with rewording(reworded):
             yield
     except UserError as error:
-        raise UserError(with_arguments(str(error))) from None
+        raise UserError(reworded(str(error))) from None
+
+
+def _with_examples(message: str, folder: Path) -> str:
+    """A message with train[4] in the place of line 5 of the file that `_write` made of the examples of `train`."""
+
+    def argument(match: re.Match) -> str:
+        if match["line"] is None:
+            return match["split"]
+        return f"{match['split']}[{int(match['line']) - 1}]"
+
+    files = rf"{re.escape(str(folder))}/data/(?P<split>[a-z]+)-[0-9a-f]+/{_TASK}\.jsonl"
+    return re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
 
 
 def with_arguments(message: str) -> str:
     """A message with the arguments of `finetune` in the place of the program's flags, a flag's value behind it.
 
-    "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, and "--text-column" text_column.
+    "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, "--text-column" text_column, and
+    "--label-column ANSWER" label_column="ANSWER".
     """
     fields = {field.name: (declaring_class, field) for declaring_class, field in all_hparams(FinetuningConfig)}
 
@@ -132,10 +153,12 @@ def with_arguments(message: str) -> str:
         value = match["value"]
         if value_type(*fields[name])[0] is bool:
             value = str(is_on)
+        elif value and value.isupper():
+            value = f'"{value}"'
         name = _ARGUMENTS.get(name, name)
         return f"{name}={value}" if value else name
 
-    return re.sub(r"--(?P<name>[a-z][a-z0-9-]*)( (?P<value>[0-9]+)\b)?", argument, message)
+    return re.sub(r"--(?P<name>[a-z][a-z0-9-]*)( (?P<value>[0-9]+|[A-Z]+(,[A-Z]+)*)\b)?", argument, message)
 
 
 def _check_hparams(hparams: Mapping[str, Any]) -> None:
@@ -177,7 +200,7 @@ def _configuration(
                 users_hparams.setdefault("text_column", table.text_columns)
                 if users_hparams.get("task_type") == "qa":  # pairs of a question and its context, with answers
                     users_hparams.setdefault("label_column", "label")
-            users_hparams[f"{split}_file"] = _write(table, folder)
+            users_hparams[f"{split}_file"] = _write(table, split, folder)
         else:
             users_hparams[f"{split}_file"] = table
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
@@ -285,7 +308,7 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
     return ExampleTable(rows, columns)
 
 
-def _write(table: ExampleTable, folder: Path) -> str:
+def _write(table: ExampleTable, split: str, folder: Path) -> str:
     """Writes a table as JSON lines into a folder, and returns its path.
 
     The path depends on the content, so that the data of an earlier training are not overwritten.
@@ -293,7 +316,7 @@ def _write(table: ExampleTable, folder: Path) -> str:
     lines = [json.dumps(row) + "\n" for row in table.rows]
     content = "".join(lines)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    path = folder / "data" / digest[:12] / f"{_TASK}.jsonl"
+    path = folder / "data" / f"{split}-{digest[:12]}" / f"{_TASK}.jsonl"
     if not path.exists():
         write_atomically(path, content)
     return str(path)

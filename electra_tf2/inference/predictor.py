@@ -38,6 +38,7 @@ from electra_tf2.inference.labelled_file import labelled
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.inference.scores_of_file import Answered, report_on_file
+from electra_tf2.settings.kinds import kind_named
 from electra_tf2.training.precision import fitted_to_machine
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track, warn
@@ -81,7 +82,7 @@ class Predictor:
             return []
         rows = [row_of(task, text) for text in all_texts]
         split = parse(task, rows, "texts")
-        warn_of_cut(split.cut, split.longest_text or self.config.max_seq_length)
+        warn_of_cut(split.cut, *_limit_of_texts(task, split))
         unknown = unknown_in(task, split, rows)
         if unknown is not None:
             warnings.warn(unknown, stacklevel=3)
@@ -126,6 +127,13 @@ def _text_names(task: Task) -> set[str]:
     for keys in task.text_keys:
         names.update(keys)
     return names
+
+
+def _limit_of_texts(task: Task, split: Split) -> tuple[int, str]:
+    """Number of tokens to which texts are cut, and what these texts are: of questions the question itself."""
+    if split.longest_text is None:
+        return task.config.max_seq_length, "text"
+    return split.longest_text, kind_named(task.config.kind_of(task.name)).example
 
 
 def unknown_in(task: Task, split: Split, rows: Sequence[Mapping[str, Any]]) -> UnknownTokens | None:
@@ -301,7 +309,7 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
         raise UserError(f"predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []
     if split is not None:  # not all texts are empty
-        cut = LongTexts.from_cut(split.cut, split.longest_text or config.max_seq_length)
+        cut = LongTexts.from_cut(split.cut, *_limit_of_texts(task, split))
         if cut:
             warn(cut)
         unknown = unknown_in(task, split, [row.values for row in rows])

@@ -145,8 +145,8 @@ def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
     [
         (None, CONTEXT, r"no file of split 'train': looked for .*squad/train.json"),
         ([], CONTEXT, r"train.json holds no questions"),
-        ([question(text=" ")], CONTEXT, r"train.json, question a: an empty question"),
-        ([question()], " ", r"question a: an empty context"),
+        ([question(text=" ")], CONTEXT, r"train.json: 1 question left out: question a: an empty question"),
+        ([question()], " ", r"train.json: 1 question left out: question a: an empty context"),
         ([question(), question()], CONTEXT, r"the question id a occurs twice"),
         ([question(answer="a table")], CONTEXT, r"question a: 'a table' is not at character 51, where 'the last'"),
         ([question(start=500)], CONTEXT, r"question a: 'the last line' ends outside of the context"),
@@ -171,6 +171,12 @@ def test_bad_files_name_the_question(tmp_path, questions, context, message):
         write(tmp_path, *questions, context=context)
     with pytest.raises(UserError, match=message):
         make(tmp_path).load("train")
+
+
+def test_questions_without_a_text_or_a_context_are_left_out_and_counted(tmp_path, capsys):
+    write(tmp_path, question("a"), question("b", text=" "), question("c"))
+    assert [example.question.id for example in make(tmp_path).load("train").examples] == ["a", "c"]
+    assert "train.json: 1 question left out: question b: an empty question" in capsys.readouterr().err
 
 
 def test_a_question_too_long_for_the_length_is_an_error(tmp_path):

@@ -489,7 +489,7 @@ def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, ca
     write_lines(tmp_path / "pos" / "dev.txt", "a X", "b Z", "")
     task = make("pos", raw_data_dir=str(tmp_path))
     split = task.load("dev")
-    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().err.split())
+    assert "labels of 1 word are not in the training data ('Z')" in " ".join(capsys.readouterr().err.split())
     assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
     always_x = np.tile([1.0, 0.0], [9, 1])
     assert task.scores(split, [{"logits": always_x[:, : len(task.label_names)]}])["accuracy"] == 50

@@ -591,3 +591,70 @@ def test_a_conversion_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     assert done.returncode == 0, done
     whole = {"config.json", "model.safetensors", "vocab.txt", "huggingface.json"}
     assert {path.name for path in ours.iterdir()} == whole | kept
+
+
+# Tasks whose meaning transformers' own fields do not hold: the head, its state, hparams, and a row to predict.
+_SPAN_LABELS = ["B-PER", "E-PER", "I-PER", "O", "S-PER"]
+_PAIR = {"sentence1": "A man sings.", "sentence2": "An elderly man got a home."}
+_QUESTION = {"question": card_programs.EXAMPLE_QUESTION, "context": card_programs.EXAMPLE_CONTEXT}
+CAME_BACK: dict[str, tuple[dict, dict, dict, dict]] = {
+    "sts": (support.dense(1), {}, {}, _PAIR),
+    "rte": (support.dense(2), {"labels": ["entailment", "not_entailment"]}, {}, _PAIR),
+    "stars": (
+        support.dense(1),
+        {"range": [1.0, 10.0]},
+        {"tasks": {"stars": {"type": "regression", "text_columns": ["review"]}}},
+        {"review": "A man sings."},
+    ),
+    "ner": (
+        support.dense(5),
+        {"labels": _SPAN_LABELS, "encoding": "BIO", "splits_at_signs": True, "spans": True},
+        {"tasks": {"ner": {"type": "tagging"}}},
+        {"text": "An elderly man (his wife's) got a home."},
+    ),
+    "squad": (
+        support.SPANS,
+        {"v2": True},
+        {"joint_prediction": False, "answerable_classifier": False, "qa_na_threshold": -100.0},
+        _QUESTION,
+    ),
+}
+
+
+@pytest.mark.parametrize("task", CAME_BACK)
+def test_a_model_that_comes_back_predicts_what_it_did(task, tmp_path: Path) -> None:
+    """transformers' own fields hold no scale, no pairs, no spans, no split at signs and no threshold."""
+    heads, state, hparams, row = CAME_BACK[task]
+    model = support.fine_tuned(task, heads, state, **hparams)
+    [expected] = Predictor(model, model.tokenizer())([row], task)
+    convert(tmp_path / "hf", model, exportable.Options())
+    assert_same_answer(vars(electra.load(tmp_path / "hf").predict(row)), expected)
+    (tmp_path / "new.jsonl").write_text(json.dumps(row) + "\n")
+    output = tmp_path / "out.jsonl"
+    flags = ["--predict", f"{tmp_path}/new.jsonl", "--model-dir", f"{tmp_path}/hf", "--predict-output", f"{output}"]
+    done = run_program("run_finetuning.py", *flags)
+    assert done.returncode == 0, done
+    assert_same_answer(json.loads(output.read_text()), expected)
+
+
+def assert_same_answer(answer: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raises AssertionError unless an answer has all that is expected, numbers to 1e-5."""
+    for name, value in expected.items():
+        if isinstance(value, (float, dict)) or name == "probabilities":
+            value = pytest.approx(value, abs=1e-5)
+        if name == "entities":
+            value = [entity | {"probability": pytest.approx(entity["probability"], abs=1e-5)} for entity in value]
+        assert answer[name] == value, name
+
+
+def test_a_model_that_learned_another_task_since_is_read_by_its_new_labels(tmp_path: Path) -> None:
+    model = support.fine_tuned("ner", support.dense(5), {"labels": _SPAN_LABELS, "encoding": "BIO", "spans": True})
+    convert(tmp_path, model, exportable.Options())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"id2label": {str(number): f"tag {number}" for number in range(5)}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert open_model(tmp_path).task_states == {"tags": {"labels": [f"tag {number}" for number in range(5)]}}
+    config["electra_tf2"] = {"hparams": {"task_names": ["ner"], "tasks": {}}, "state": 5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"config.json: electra_tf2.state must be an object, got 5"):
+        _ = open_model(tmp_path).task_states

@@ -181,16 +181,31 @@ def test_errors_name_arguments_and_no_flags() -> None:
     assert with_arguments(message) == (
         "give overwrite=True, num_gpus=0 or text_column; do_eval=False; electra convert --format onnx; a -- b"
     )
+    assert with_arguments("--text-column A,B --label-column C.") == 'text_column="A,B" label_column="C".'
 
 
 def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) -> None:
-    with finetuning_from_python._naming_arguments():
+    with finetuning_from_python._naming_arguments(Path("nowhere")):
         say("note: --no-joint-prediction trains another")
         warn("see --text-column")
     say("as it is: --overwrite")
     printed = capsys.readouterr()
     assert printed.out == "note: joint_prediction=False trains another\nas it is: --overwrite\n"
     assert printed.err == "WARNING: see text_column\n"
+
+
+@pytest.mark.parametrize(
+    ("examples", "settings", "message"),
+    [
+        ([{"q": "a?", "c": "a b", "answer": "a"}], {"task_type": "qa"}, r"^train\[0\]: no column 'question'"),
+        ([{"text": "a", "label": 1}, {"text": "a"}], {}, r"^train\[1\]: no field 'label'"),
+        ([("a?", "a b")], {"task_type": "qa", "labels": ["c"]}, r"^train: 1 question left out"),
+    ],
+)
+def test_errors_in_examples_in_memory_name_the_example(examples, settings, message: str, tmp_path: Path) -> None:
+    """Not the file that they became, which nobody has seen."""
+    with pytest.raises(electra.UserError, match=message):
+        finetune(examples, folder=tmp_path / "a run", **settings)
 
 
 def test_an_error_of_the_shared_code_names_the_argument(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_predict_says_once_what_it_cuts(task: str) -> None:
     assert len(answers) == 2 and len(said) == (lost != 0)
     assert all(caught_one.filename == __file__ for caught_one in caught if isinstance(caught_one.message, LongTexts))
     for one in said:
+        assert ("1 of 2 questions are" in str(one)) == (task == "squadv1")
         assert (one.texts, one.all_texts, one.limit) == (1, 2, limit) and (lost < 0 < one.tokens or one.tokens == lost)
     assert task != "chunk" or min(answers[1].probabilities) > 0
 

@@ -75,7 +75,7 @@ def read_questions(
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
-    empty: list[str] = []  # places of rows without a question or a context
+    empty: list[str] = []  # messages of those without a text or a context
     for question in track(_questions(path, training, columns, empty), f"reading questions of {path.name}"):
         if training and not question.answers:
             # Without an answer a question is impossible, also where the file does not mark it.
@@ -92,7 +92,10 @@ def read_questions(
                 continue
         questions.append(question)
     if empty:
-        warn(f"{path}: {counted(len(empty), 'row')} left out: {empty[0]}")
+        message = f"{path}: {counted(len(empty), 'question')} left out: {empty[0].removeprefix(f'{path}, ')}"
+        if not questions and not failures:
+            raise UserError(message)
+        warn(message)
     if training and v2 and questions and all(question.is_impossible for question in questions):
         warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
@@ -151,7 +154,7 @@ def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list
     """Reads the questions of a file, whose objects' fields tell its form. Places of answers are not checked.
 
     Args:
-      empty: receives a message of each row of a table without a question or a context, which is passed over.
+      empty: receives a message of each question without a text or a context, which is passed over.
 
     Raises:
       UserError: among others, a table to train on whose first row has no field for answers.
@@ -163,12 +166,9 @@ def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list
             field(row, "paragraphs", list, where)  # raises the error about SQuAD's articles
         if "paragraphs" in row:  # an article of SQuAD
             for entry in field(row, "paragraphs", list, where):
-                for qa in field(entry, "qas", list, where):
-                    yield _listed_question(entry, qa, "id", where, words_of)
+                yield from _listed_questions(entry, True, where, words_of, empty)
         elif "qas" in row:  # a line of MRQA, or a paragraph of SQuAD by itself
-            for qa in field(row, "qas", list, where):
-                id_field = "id" if _is_of_squad(qa) else "qid"
-                yield _listed_question(row, qa, id_field, where, words_of)
+            yield from _listed_questions(row, False, where, words_of, empty)
         elif "header" not in row:  # MRQA's first line has one; any other object is a row of a table
             standard_row = columns.standard(row)
             if is_first_row:
@@ -188,13 +188,23 @@ def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list
             yield question._replace(has_id=has_id)
 
 
-def _listed_question(
-    entry: dict[str, Any], qa: Any, id_field: str, where: str, words_of: Callable[[str], Words]
-) -> Question:
-    """Makes a question of the list of a paragraph. id_field: "id" of SQuAD's, "qid" of MRQA's."""
-    identity = str(field(qa, id_field, (str, int), where))
-    mrqa = id_field == "qid"
-    return question_of(entry, qa, identity, f"{where}, question {identity}", words_of, mrqa)
+def _listed_questions(
+    entry: Any, of_squad: bool, where: str, words_of: Callable[[str], Words], empty: list[str]
+) -> Iterator[Question]:
+    """Makes the questions in the list of a paragraph.
+
+    Args:
+      of_squad: whether they are known to be SQuAD's. Else each tells whether it is SQuAD's or MRQA's.
+      empty: as in `_questions`.
+    """
+    for qa in field(entry, "qas", list, where):
+        id_field = "id" if of_squad or _is_of_squad(qa) else "qid"
+        identity = str(field(qa, id_field, (str, int), where))
+        is_of_mrqa = id_field == "qid"
+        try:
+            yield question_of(entry, qa, identity, f"{where}, question {identity}", words_of, is_of_mrqa)
+        except EmptyText as error:
+            empty.append(str(error))
 
 
 def id_of_row(row: Mapping[str, Any]) -> str:

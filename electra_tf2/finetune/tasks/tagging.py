@@ -40,7 +40,7 @@ from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say, warn
+from electra_tf2.util.progress import counted, say, warn
 
 _KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged words: some may be new
 
@@ -164,8 +164,8 @@ class TaggingTask(Task):
                     unknown[name] += 1
         if unknown:
             warn(
-                f"{self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
-                f"training data ({shown(', '.join(unknown))}) and count as wrong"
+                f"{self.name} {split}: labels of {counted(sum(unknown.values()), 'word')} are not in the training data "
+                f"({shown(', '.join(unknown))}) and count as wrong"
             )
 
     def _sentences(self, split: str) -> list[conll.Sentence]:
