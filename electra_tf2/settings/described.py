@@ -220,8 +220,13 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
         _check_nothing_needs_train_file(hparams)
         return {}
     name = re.sub(r"[^\w.-]+", "_", Path(train_file).name.partition(".")[0]) or "own"
-    if hparams.get("task_names", [name]) != [name]:
-        raise UserError(f"train_file {train_file} and task_names {hparams['task_names']} are both given: choose one")
+    names = hparams.get("task_names", [name])
+    if len(names) != 1 or (names != [name] and names[0] in BUILT_IN):
+        raise UserError(
+            f"train_file {train_file} is one task of your own: leave task_names {','.join(names)} out, or give it "
+            "another name by them"
+        )
+    [name] = names
     kind = hparams.get("task_type", "classification")
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
     if kind_named(kind).plain_texts:

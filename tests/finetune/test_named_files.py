@@ -227,6 +227,9 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         tmp_path, train_file="a.json", task_type="tagging", label_column="ner_tags", model_name="electra_mini"
     )
     assert made.tasks["a"]["label_column"] == "ner_tags"
+    made = config(tmp_path, train_file="train.csv", task_names=["reviews"], model_name="electra_mini")
+    assert list(made.tasks) == made.task_names == ["reviews"] and made.model_dir.endswith("/reviews_model")
+    assert configuration(vars(made)) == made
     for wrong, message in (
         (
             {"train_file": "x.json", "task_type": "embedding", "label_column": "x"},
@@ -237,7 +240,8 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
             "text_columns must be two, of questions and of contexts",
         ),
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
-        ({"train_file": "x.csv", "task_names": ["cola"]}, "train_file x.csv and task_names"),
+        ({"train_file": "x.csv", "task_names": ["cola"]}, "x.csv is one task of your own: leave task_names cola out"),
+        ({"train_file": "x.csv", "task_names": ["x", "y"]}, "leave task_names x,y out"),
         ({"train_file": "x.csv", "task_names": ["x"], "tasks": {"x": {"type": "qa"}}}, "which tasks describes"),
         ({"model": "electra_mini", "model_name": "electra_evening"}, "model electra_mini and model_name"),
     ):
