@@ -53,8 +53,8 @@ FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
                 its training data were: of files of words at blanks alone, so
                 that "Paris," is one word with its comma. Files of tagged words
                 and SQuAD's JSON are read, too
---model         a fine-tuned model's folder, as `electra finetune` names it, or one
-                of Hugging Face
+--model         a fine-tuned model's folder, as `electra finetune` names it, or
+                one of Hugging Face
 --output        what is written: .jsonl or .csv, of a tagger also .conll, a
                 word and its tag on each line; - is standard output
                 [FILE.predictions.jsonl]
