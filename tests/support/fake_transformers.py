@@ -74,7 +74,7 @@ class _AutoModel:
 
     def __call__(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
         logits = outputs(self.model, "main", Encoded(input_ids, attention_mask, token_type_ids))[LOGITS]
-        if self.model.task_states and "answers" in self.model.task_states:
+        if self.model.class_name.endswith("ForQuestionAnswering"):
             return types.SimpleNamespace(start_logits=logits[..., 0], end_logits=logits[..., 1])
         return types.SimpleNamespace(logits=logits)
 

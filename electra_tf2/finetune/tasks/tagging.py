@@ -5,16 +5,15 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.encoding import Row, windows_of
+from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
-from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
@@ -22,6 +21,13 @@ from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder, likeliest_of_each_word, log_softmax
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
+from electra_tf2.finetune.tasks.tagging_windows import (
+    PredictedWords,
+    TaggedSentence,
+    label_values,
+    original_input,
+    overlapping_inputs,
+)
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
     as_written,
@@ -43,33 +49,6 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
 _KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged words: some may be new
-
-
-class PredictedWords(NamedTuple):
-    """Words that an input predicts: their indices in the text, and the positions of their first pieces."""
-
-    words: np.ndarray
-    positions: np.ndarray
-
-
-class TaggedSentence(NamedTuple):
-    """Words in their text.
-
-    labels: those that are learned (BIOES for spans); None: the text has no tags.
-    windows: the text's inputs, several of a long text.
-    """
-
-    text: Words
-    labels: list[str] | None
-    windows: Sequence[PredictedWords] = ()
-
-    @property
-    def words(self) -> Sequence[str]:
-        return self.text.words
-
-    @property
-    def texts(self) -> tuple[str]:
-        return (" ".join(self.text.words),)
 
 
 class TaggingTask(Task):
@@ -366,8 +345,8 @@ class TaggingTask(Task):
             windows = []
             for row, window in self._inputs(example.words, pieces):
                 windows.append(window)
-                label_values = _label_values(example, window, id_of_label)
-                features.append(Features(row.input_ids, row.segment_ids, label_values, row.cut))
+                values = label_values(example, window, id_of_label)
+                features.append(Features(row.input_ids, row.segment_ids, values, row.cut))
             encoded.append(example._replace(windows=windows))
         counts = [len(example.windows) for example in encoded]
         labelled = all(example.labels is not None for example in encoded)
@@ -382,20 +361,8 @@ class TaggingTask(Task):
         special = self.tokenizer.special
         length = self.config.max_seq_length
         if self._as_original:
-            return [original_input(words, pieces, special, length)]
-        first_piece = pieces.first_piece
-        inputs = []
-        for start, row, kept in windows_of(pieces.ids, special, length):
-            end = kept.stop
-            if end == len(pieces.ids):
-                # The last word may have no pieces; its first_piece is then the number of all pieces.
-                end += 1
-            word_indices = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
-            # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
-            word_indices = word_indices[: len(row.input_ids)]
-            positions = 1 + first_piece[word_indices] - start  # behind [CLS]
-            inputs.append((row, PredictedWords(word_indices, positions)))
-        return inputs
+            return original_input(words, pieces, special, length)
+        return overlapping_inputs(pieces, special, length)
 
     # The head.
 
@@ -565,49 +532,3 @@ def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
             "the word is the first column and its tag the last"
         )
     say(f"{name}: {len(tags):,} tags of single words, since none begins with B- or I-: they are scored word by word")
-
-
-def _label_values(
-    example: TaggedSentence, window: PredictedWords, id_of_label: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    """Makes the labels of a window by name. A word with a label that the training data lack has no loss."""
-    labels = np.zeros(len(window.words), np.int32)
-    mask = np.ones(len(window.words), np.float32)
-    if example.labels:
-        for place, word in enumerate(window.words):
-            label = example.labels[word]
-            labels[place] = id_of_label.get(label, 0)
-            mask[place] = label in id_of_label
-    positions = np.array(window.positions, np.int32)
-    return {"labels": labels, "labels_mask": mask, "labeled_positions": positions}
-
-
-def original_input(
-    words: Sequence[str], pieces: Located, special: SpecialIds, max_length: int
-) -> tuple[Row, PredictedWords]:
-    """Makes the one input of a text as the original does, with the words that fit by its way of counting."""
-    input_ids = [special.cls]
-    positions: list[int] = []
-    cut = 0
-    pieces_of_words = np.split(pieces.ids, pieces.first_piece[1:])
-    for word, word_pieces in zip(words, pieces_of_words, strict=True):
-        ids = list(word_pieces)
-        # The original adds the number of the sentence's words here, not that of this word's pieces.
-        counted_length = len(words) + 2 + len(input_ids) + 1
-        if cut or counted_length > max_length:
-            cut += len(ids)
-            continue
-        if word == "[CLS]":
-            input_ids.append(special.cls)
-            continue
-        if word == "[SEP]":
-            input_ids.append(special.sep)
-            continue
-        if len(ids) > 1 and all(token == special.unk for token in ids):
-            # The original puts no blanks around Chinese characters, so several unknown ones are one [UNK].
-            ids = [special.unk]
-        positions.append(len(input_ids))
-        input_ids += ids
-    input_ids.append(special.sep)
-    row = np.array(input_ids, np.int32)
-    return Row(row, np.ones_like(row), cut), PredictedWords(np.arange(len(positions)), np.array(positions))
