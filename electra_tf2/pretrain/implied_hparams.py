@@ -75,6 +75,8 @@ def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
         implied = layered(config_class, implied, {"num_hidden_layers": depth}, by_entry=True)
 
     generator_path = hparams.get("init_generator_checkpoint") or ""
+    if not generator_path and _is_pair(model):
+        generator_path = model.path  # both networks start from it
     generator = find_model(generator_path)
     if generator.network:
         together = layered(config_class, hparams, implied)
@@ -83,6 +85,11 @@ def implied_by_core(hparams: Mapping[str, Any]) -> dict[str, Any]:
         if not hparams.get("init_encoder_from_generator"):
             implied |= _generator_sizes(generator_path, generator, together)
     return implied
+
+
+def _is_pair(model: StoredModel) -> bool:
+    """True if a model is a run of pre-training with a main network and a generator."""
+    return model.is_run and any(model.hparams.get(objective) for objective in MAIN_OBJECTIVES)
 
 
 def _evaluates_debug_run(hparams: Mapping[str, Any]) -> bool:
@@ -114,17 +121,13 @@ def _check_generator_vocabulary(path: str, model: StoredModel, hparams: Mapping[
 def _generator_sizes(path: str, model: StoredModel, hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Hparams that give a run's generator the sizes of the stored model at `path`."""
     network = model.network
-    trained_with: Mapping[str, Any] = {}  # hparams of the pre-training run, if the folder is one
-    if model.is_run:
-        trained_with = model.hparams
-    # Main network and generator: `network` has the sizes of the main network.
-    is_pair = any(trained_with.get(objective) for objective in MAIN_OBJECTIVES)
+    is_pair = _is_pair(model)  # then `network` has the sizes of the main network
 
     sizes: dict[str, Any] = {}
     if hparams.get("untied_generator_embeddings"):
         sizes["generator_embedding_size"] = network["embedding_size"]
-        if is_pair and trained_with.get("untied_generator_embeddings"):
-            sizes["generator_embedding_size"] = trained_with.get("generator_embedding_size")
+        if is_pair and model.hparams.get("untied_generator_embeddings"):
+            sizes["generator_embedding_size"] = model.hparams.get("generator_embedding_size")
     if is_pair:
         return sizes
 

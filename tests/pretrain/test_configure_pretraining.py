@@ -241,6 +241,18 @@ def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> N
         assert found == {"generator_embedding_size": 128}  # not that its generator is as large as its main network
 
 
+def test_a_checkpoint_of_both_networks_gives_the_sizes_of_both(tmp_path: Path) -> None:
+    """electra_mini's generator has embeddings of 128, where its recipe without bert_mini has those of 192."""
+    own_tables = {"untied_generator_embeddings": True, "generator_embedding_size": 64}
+    (tmp_path / "config.json").write_text(config(**own_tables).to_json())
+    found = implied_hparams({"init_checkpoint": str(tmp_path), "untied_generator_embeddings": True})
+    assert found["generator_embedding_size"] == 64
+    assert "generator_embedding_size" not in implied_hparams({"init_checkpoint": str(tmp_path)})
+    (tmp_path / "config.json").write_text(config(electra_objective=False).to_json())
+    found = implied_hparams({"init_checkpoint": str(tmp_path), "untied_generator_embeddings": True})
+    assert not any(name.startswith("generator_") for name in found)
+
+
 def test_a_run_whose_values_are_shares_of_its_steps_keeps_their_number() -> None:
     shares = config(phases=[{"from": 0.5, "max_seq_length": 64}])
     assert "num_train_steps" in config().free_to_change and "num_train_steps" not in shares.free_to_change
