@@ -42,7 +42,8 @@ def transformers_usage(model: StoredModel, class_name: str) -> str:
     if texts_of_task(config, task) > 1:
         texts = '{"text": "A text.", "text_pair": "Another one."}'
     if "labels" in state:
-        return _pipeline("text-classification", texts)
+        cut = f", truncation=True, max_length={config.max_seq_length}"
+        return _pipeline("text-classification", texts, cut)
     return _number(model, task, config, texts_of_task(config, task))
 
 
@@ -53,7 +54,7 @@ def explained_program(model: StoredModel, class_name: str) -> list[str]:
         return []
     state: dict[str, Any] = (model.task_states or {}).get(config.task_names[0], {})
     if class_name.endswith("ForTokenClassification"):
-        return _explained_tags(state)
+        return _explained_tags(state, config)
     if class_name.endswith("ForQuestionAnswering"):
         return _explained_answers(config, bool(state.get("v2")))
     return []
@@ -180,7 +181,7 @@ for number, word in enumerate(words):
 {lines_of_tags(state)}"""
 
 
-def _explained_tags(state: dict[str, Any]) -> list[str]:
+def _explained_tags(state: dict[str, Any], config: FinetuningConfig) -> list[str]:
     encoding = state.get("encoding")
     paragraphs = []
     if state.get("splits_at_signs"):
@@ -200,6 +201,11 @@ def _explained_tags(state: dict[str, Any]) -> list[str]:
         paragraphs.append(
             "The model learned BIOES. In config.json its labels are called B- and I- alone, by which pipelines group; "
             f"the program has their own names, and prints {encoding}, as the training file had."
+        )
+    if encoding and config.compat == "original":
+        paragraphs.append(
+            "`electra predict` takes each word's likeliest label (`compat original`); the program takes the likeliest "
+            "whole spans, and may differ."
         )
     return paragraphs
 

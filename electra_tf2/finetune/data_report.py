@@ -94,11 +94,11 @@ def _count(values: Mapping[str, float], names: Collection[str]) -> str:
     return f"{count:,} ({100 * count / sum(values.values()):.0f} %)"
 
 
-def short(name: str) -> str:
+def short(name: str, width: int = 20) -> str:
     """Cuts the name of a label to the width of a column."""
-    if len(name) <= 20:
+    if len(name) <= width:
         return name
-    return f"{name[:19]}…"
+    return f"{name[: width - 1]}…"
 
 
 def unknown_of(task: Task, splits: Iterable[Split]) -> str:

@@ -301,7 +301,7 @@ def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
 
 def _confusion_lines(name: str, labels: list[str], confusion: list[list[int]]) -> list[str]:
     width = max(4, 60 // len(labels))
-    short_labels = [textwrap.shorten(label, width, placeholder="…") for label in labels]
+    short_labels = [short(label, width) for label in labels]
     rows = [[name, *short_labels]]
     for label, counts in zip(short_labels, confusion, strict=True):
         rows.append([label, *map(str, counts)])

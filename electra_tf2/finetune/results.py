@@ -17,16 +17,18 @@ _Z = 1.96  # standard deviations of a normal distribution within which 95 % lie
 def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
     """Computes median, mean, std (of a sample), min and max over the trials, by task, split and metric.
 
-    Splits on which not every trial was scored, as when a file came later, are left out.
+    Splits and metrics that not every trial has, as when a file came later, are left out.
     """
     summary: dict[str, Any] = {}
     for task, splits in trials[0].items():
         for split, metrics in splits.items():
-            if not all(split in trial[task] for trial in trials):
-                continue
-            summary.setdefault(task, {})[split] = {
-                metric: _statistics([trial[task][split][metric] for trial in trials]) for metric in metrics
-            }
+            of_trials = [trial[task].get(split, {}) for trial in trials]
+            common = [metric for metric in metrics if all(metric in of_trial for of_trial in of_trials)]
+            if common:
+                statistics_of_split = {}
+                for metric in common:
+                    statistics_of_split[metric] = _statistics([of_trial[metric] for of_trial in of_trials])
+                summary.setdefault(task, {})[split] = statistics_of_split
     return summary
 
 

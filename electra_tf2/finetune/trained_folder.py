@@ -46,6 +46,12 @@ _LISTED = 5  # folders that a message names
 _SCORING_HPARAMS = ("beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold")
 
 
+def folder_to_use(config: FinetuningConfig) -> Path:
+    """Names the folder of a run's model that is used: the first trial's, or the last's if only its weights are kept."""
+    trial = 1 if config.keep_all_models else config.num_trials
+    return Path(f"{config.model_dir}_{trial}")
+
+
 def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir") -> Path:
     """Finds the folder of a fine-tuned model: the one that model_dir names, or that of a trial of this or the default
     name.

@@ -37,6 +37,7 @@ from electra_tf2.finetune.trained_folder import (
     compared,
     find_trained,
     fingerprint,
+    folder_to_use,
     read_made_of,
     scored_otherwise,
 )
@@ -88,40 +89,52 @@ class Trials:
         else:
             self.folders = self._trained_folders()
         code = 0
-        data: RunData | None = None  # read when the first trial needs them
         finished: list[dict[str, Any]] = []  # what scores.json says of each trial
         for trial, folder in enumerate(self.folders, start=1):
-            if not config.do_train:
+            if config.do_train:
+                code, result = self._train_or_reuse(trial, folder)
+                if code:
+                    break
+            else:
                 weights.check_states(folder, self.tasks)  # before the data are read: they need not say what labels mean
-                data = data or read_data(config, self.tasks)
-                finished.append(self._evaluate_trained(trial, folder, data))
-                continue
-            with self._run_folder(folder) as held:
-                is_done = (folder / SCORES).exists() and not held.overwrite
-                differences = []
-                if is_done:
-                    differences = scored_otherwise(folder, self._fingerprint)
-                if differences:
-                    say(f"{folder} is scored anew, with other {', '.join(differences)}; it is not trained again")
-                    weights.check_states(folder, self.tasks)
-                    data = data or read_data(config, self.tasks)
-                    finished.append(self._evaluate_trained(trial, folder, data))
-                elif is_done:
-                    finished.append(self._done_before(trial, folder))
-                else:
-                    say(f"trial {trial}/{config.num_trials}: {folder}")
-                    data = data or read_data(config, self.tasks)
-                    code, task, training = self._train(trial, held, data)
-                    if code:
-                        break
-                    if config.do_eval:
-                        finished.append(self._evaluate(task, trial, folder, data, training))
+                result = self._evaluate_trained(trial, folder)
+            if config.do_eval:
+                finished.append(result)
             if not config.keep_all_models and trial > 1:
                 delete_weights(self.folders[trial - 2])
             tf_keras.backend.clear_session()
         if finished and self.chief:
             report(config, finished, is_kept)
         return code
+
+    @functools.cached_property
+    def _data(self) -> RunData:
+        """What the tasks' files hold, read for the first trial that needs it."""
+        return read_data(self.config, self.tasks)
+
+    def _train_or_reuse(self, trial: int, folder: Path) -> tuple[int, dict[str, Any]]:
+        """Trains a trial and scores it, unless it was done before; then only if its scores would be others now.
+
+        Returns:
+          Exit code of the training, and what scores.json says of the trial; {} with do_eval false.
+        """
+        config = self.config
+        with self._run_folder(folder) as held:
+            is_done = (folder / SCORES).exists() and not held.overwrite
+            if not is_done:
+                say(f"trial {trial}/{config.num_trials}: {folder}")
+                code, task, training = self._train(trial, held, self._data)
+                if code or not config.do_eval:
+                    return code, {}
+                return 0, self._evaluate(task, trial, folder, training)
+            differences = []
+            if config.do_eval:
+                differences = scored_otherwise(folder, self._fingerprint)
+            if not differences:
+                return 0, self._done_before(trial, folder)
+            say(f"{folder} is scored anew, with other {', '.join(differences)}; it is not trained again")
+            weights.check_states(folder, self.tasks)
+            return 0, self._evaluate_trained(trial, folder)
 
     def _run_folder(self, folder: Path) -> RunFolder:
         overwrite = begins_anew(folder, self.config.overwrite, self.config.debug)
@@ -144,7 +157,8 @@ class Trials:
         files = self.evaluation.files(trial, folder)
         for name, paths in files.items():
             if name not in result.get("wrote", files) or not all(path.is_file() for path in paths):
-                warn(f"it was done without {name}: with do_train false and {name} its model predicts them")
+                flag = f"--{name.replace('_', '-')}"
+                warn(f"trial {trial} was done without {name}: --no-do-train {flag} writes its files")
         return result
 
     def _check_scores(self, folder: Path) -> None:
@@ -182,8 +196,10 @@ class Trials:
             say(weights.start(task.model, config))
             self._say_expected_loss(task)
         if self.chief and config.overwrite and trial == 1:
-            for other in filter(holds_work, self.folders[1:]):  # or the command, stopped and resumed, would go on there
-                set_aside(other)
+            # Those of later trials now, too: the command may be stopped, and without --overwrite it would go on there.
+            for other in self.folders[1:]:
+                if holds_work(other):
+                    set_aside(other)
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
             if not step:
@@ -269,15 +285,13 @@ class Trials:
         task: FinetuningTask,
         trial: int,
         folder: Path,
-        data: RunData,
         training: dict[str, Any],
         keep: bool = True,
     ) -> dict[str, Any]:
         """Evaluates, and with `keep` writes scores.json, after which the trial is done."""
         start = time.monotonic()
-        evaluated = self.evaluation.evaluate(task, data.scored, trial, folder if self.chief else None)
+        evaluated = self.evaluation.evaluate(task, self._data.scored, trial, folder if self.chief else None)
         seconds = time.monotonic() - start
-        rows = evaluated.inputs
         result = {
             "trial": trial,
             "seed": task.seed,
@@ -289,9 +303,9 @@ class Trials:
             "training": training,
             "evaluation": {
                 "examples": evaluated.examples,
-                "features": rows,
+                "features": evaluated.inputs,
                 "seconds": seconds,
-                "examples_per_second": rows / seconds,
+                "examples_per_second": evaluated.inputs / seconds,
             },
             "peak_memory": peak_memory(),
         }
@@ -312,7 +326,7 @@ class Trials:
                 raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
         return folders
 
-    def _evaluate_trained(self, trial: int, folder: Path, data: RunData) -> dict[str, Any]:
+    def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
         """Evaluates the model of a trial that was trained before."""
         config = self.config
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
@@ -325,7 +339,7 @@ class Trials:
         steps = min(steps, training.get("steps", steps))  # of a training that ended early
         if newest < steps:
             warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
-        return self._evaluate(task, trial, folder, data, training, keep=newest >= steps)
+        return self._evaluate(task, trial, folder, training, keep=newest >= steps)
 
 
 def _holds_weights(folder: Path) -> bool:
@@ -362,12 +376,12 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         print(shown_errors(name, errors), end="")
     if is_kept:
         say(f"wrote {config.results_json}")
-        first_model = Path(f"{config.model_dir}_1")
-        if first_model.exists() and len(config.task_names) == 1:
+        model = folder_to_use(config)
+        if model.exists() and len(config.task_names) == 1:
             noun = kind_named(config.kind_of(config.task_names[0])).example
             purpose = "to answer other questions" if noun == "question" else "to label other rows"
             # Not by `say`, which breaks lines on a terminal: it is to be pasted.
-            print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {first_model}")
+            print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {model}")
 
 
 def _holds_other_scores(path: Path, finished: Sequence[dict[str, Any]]) -> bool:

@@ -21,7 +21,9 @@ from electra_tf2.config.hparams import all_hparams, checked, value_type
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.starts import configuration
+from electra_tf2.finetune.trained_folder import folder_to_use
 from electra_tf2.inference.finetuning_run import prepare
+from electra_tf2.settings.described import DESCRIBED
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
 from electra_tf2.util.errors import UserError, closest, shown
 from electra_tf2.util.progress import counted, rewording
@@ -75,12 +77,12 @@ def finetune(
       hparams: of fine-tuning, by name: num_train_epochs=5, seed=1, task_type="regression" (docs/flags.md has all).
 
     Returns:
-      The trained model, as from `load`; with several trials, that of the first. Its `scores` are those of the
-      development data, and `source.path` is its folder.
+      The trained model, as from `load`; with several trials, that of the first, or the last with
+      keep_all_models=False. Its `scores` are those of the development data, and `source.path` is its folder.
 
     Raises:
       UserError: something is wrong with texts, labels or hparams, or the folder holds another run.
-      KeyboardInterrupt: training was interrupted, after it saved the step.
+      KeyboardInterrupt: training was interrupted, after it saved the step in `folder`, if one is given.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("finetune: call it from the main thread, where it can save what is trained when it is stopped")
@@ -131,7 +133,8 @@ def _with_examples(message: str, folder: Path) -> str:
             return match["split"]
         return f"{match['split']}[{int(match['line']) - 1}]"
 
-    files = rf"{re.escape(str(folder))}/data/(?P<split>[a-z]+)-[0-9a-f]+/{_TASK}\.jsonl"
+    folders = f"{re.escape(os.path.abspath(folder))}|{re.escape(str(folder))}"
+    files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{_TASK}\.jsonl"
     return re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
 
 
@@ -139,7 +142,7 @@ def with_arguments(message: str) -> str:
     """A message with the arguments of `finetune` in the place of the program's flags, a flag's value behind it.
 
     "pass --overwrite" becomes "pass overwrite=True", "--num-gpus 0" num_gpus=0, "--text-column" text_column, and
-    "--label-column ANSWER" label_column="ANSWER".
+    "--task-type qa" task_type="qa".
     """
     fields = {field.name: (declaring_class, field) for declaring_class, field in all_hparams(FinetuningConfig)}
 
@@ -151,14 +154,17 @@ def with_arguments(message: str) -> str:
         if name not in fields:
             return match[0]  # a flag of another command
         value = match["value"]
+        argument_name = _ARGUMENTS.get(name, name)
         if value_type(*fields[name])[0] is bool:
-            value = str(is_on)
-        elif value and value.isupper():
+            return f"{argument_name}={is_on}{match['behind'] or ''}"
+        if not value:
+            return argument_name
+        if not value.isdecimal():
             value = f'"{value}"'
-        name = _ARGUMENTS.get(name, name)
-        return f"{name}={value}" if value else name
+        return f"{argument_name}={value}"
 
-    return re.sub(r"--(?P<name>[a-z][a-z0-9-]*)( (?P<value>[0-9]+|[A-Z]+(,[A-Z]+)*)\b)?", argument, message)
+    value = rf"[0-9]+|[A-Z]+(,[A-Z]+)*|{'|'.join(DESCRIBED)}"
+    return re.sub(rf"--(?P<name>[a-z][a-z0-9-]*)(?P<behind> (?P<value>{value})\b)?", argument, message)
 
 
 def _check_hparams(hparams: Mapping[str, Any]) -> None:
@@ -197,7 +203,9 @@ def _configuration(
     for split, table in data.items():
         if isinstance(table, ExampleTable):
             if table.text_columns:
-                users_hparams.setdefault("text_column", table.text_columns)
+                if "text_column" in hparams:
+                    raise UserError(f"finetune: {split} is a list of texts, without columns: leave text_column out")
+                users_hparams["text_column"] = table.text_columns
                 if users_hparams.get("task_type") == "qa":  # pairs of a question and its context, with answers
                     users_hparams.setdefault("label_column", "label")
             users_hparams[f"{split}_file"] = _write(table, split, folder)
@@ -220,7 +228,7 @@ def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
         raise SystemExit(code)  # a signal that asks the process to end
     from electra_tf2.inference.model import load
 
-    return load(f"{config.model_dir}_1")
+    return load(folder_to_use(config))
 
 
 # Examples in memory.
@@ -294,6 +302,8 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
     else:
         columns = _TEXT_COLUMNS[:1]
         expected = "a text"
+    if label_column in columns:
+        raise UserError(f"finetune: {name} is a list of texts, without columns: leave label_column out")
     rows = []
     for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
         texts = [example]

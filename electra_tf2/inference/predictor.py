@@ -122,11 +122,18 @@ class Predictor:
 
 
 def _text_names(task: Task) -> set[str]:
-    """Names of what a row holds that is read as plain text, beside which labels may stand in others."""
+    """Columns that hold the text itself. A row with further ones may hold labels."""
     names = {"text", "words", "tokens"}
     for keys in task.text_keys:
         names.update(keys)
     return names
+
+
+def _label_names(task: Task) -> set[str]:
+    """Names that the column of a classification's or regression's labels may have."""
+    if task.settings is None or task.settings.label is None:
+        return set()
+    return set(map(str, tables.names_of(task.settings.label)))
 
 
 def _limit_of_texts(task: Task, split: Split) -> tuple[int, str]:
@@ -262,7 +269,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, s
     for row, named in named_rows(task, table):
         rows.append(row)
         try:
-            examples.append(task.example(named, table.where(row.line), len(examples)))
+            examples.append(task.example(named, table.where(row.line), len(rows) - 1))
         except EmptyText:
             empty.add(row.line)
     split = None
@@ -317,10 +324,12 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
             warn(f"{table.name}: {unknown}")
         predictions = predictor.predictions(task_index, split)
         answers = task.answers(split, predictions)
-        holds_more = any(row.values.keys() - _text_names(task) for row in rows)
+        columns = set(itertools.chain(*(row.values for row in rows)))
+        holds_more = bool(columns - _text_names(task))
         if holds_more and Path(source).is_file():  # no pipe, which cannot be read again
             predict_split = functools.partial(predictor.predictions, task_index)
-            report = report_on_file(task, source, Answered(split, predictions), predict_split)
+            has_labels = bool(columns & _label_names(task))
+            report = report_on_file(task, source, Answered(split, predictions), predict_split, has_labels)
             if report:
                 print(report, end="")
     if empty:

@@ -13,6 +13,7 @@ from electra_tf2.finetune.tasks import make_task
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import warn
 
 Predict = Callable[[Split], list[Prediction]]
 
@@ -24,7 +25,9 @@ class Answered(NamedTuple):
     predictions: list[Prediction]
 
 
-def report_on_file(trained_task: Task, source: str, answered: Answered, predict: Predict) -> str:
+def report_on_file(
+    trained_task: Task, source: str, answered: Answered, predict: Predict, has_label_column: bool = False
+) -> str:
     """Makes a report of scores and mistakes for a file with labels; "" for one without.
 
     The file is read as development data are, so that its columns and labels are those of the training data.
@@ -32,6 +35,8 @@ def report_on_file(trained_task: Task, source: str, answered: Answered, predict:
     Args:
       answered: predictions of the same file, which count if it has been read as the same inputs.
       predict: makes predictions of other inputs.
+      has_label_column: whether the file is known to have the column of the task's labels. Then a warning says why they
+        cannot be scored.
     """
     path = str(Path(source).absolute())
     config = FinetuningConfig.from_dict(vars(trained_task.config) | {"debug_examples": 0})
@@ -39,7 +44,9 @@ def report_on_file(trained_task: Task, source: str, answered: Answered, predict:
     adopt_states([task], {task.name: trained_task.state()}, task.name)
     try:
         split = task.load("dev")
-    except UserError:  # it has no labels, or others than were learned
+    except UserError as error:  # it has no labels, or others than were learned
+        if has_label_column:
+            warn(f"the labels are not scored: {error}")
         return ""
     if not split.labelled:
         return ""

@@ -164,7 +164,18 @@ def test_overwriting_fewer_trials_leaves_the_others_and_what_the_old_one_wrote_i
     assert run(data, out, **without).count("done before") == 2
     assert seconds(out, 1) != before[0] and seconds(out, 2) == before[1]
     output = run(data, out, "--write-test-outputs", **without | {"num_trials": 1})
-    assert "it was done without write_test_outputs" in line_of(output)
+    expected = "trial 1 was done without write_test_outputs: --no-do-train --write-test-outputs writes its files"
+    assert expected in line_of(output)
+
+
+def test_a_training_without_an_evaluation_neither_scores_nor_reports_trials_that_were_done(copied):
+    data, out, settings = copied
+    reports = sorted((out / "results").glob("*.json"))
+    before = [report.read_text() for report in reports]
+    without = {"write_test_outputs": False, "write_distill_outputs": False}
+    output = run(data, out, "--no-do-eval", **settings | without | {"qa_na_threshold": 1.0})
+    assert output.count("done before") == 2 and "scored anew" not in output
+    assert [report.read_text() for report in reports] == before and reports
 
 
 def test_a_missing_data_folder_is_not_made(tmp_path):

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,6 +178,46 @@ def test_questions_without_a_text_or_a_context_are_left_out_and_counted(tmp_path
     write(tmp_path, question("a"), question("b", text=" "), question("c"))
     assert [example.question.id for example in make(tmp_path).load("train").examples] == ["a", "c"]
     assert "train.json: 1 question left out: question b: an empty question" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "answers"),
+    [
+        ({"": "0", "answer": "Anna"}, ["Anna"]),  # pandas' index
+        ({"header": "a", "answer": "Anna"}, ["Anna"]),
+        ({"answers": None, "answer": "Anna"}, ["Anna"]),
+        ({"answers": {"text": [""], "answer_start": [0]}}, []),
+        ({"answers": [{"text": " ", "answer_start": 4}]}, []),
+        ({"answers": {"text": "", "answer_start": 0}}, []),
+    ],
+)
+def test_what_else_a_row_holds_is_no_question_and_blank_answers_are_none(tmp_path, row, answers):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row | {"question": "Who lives?", "context": "Anna lives here"}) + "\n")
+    [read] = read_questions(path, v2=True, training=True)
+    assert (read.text, read.paragraph.text) == ("Who lives?", "Anna lives here")
+    assert read.answers == answers and read.is_impossible == (not answers)
+
+
+def test_the_number_of_a_line_is_no_others_id(tmp_path):
+    path = tmp_path / "mine" / "train.jsonl"
+    rows = [{"id": identity, "question": "Who?", "context": "Anna", "answer": "Anna"} for identity in (2, None)]
+    write_lines(path, *map(json.dumps, rows))
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}})
+    assert [read.id for read in task.read("train").examples] == ["2", "1-2"]
+
+
+def test_no_answer_is_given_where_no_span_may_be_one(tmp_path):
+    """The original then answers with the word "empty"."""
+    write(tmp_path, question())
+    for compat, text in (("none", ""), ("original", "empty")):
+        task = make(tmp_path, max_seq_length=64, n_best_size=1, joint_prediction=False, compat=compat)
+        split = task.load("train")
+        logits = np.zeros(len(split.features[0].input_ids), np.float32)
+        logits[0] = 9  # the likeliest start and end is [CLS]
+        prediction: dict[str, Any] = {"start_logits": logits, "end_logits": logits, "answerable_logit": np.float32(-9)}
+        [answer] = task.answers(split, [prediction])
+        assert answer["prediction_text"] == text
 
 
 def test_a_question_too_long_for_the_length_is_an_error(tmp_path):
@@ -352,7 +393,7 @@ def test_new_questions(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v2": True}})
     split = parse(task, [{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
     assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
-    with pytest.raises(UserError, match=r"new\.jsonl, line 1: a context of control characters only"):
+    with pytest.raises(UserError, match=r"new\.jsonl, line 1: an empty context"):
         parse(task, [{"question": "x", "context": "\u200b"}], "new.jsonl")
     for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
         with pytest.raises(UserError, match=r"new\.jsonl, line 1"):

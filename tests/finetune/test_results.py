@@ -81,6 +81,19 @@ def errors_in(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
     return errors_of(task, split, answers)
 
 
+def test_long_labels_are_told_apart_where_they_are_cut() -> None:
+    labels = ["very negative", "very positive", "neutral", "disappointment", "a", "b"]
+    shown = shown_errors("sst", {"labels": labels, "confusion": np.zeros([6, 6], int).tolist()})
+    heads = shown.splitlines()[1].split("  ")
+    assert {"very nega…", "very posi…"} <= {head.strip() for head in heads}, heads
+
+
+def test_metrics_that_a_trial_lacks_are_left_out_of_the_summary() -> None:
+    trials = [{"a": {"dev": {"f1": 1.0, "best_f1": 2.0}, "test": {"f1": 1.0}}}, {"a": {"dev": {"f1": 3.0}}}]
+    summary = summarise_trials(trials)
+    assert list(summary["a"]) == ["dev"] and summary["a"]["dev"]["f1"]["mean"] == 2 and len(summary["a"]["dev"]) == 1
+
+
 def test_precision_and_recall_of_each_label_stand_beside_the_confusion() -> None:
     answers = [{"label": label, "probabilities": {"a": 0.5, "b": 0.5}} for label in "abbb"]
     errors = errors_in(["a", "a", "a", "b"], answers)

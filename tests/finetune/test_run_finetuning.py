@@ -9,6 +9,7 @@ import pytest
 from electra_tf2 import load
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
+from electra_tf2.finetune.trained_folder import folder_to_use
 from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.inference.finetuning_run import check_folders
 from electra_tf2.util.errors import UserError
@@ -53,7 +54,7 @@ def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, dat
     before = results(out)
     output = run(data_dir, out, "--test-predictions", str(out / "other"), **settings)
     assert "done before" in output and results(out) == before
-    assert "done without write_test_outputs: with do_train false" in output and "distill_outputs:" not in output
+    assert "done without write_test_outputs: --no-do-train" in output and "distill_outputs:" not in output
     output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
     assert "learning_rate was 0.002, is 0.0005" in output
 
@@ -75,6 +76,8 @@ def test_two_tasks_and_two_trials_make_one_table(copied):
     assert summary["mean"] == pytest.approx(np.mean(trials), rel=1e-3)
     assert summary["std"] == pytest.approx(np.std(trials, ddof=1), rel=1e-2)
     models = folder / "finetuning_models"
+    own = {"tasks": TASKS, "model_dir": "a"}
+    assert folder_to_use(configuration(settings | own)).name == "a_2"
     kept = [len(list((models / f"kind,count_model_{i}").glob("model.ckpt-*"))) for i in (1, 2)]
     assert kept[0] == 0 and kept[1] > 0
     run(folder, folder, **settings)

@@ -43,6 +43,13 @@ def test_perfect_predictions_score_100(cases):
     assert tagging_scores(tags, tags, spans=True) == dict.fromkeys(["accuracy", "precision", "recall", "f1"], 100.0)
 
 
+@pytest.mark.parametrize("letters", ["BLOU", "BESO", "MEBO", "BIOO", "blou"])
+def test_letters_without_a_type_are_spans_of_one_type(letters):
+    assert spans_of(list(letters)) == spans_of([letter if letter in "Oo" else f"{letter}-_" for letter in letters])
+    tags = [list(letters.upper())]
+    assert tagging_scores(tags, tags, spans=True)["f1"] == 100
+
+
 LABELS = with_all_positions({"S-A", "S-B"})
 
 

@@ -149,6 +149,12 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
         (([("a", "b"), "c"], [1, 2]), {}, r"train\[1\] is 'c', but must be a pair of texts"),
         ((["a", 2], [1, 2]), {}, r"train\[1\] is 2, but must be a text"),
         (([{"text": "a", "label": 1}], [1]), {}, "label_column names the labels: leave labels out"),
+        (
+            (["a", "b"], ["x", "y"]),
+            {"label_column": "text"},
+            "a list of texts, without columns: leave label_column out",
+        ),
+        ((["a", "b"], ["x", "y"]), {"text_column": "t"}, "a list of texts, without columns: leave text_column out"),
         (({"text": ["a"]},), {}, "a list of texts, a data frame or a path"),
         ((["a"], ["x"]), {"learnign_rate": 1e-4}, "no hparam 'learnign_rate'; did you mean 'learning_rate'"),
         ((["a"], ["x"]), {"learning_rate": -1.0}, "learning_rate must be at least 0"),
@@ -182,6 +188,7 @@ def test_errors_name_arguments_and_no_flags() -> None:
         "give overwrite=True, num_gpus=0 or text_column; do_eval=False; electra convert --format onnx; a -- b"
     )
     assert with_arguments("--text-column A,B --label-column C.") == 'text_column="A,B" label_column="C".'
+    assert with_arguments("--task-type qa, --overwrite A") == 'task_type="qa", overwrite=True A'
 
 
 def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) -> None:

@@ -286,7 +286,7 @@ def _sentences_in_lines(
             tags = []
             continue
         columns = _without_empty_end(_columns(line, layout.tabs), layout.width)
-        if columns[0] == _DOCUMENT or layout.is_comment(line, inside=bool(words)):
+        if line.startswith(_DOCUMENT) or layout.is_comment(line, inside=bool(words)):
             continue
         if layout.is_conll_u and not columns[0].isdecimal():
             # "1-2", whose words follow on lines of their own, or "1.1", which does not stand in the text.

@@ -16,8 +16,8 @@ from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
 from electra_tf2.finetune.tasks.qa_files import (
     Question,
+    check_ids_are_unique,
     id_of_row,
-    ids_are_unique,
     question_of,
     read_questions,
     split_words,
@@ -100,7 +100,7 @@ class QATask(Task):
         for path in self.files.paths(split):
             files.append(read_questions(path, keeps_impossible, split == "train", as_original, self._columns))
         questions = with_ids(files)
-        ids_are_unique(questions, str(self.files.path(split)))
+        check_ids_are_unique(questions, str(self.files.path(split)))
         may_be_impossible = self.target
         if may_be_impossible is None:
             may_be_impossible = any(question.is_impossible for question in questions)

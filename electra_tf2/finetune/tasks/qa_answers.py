@@ -149,8 +149,11 @@ def decode(
             text = " ".join(split_words(question.paragraph.text[start:end]).words)
         place_of_text.setdefault(text, place)
     null_odds = _null_score(predictions, config)
-    if not place_of_text:
-        return Decoded([Candidate("empty", 1.0)], null_odds)  # the original's word where no span is legal
+    if not place_of_text:  # no span is legal
+        nothing = NO_ANSWER
+        if config.compat == "original":
+            nothing = Candidate("empty", 1.0)
+        return Decoded([nothing], null_odds)
     if not config.answerable_classifier:
         # Without a classifier the odds are the null span's score less the best answer's, as in BERT.
         best_text = next(iter(place_of_text))

@@ -29,7 +29,7 @@ class Question(NamedTuple):
     answers: acceptable texts; none if the question is impossible, or the answers are unknown.
     start, end: first and last word of the answer that is learned; -1 if there is none.
     answer: text of that answer. place: its first and last character.
-    where: file, line and id for messages, as far as the file has lines and ids.
+    where: file, line and id for messages. SQuAD's files have no lines, a table may have no ids.
     has_id: whether the file gives the id; otherwise it is the number of the line.
     """
 
@@ -169,7 +169,7 @@ def _questions(path: Path, training: bool, columns: QuestionColumns, empty: list
                 yield from _listed_questions(entry, True, where, words_of, empty)
         elif "qas" in row:  # a line of MRQA, or a paragraph of SQuAD by itself
             yield from _listed_questions(row, False, where, words_of, empty)
-        elif "header" not in row:  # MRQA's first line has one; any other object is a row of a table
+        elif row.keys() != {"header"}:  # MRQA's first line; any other object is a row of a table
             standard_row = columns.standard(row)
             if is_first_row:
                 columns.check_data(row, standard_row, where, training)
@@ -267,7 +267,7 @@ def question_of(
     """Makes a question about an entry's context. Raises UserError: a missing or wrong field; EmptyText."""
     paragraph = words_of(field(entry, "context", str, where))
     text = field(qa, "question", str, where)
-    if not paragraph.words:
+    if not _is_readable(paragraph.text):
         raise EmptyText(f"{where}: an empty context")
     if not text.strip():
         raise EmptyText(f"{where}: an empty question")
@@ -288,6 +288,11 @@ def question_of(
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
     return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place, where=where)
+
+
+def _is_readable(text: str) -> bool:
+    """Tells whether a text has characters that the tokenizer does not drop as blanks or control characters."""
+    return any(character.isprintable() and not character.isspace() for character in text.replace("\ufffd", ""))
 
 
 def _mrqa_answers(qa: dict[str, Any], where: str) -> list[str]:
@@ -315,8 +320,18 @@ def _mrqa_learned_answer(qa: dict[str, Any], where: str) -> tuple[str, tuple[int
 
 
 def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
-    """Reads the answers to a question, each with its `text` and `answer_start`, -1 if the context lacks the text."""
-    names = [name for name in ANSWERS if name in qa]
+    """Reads the answers to a question that are not blank, each with its `text` and `answer_start`, -1 if the context
+    lacks the text."""
+    records = []
+    for record in _all_answer_records(qa, context, where):
+        is_blank = isinstance(record, dict) and not str(record.get("text", "?")).strip()
+        if not is_blank:
+            records.append(record)
+    return records
+
+
+def _all_answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
+    names = [name for name in ANSWERS if qa.get(name) is not None]
     if not names:
         return []
     answers = _answers_as_list(qa, names[0], where)
@@ -328,7 +343,7 @@ def _answer_records(qa: dict[str, Any], context: str, where: str) -> list[Any]:
             records.append(answer)
         return records
     if isinstance(answers.get("text"), str):  # a single one
-        return [answers] if answers["text"].strip() else []
+        return [answers]
     # As `datasets` has them: lists of all texts and of all places.
     texts = _list(answers, "text", where)
     starts = _list(answers, "answer_start", where)
@@ -363,8 +378,10 @@ def _as_in_context(answer: str, context: str) -> str:
 
 
 def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
-    """An answer that is a text alone, with the place that the row says, or else the first that it has in the context;
-    -1 if it is not there. `learned` is the text that stands there, which may have other accents, quotes or blanks."""
+    """An answer that is a text alone, with its place: that of the row, else the first in the context, else -1.
+
+    `learned` is the context's own spelling of the answer, which may have other accents, quotes or blanks.
+    """
     first = cell(qa, "answer_start", "whole", where)
     if first is not None and first >= 0:
         return {"text": answer, "answer_start": first}
@@ -421,7 +438,7 @@ def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     return value
 
 
-def ids_are_unique(questions: Sequence[Question], path: str) -> None:
+def check_ids_are_unique(questions: Sequence[Question], path: str) -> None:
     """Raises UserError at the first id that occurs twice: predictions are written by id."""
     seen: set[str] = set()
     for question in questions:
@@ -431,9 +448,14 @@ def ids_are_unique(questions: Sequence[Question], path: str) -> None:
 
 
 def with_ids(questions_of_files: Sequence[list[Question]]) -> list[Question]:
-    """Joins the questions of several files. One without an id gets that of its file and line, such as 2-17."""
-    if len(questions_of_files) == 1:
-        return questions_of_files[0]
+    """Joins the questions of several files. One without an id gets that of its file and line, such as 2-17.
+
+    Of a single file it is the number of the line, unless other questions have ids.
+    """
+    all_questions = list(itertools.chain(*questions_of_files))
+    are_lines_unique = len(questions_of_files) == 1 and not any(question.has_id for question in all_questions)
+    if are_lines_unique:
+        return all_questions
     joined: list[Question] = []
     for number, questions in enumerate(questions_of_files, start=1):
         for question in questions:

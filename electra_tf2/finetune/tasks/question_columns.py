@@ -23,9 +23,9 @@ class QuestionColumns(NamedTuple):
             if name not in result and columns:
                 result[name] = row[columns[0]]
         for name, column in (("question", self.question), ("context", self.context)):
-            if column in row:
+            if column and column in row:
                 result[name] = row[column]
-        if self.answer in row:
+        if self.answer and self.answer in row:
             for name in ANSWERS:
                 result.pop(name, None)
             name_to_read = "answer"

@@ -48,7 +48,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
-_KNOWN_TAGS = 0.9  # share of a file's tags from which on it is one of tagged words: some may be new
+_KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
 
 
 class TaggingTask(Task):
@@ -91,7 +91,7 @@ class TaggingTask(Task):
         self._names_of_numbers = labels
         self._label_column = label_column
         self._as_original = config.compat == "original"
-        # Predictions, and the labels and probabilities that they give.
+        # The last predictions, and the labels and probabilities that they give, for which scores and answers both ask.
         self._predicted: tuple[Any, list[tuple[list[str], list[float]]]] = (None, [])
 
     @property
@@ -282,19 +282,20 @@ class TaggingTask(Task):
         tags: list[str] = []
         for sentence in learned_sentences:
             tags += sentence.tags
-        num_known = self._num_known(tags)
         # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
         is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
-        return is_varied and num_known >= _KNOWN_TAGS * len(tags)
+        if self.spans:
+            # Words outside of spans say nothing of the types: those of another task may be as many.
+            tags = [tag for tag in tags if tag != "O"]
+        return is_varied and self._num_known(tags) >= _KNOWN_TAGS * len(tags)
 
     def _num_known(self, tags: Sequence[str]) -> int:
-        """Counts the tags that are the task's; of spans, O and the tags whose type is."""
+        """Counts the tags that are the task's; of spans the tags whose type is."""
         if not self.spans:
             known_tags = set(self.label_names)
             return sum(tag in known_tags for tag in tags)
         known_types = self._known_types()
-        num_outside = sum(tag == "O" for tag in tags)
-        return num_outside + sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
     def _known_types(self) -> set[str]:
         """The types of spans in the training data; none while these are read."""
@@ -372,7 +373,9 @@ class TaggingTask(Task):
     # Scores and answers.
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[list[str], list[float]]]:
-        """Lists the labels of each example's words, and the probabilities of the tags that they are in the files.
+        """Lists the labels of each example's words, and the probability of each word's tag as files write it.
+
+        Labels may be one tag there, as S and B are in BIO.
 
         Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
         each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.

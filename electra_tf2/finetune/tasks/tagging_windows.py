@@ -47,7 +47,8 @@ def overlapping_inputs(pieces: Located, special: SpecialIds, max_length: int) ->
             # The last word may have no pieces; its first_piece is then the number of all pieces.
             end += 1
         word_indices = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
-        # The labels of a row must fit its length, but words without pieces may outnumber its tokens.
+        # A word without pieces, of control characters, shares the first piece of the next one, so that there may be
+        # more words than tokens. A row has room for a label of each token.
         word_indices = word_indices[: len(row.input_ids)]
         positions = 1 + first_piece[word_indices] - start  # behind [CLS]
         inputs.append((row, PredictedWords(word_indices, positions)))
@@ -69,6 +70,7 @@ def original_input(
         if cut or counted_length > max_length:
             cut += len(ids)
             continue
+        # As in the original, such a word has no position, so that those behind it have the labels of words before them.
         if word == "[CLS]":
             input_ids.append(special.cls)
             continue
@@ -82,7 +84,7 @@ def original_input(
         input_ids += ids
     input_ids.append(special.sep)
     row = np.array(input_ids, np.int32)
-    predicted = PredictedWords(np.arange(len(positions)), np.array(positions))
+    predicted = PredictedWords(np.arange(len(positions)), np.array(positions, np.int64))
     return [(Row(row, np.ones_like(row), cut), predicted)]
 
 

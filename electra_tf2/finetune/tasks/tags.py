@@ -53,7 +53,8 @@ def spelled_as_bioes(sentences: Sequence[Sentence], known_types: Collection[str]
     in Few-NERD, where neighbours of the same type are one span.
 
     Args:
-      known_types: of the training data, where the sentences are others. A tag that is one of them alone is of a span.
+      known_types: of the training data, where the sentences are others. A tag that is one of them, such as PER, is one
+        of a word inside a span.
     """
     respelled = _with_letters_before_types(sentences, known_types)
     result = []
@@ -81,8 +82,8 @@ def _with_letters_before_types(sentences: Sequence[Sentence], known_types: Colle
         return {tag: f"{tag[0]}-{tag[2:]}" for tag in tags}
     if num_in_front < len(tags) and num_behind == len(tags):
         return {tag: f"{tag[-1]}-{tag[:-2]}" for tag in tags}
-    # Types alone are told from other single tags by the training data, or else by the words outside: most of names,
-    # none of parts of speech.
+    # Types alone (PER) look like parts of speech (NN). They are types if the training data had them, or if most words
+    # are O.
     are_types = set(tags) <= set(known_types) or num_outside > len(tags)
     if num_in_front == 0 and are_types:
         return {tag: f"I-{tag}" for tag in tags}
@@ -120,8 +121,15 @@ def encoding_of(sentences: Sequence[Sentence]) -> str:
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Finds the spans of tags in any encoding (also IOB1) by conlleval's rules: a change of type ends a span."""
-    bioes_tags = [_in_bioes_letters(tag) for tag in tags]
+    bioes_tags = [_in_bioes_letters(_with_a_type(tag)) for tag in tags]
     return [Span(start, end, kind) for kind, start, end in get_entities(bioes_tags)]
+
+
+def _with_a_type(tag: str) -> str:
+    """Gives a tag that is a letter alone the type that it has in seqeval."""
+    if tag.upper() in _LETTERS:
+        return f"{tag}-{_NO_TYPE}"
+    return tag
 
 
 def originals_spans(tags: Sequence[str]) -> list[Span]:
