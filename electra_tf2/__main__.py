@@ -55,6 +55,8 @@ FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
                 and SQuAD's JSON are read, too
 --model         a fine-tuned model's folder, as `electra finetune` names it, or
                 one of Hugging Face
+--text-column   columns of the texts, if they are called otherwise than in the
+                training data
 --output        what is written: .jsonl or .csv, of a tagger also .conll, a
                 word and its tag on each line; - is standard output
                 [FILE.predictions.jsonl]

@@ -12,7 +12,7 @@ import pytest
 
 from electra_tf2.pretrain import speed
 from electra_tf2.pretrain.flops import training_flops
-from electra_tf2.pretrain.plans import EXPECTED, MOST_EPOCHS, RULES, export_formats, make_plan
+from electra_tf2.pretrain.plans import EXPECTED, MOST_EPOCHS, RULES, export_formats, held_out_share, make_plan
 from tests.support.programs import ROOT, configured, run_program
 
 
@@ -53,6 +53,16 @@ def test_a_small_text_has_a_small_vocabulary_and_is_not_read_for_ever():
     plan = make_plan(3e6, 6e15)
     assert plan.vocab_size == 4096 and plan.epochs <= MOST_EPOCHS * 1.01 and plan.flops < 0.5 * plan.asked
     assert make_plan(300e6, 6e15).epochs < 5
+
+
+def test_small_texts_hold_out_a_larger_share():
+    """At the usual hundredth none of a hundred documents may be held out."""
+    assert [held_out_share(size) for size in (1e5, 2.3e6, 4e6, 16.1e6, 300e6)] == [0.1, 0.09, 0.05, 0.01, 0.01]
+
+
+def test_hours_may_be_minutes(tmp_path):
+    (tmp_path / "a.txt").write_text("some text\n" * 1000)
+    assert plan_of(tmp_path, "--minutes", "90") == plan_of(tmp_path, "--hours", "1.5")
 
 
 def plan_of(folder: Path, *words: str) -> tuple[str, list[list[str]]]:
@@ -119,7 +129,7 @@ def test_the_script_finds_the_program_where_its_environment_is_not_active(tmp_pa
 def test_what_is_needed_is_said(tmp_path):
     assert "--corpus-dir is needed" in run_program("plan_pretraining.py").stderr
     words = ["--corpus-dir", str(tmp_path), "--hours", "0"]
-    assert "--hours and --tflops must be above 0" in run_program("plan_pretraining.py", *words).stderr
+    assert "--hours, --minutes and --tflops must be above 0" in run_program("plan_pretraining.py", *words).stderr
 
 
 def test_text_in_tables_and_folders_below_is_counted_and_built(tmp_path):

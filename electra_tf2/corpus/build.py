@@ -241,8 +241,10 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
     shards = {name: shard._asdict() for name, shard in files.items()}
     counts = np.sum([report.token_counts for report in reports], axis=0)
     unknown = Counter[str]()
+    undecodable = Counter[str]()
     for report in reports:
         unknown.update(report.unknown_characters)
+        undecodable.update(report.undecodable_files)
     metadata = {
         "format_version": 1,
         "build_hash": plan.build_hash,
@@ -261,6 +263,7 @@ def _finish(plan: BuildPlan) -> dict[str, Any]:
         "unknown_characters": dict(unknown.most_common(UNKNOWN_SHOWN)),
         "text_bytes": sum(report.text_bytes for report in reports),
         "undecodable_bytes": sum(report.undecodable_bytes for report in reports),
+        "undecodable_files": dict(undecodable.most_common(UNKNOWN_SHOWN)),
     }
     with replacing(folder / VOCAB_FILE) as temporary:
         temporary.write_bytes(vocab_bytes(settings.vocab_file))

@@ -20,7 +20,7 @@ import lzma
 import os
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -56,6 +56,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
+_FILES_SHOWN = 3
 _MANY_UNDECODABLE = 0.001  # share of bytes; more looks like another encoding
 # One estimate for every compression. 4 MB of English Wikipedia give 2.7 with gzip and zstd, 3.4 with bzip2 and xz. If
 # the estimate is too high, a build has a few more shards, which are smaller.
@@ -271,13 +272,18 @@ def valid_utf8(data: bytes) -> bytes:
         return data.decode("utf-8", "ignore").encode("utf-8")
 
 
-def undecodable_note(undecodable: int, text_bytes: int) -> str:
-    """Tells how many of a text's bytes were left out because they are not UTF-8."""
+def undecodable_note(undecodable: int, text_bytes: int, files: Sequence[str] = ()) -> str:
+    """Tells how many of a text's bytes were left out because they are not UTF-8. files: those with most of them."""
     share = undecodable / max(text_bytes, 1)
     hint = ""
     if share > _MANY_UNDECODABLE:
         hint = f", {100 * share:.1f} % of the text: it may be of another encoding"
-    return f"left out {undecodable:,} bytes that are not UTF-8{hint}"
+    of_files = ""
+    if files:
+        of_files = f", of {', '.join(files[:_FILES_SHOWN])}"
+        if len(files) > _FILES_SHOWN:
+            of_files += " and others"
+    return f"left out {undecodable:,} bytes that are not UTF-8{of_files}{hint}"
 
 
 def _text_files(root: Path, recursive: bool) -> list[Path]:

@@ -53,7 +53,8 @@ class JobReport(NamedTuple):
     """Report of a finished job, the content of its JSON file.
 
     files: the files that it wrote. contents: SHA-256 of each chunk. token_counts: occurrences of each id in training
-    records. unknown_characters: occurrences of characters without a token, in a part of the text.
+    records. unknown_characters: occurrences of characters without a token, in a part of the text. undecodable_files:
+    bytes that were left out by file.
     """
 
     files: dict[str, Shard]
@@ -62,6 +63,7 @@ class JobReport(NamedTuple):
     undecodable_bytes: int
     token_counts: list[int]
     unknown_characters: dict[str, int]
+    undecodable_files: dict[str, int]
 
     def write(self, path: Path) -> None:
         files = {name: shard._asdict() for name, shard in self.files.items()}
@@ -72,6 +74,7 @@ def read_report(plan: BuildPlan, job: Job) -> JobReport | None:
     """Reads a job's report; None if the job is not done, or its files are missing."""
     try:
         values = read_json(plan.report_file(job), "report")
+        values.setdefault("undecodable_files", {})  # which reports of earlier versions lack
         files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
         for name, shard in files.items():
             if (plan.output / name).stat().st_size != shard.bytes:
@@ -121,7 +124,7 @@ class _JobInProgress:
         source = random.Random(f"shuffle {settings.seed} unit {job.index}")
         self._shards = _ShuffledShards(plan.shards(job), source)
         self._text_bytes = 0
-        self._undecodable_bytes = 0
+        self._undecodable = Counter[str]()  # bytes by file
         self.chunk = job.chunks[0]
 
     def run(self) -> None:
@@ -143,9 +146,10 @@ class _JobInProgress:
             files,
             contents,
             self._text_bytes,
-            self._undecodable_bytes,
+            self._undecodable.total(),
             self._train.token_counts.tolist(),
             self._train.unknown_characters(),
+            dict(+self._undecodable),
         )
         report.write(self._plan.report_file(self._job))
 
@@ -158,7 +162,7 @@ class _JobInProgress:
                 self._shards.write_full(text_read / self._job.text_bytes)
             self._add(block.lines, write_dev)
             self._text_bytes += block.raw_bytes
-            self._undecodable_bytes += block.undecodable_bytes
+            self._undecodable[chunk.name] += block.undecodable_bytes
             new_text = block.file_bytes * text_per_byte
             text_read += new_text
             self._advance(new_text / 1e6)

@@ -8,6 +8,7 @@ which the hub would take for the name of a repository.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from electra_tf2.config.hparams import default_of, places
@@ -16,6 +17,7 @@ from electra_tf2.exports.transformers_programs import explained_program, explain
 from electra_tf2.formats.huggingface import Exported
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.inference.model_config import config_of
+from electra_tf2.pretrain.diagnosis import ON_TRAINING_RECORDS
 from electra_tf2.settings.kinds import kind_named
 from electra_tf2.util.progress import counted
 
@@ -158,7 +160,7 @@ def _scores(model: StoredModel, about_scores: str) -> list[str]:
     by_task = model.scores.get("scores")
     if not model.is_fine_tuned or not isinstance(by_task, Mapping):
         scores = json.dumps(_rounded(model.scores), indent=2, sort_keys=True)
-        return ["## Scores", f"```json\n{scores}\n```"]
+        return ["## Scores", _about_evaluation(model.scores), f"```json\n{scores}\n```"]
     rows = []
     for task, by_split in by_task.items():
         for split, values in by_split.items():
@@ -175,6 +177,19 @@ def _scores(model: StoredModel, about_scores: str) -> list[str]:
             "F1 with the best threshold, `best_f1_thresh`, above which no answer is given (`qa_na_threshold`)."
         )
     return paragraphs
+
+
+def _about_evaluation(metrics: Mapping[str, Any]) -> str:
+    """Says on which text a pre-trained model was evaluated, and what the main metrics are."""
+    text = "held-out text"
+    if metrics.get(ON_TRAINING_RECORDS):
+        text = "**text that it was trained on**, since none was held out"
+    sentences = [f"The run's last evaluation, on {text}."]
+    if "disc_auc" in metrics:
+        sentences.append("`disc_`: the detector of replaced tokens, whose area under the ROC curve is `disc_auc`.")
+    if "masked_lm_loss" in metrics:
+        sentences.append("`masked_lm_`: the masked language model or generator, with its loss in nats.")
+    return " ".join(sentences)
 
 
 def _scored_examples(model: StoredModel) -> str:
@@ -218,7 +233,21 @@ def training(model: StoredModel) -> str:
         if value != default:
             changed[field.name] = value
     hparams = json.dumps(changed, indent=2, sort_keys=True)
-    return f"Settings other than the defaults:\n\n```json\n{hparams}\n```"
+    return f"{_start(model)}Settings other than the defaults:\n\n```json\n{hparams}\n```"
+
+
+def _start(model: StoredModel) -> str:
+    """A sentence on the models that a pre-training run started from, by their folders' names; "" for other runs."""
+    names = []
+    for hparam in ("init_checkpoint", "init_generator_checkpoint"):
+        path = model.hparams.get(hparam)
+        name = Path(path).name if isinstance(path, str) else ""
+        if name and name not in names:
+            names.append(name)
+    if model.is_fine_tuned or not names:
+        return ""
+    listed = " and ".join(f"`{name}`" for name in names)
+    return f"Started from the weights of {listed}. "
 
 
 def pipeline_of(class_name: str) -> str:

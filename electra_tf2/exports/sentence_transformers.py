@@ -29,12 +29,16 @@ from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.sentence_modules import LENGTH_FILE, MODULES_FILE
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.model_config import make_network, pooling_of, with_config
+from electra_tf2.inference.model_config import make_network, pooling_in_files, pooling_of, with_config
 from electra_tf2.inference.network import STATES
 from electra_tf2.model.layers import Dense
 
 _CLASSES = "sentence_transformers.models."  # of the modules, in all versions so far
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+_UNTRAINED = (
+    "This encoder was not trained to give vectors of sentences: all are alike to it. `electra finetune --task-names "
+    "sentence_embedding` trains it for that"
+)
 _POOLING_FOLDER = "1_Pooling"
 _DENSE_FOLDER = "2_Dense"
 
@@ -43,6 +47,8 @@ def convert(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a folder and checks it."""
     exported = write_sentence_transformer(folder, model, options.dtype)
     summary = f"{folder}: {exported.class_name}, pooling and normalisation"
+    if not pooling_in_files(model):
+        summary += f". {_UNTRAINED}"
     return Written(summary, difference(model, folder), "the folder's, vectors included")
 
 
@@ -134,6 +140,8 @@ def _card(model: StoredModel, width: int, pooling: str) -> str:
         f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",
         sizes_of(model),
     ]
+    if not pooling_in_files(model):
+        about.insert(0, f"**{_UNTRAINED}.**")
     usage = f"""
 from sentence_transformers import SentenceTransformer
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from electra_tf2.config.hparams import checked, layered
 from electra_tf2.config.recipes import has_section, is_recipe, read_recipe
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.formats.folders import read_config, shipped_folder, with_shipped
+from electra_tf2.formats.folders import holds_weights, read_config, shipped_folder, with_shipped
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.settings.described import check_names, settings_of, task_of_file
@@ -57,7 +57,7 @@ def _named_model(chosen: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     path = Path(model)
     try:
-        is_name = path.name == model and not path.exists() and not Path(f"{model}.index").exists()
+        is_name = path.name == model and not _lies_at(path, chosen)
     except (OSError, ValueError) as error:
         raise UserError(f"model {shown(model)} is no name and no path: {reason(error)}") from None
     implied = {"model_name": model}
@@ -67,6 +67,16 @@ def _named_model(chosen: Mapping[str, Any]) -> dict[str, Any]:
         if chosen.get(name, value) != value:
             raise UserError(f"model {model} and {name} {chosen[name]} are both given: choose one")
     return implied
+
+
+def _lies_at(path: Path, chosen: Mapping[str, Any]) -> bool:
+    """Tells whether the user means the file or folder at a path, and not a run of that name in the data folder.
+
+    A folder without a model may be the data folder itself, called as the run.
+    """
+    if path.is_dir() and read_config(path) is None and not holds_weights(path):
+        return read_config(pretrained_dir(dict(chosen) | {"model_name": path.name})) is None
+    return path.exists() or Path(f"{path}.index").exists()
 
 
 # ELECTRA, Table 7 (the original's code has 1e-4 for small), and the original's layer-wise decay.

@@ -10,6 +10,7 @@ from electra_tf2.files.reading import is_file, read_json
 from electra_tf2.files.writing import is_name_aside
 from electra_tf2.formats.checkpoint_files import BEST_FOLDER, find_prefix
 from electra_tf2.util.errors import UserError, closest
+from electra_tf2.util.progress import warn
 
 VOCABULARY = "vocab.txt"
 SCORES = "scores.json"  # of a fine-tuned model, written last; or of the run of a model that was converted
@@ -144,6 +145,9 @@ def locate_model(path: str) -> str:
     is_bare_name = path != "" and Path(path).name == path
     if is_bare_name and is_missing(path):
         raise no_model(path)
+    own = Path("data", "models", path)
+    if is_bare_name and shipped_folder(path) and not Path(path).exists() and own.is_dir():
+        warn(f"{path} is the shipped model; {own} is another of that name: give that path for your own")
     return with_shipped(path)  # of a path with folders, readers raise UserError if nothing is there
 
 

@@ -168,12 +168,15 @@ class Model:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files; {} for other models."""
+        """Scores of a fine-tuned model: task -> split -> metric -> value, as in results files.
+
+        Of a pre-trained one the metrics of its run's last evaluation; {} if it has none.
+        """
         path = self.source.folder / SCORES
         is_trial = (self.source.folder / TASKS).is_file()
-        if not is_trial or not path.is_file():
-            return {}
-        return read_json(path, "scores")["scores"]
+        if is_trial and path.is_file():
+            return read_json(path, "scores")["scores"]
+        return {} if self.source.is_fine_tuned else dict(self.source.scores)
 
     @overload
     def states(self, texts: str) -> States: ...  # type: ignore[overload-overlap]

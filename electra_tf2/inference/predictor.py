@@ -254,8 +254,10 @@ def _standard_input() -> str:
     return text.removeprefix("\ufeff")  # a byte order mark, which some editors write
 
 
-def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, set[int]]:
-    """Reads all rows of a table.
+def read_rows(
+    task: Task, table: Table, text_columns: Sequence[str] = ()
+) -> tuple[list[TableRow], Split | None, set[int]]:
+    """Reads all rows of a table. Arguments as of `named_rows`.
 
     Returns:
       All rows; the examples of the rows with a text, or None if no row has one; the lines of the rows without a text.
@@ -266,7 +268,7 @@ def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, s
     rows: list[TableRow] = []
     examples: list[Any] = []
     empty: set[int] = set()
-    for row, named in named_rows(task, table):
+    for row, named in named_rows(task, table, text_columns):
         rows.append(row)
         try:
             examples.append(task.example(named, table.where(row.line), len(rows) - 1))
@@ -278,8 +280,18 @@ def read_rows(task: Task, table: Table) -> tuple[list[TableRow], Split | None, s
     return rows, split, empty
 
 
-def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, Any]]]:
-    """Yields each row of a table twice: as it is, and with its texts under the names that the task reads."""
+def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> Iterator[tuple[TableRow, dict[str, Any]]]:
+    """Yields each row of a table twice: as it is, and with its texts under the names that the task reads.
+
+    Args:
+      text_columns: columns of the texts; () for those of the training data.
+
+    Raises:
+      UserError: the task reads another number of texts, or a row lacks a column.
+    """
+    if text_columns:
+        yield from _rows_of_columns(task, table, text_columns)
+        return
     settings = task.settings
     names_in_table = None
     if settings is not None and settings.texts:
@@ -294,12 +306,36 @@ def named_rows(task: Task, table: Table) -> Iterator[tuple[TableRow, dict[str, A
         yield TableRow(line, values), values | texts
 
 
-def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, row_format: str = "jsonl") -> str:
-    """Labels a file with the model in a folder.
+def _rows_of_columns(
+    task: Task, table: Table, text_columns: Sequence[str]
+) -> Iterator[tuple[TableRow, dict[str, Any]]]:
+    """Yields the rows of `named_rows` with the texts in columns that the user named."""
+    keys_of_texts = [keys for keys in task.text_keys if len(keys) == len(text_columns)]
+    if not keys_of_texts:
+        counts = " or ".join(str(len(keys)) for keys in task.text_keys)
+        raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
+    for line, values in table.readable():
+        missing = [column for column in text_columns if column not in values]
+        if missing:
+            raise UserError(f"{table.where(line)}: no column {missing[0]!r}; it has {shown(', '.join(values))}")
+        texts = {key: values[column] for key, column in zip(keys_of_texts[0], text_columns, strict=True)}
+        yield TableRow(line, values), values | texts
+
+
+def predict(
+    config: FinetuningConfig,
+    folder: Path,
+    task_name: str,
+    source: str,
+    row_format: str = "jsonl",
+    text_columns: Sequence[str] = (),
+) -> str:
+    """Labels a file with the model in a folder. Prints scores if the file has the right labels, too.
 
     Args:
       source: path of the file; "-": standard input.
       row_format: of the returned text, one of those of `files.writing.row_format`.
+      text_columns: columns of the file's texts, if their names are others than the training data's.
 
     Returns:
       Every row with the task's answer, as text.
@@ -311,7 +347,7 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     if row_format == "conll" and not isinstance(task, TaggingTask):
         raise UserError(f"--output: a .conll file holds tagged words, and {task_name} is no tagging task: give a .csv")
     table = open_rows(source, task)
-    rows, split, empty = read_rows(task, table)
+    rows, split, empty = read_rows(task, table, text_columns)
     if not rows:
         raise UserError(f"predict: {table.name} is empty")
     answers: list[dict[str, Any]] = []

@@ -14,6 +14,7 @@ PLATEAU_MARGIN = 0.5  # a loss so many nats below the unigram entropy needs more
 FAR_ABOVE = 0.5  # a loss so many nats above it shows that not even the frequencies are learned
 COLLAPSE = 0.9  # states with a mean cosine above this hardly differ
 FEW_STEPS = 1000  # with the papers' settings, small networks are on the plateau for thousands
+ON_TRAINING_RECORDS = "on_training_records"  # a metric, 1, of evaluations for which no records were held out
 ADVICE = "train for longer, or see docs/small_budgets.md for settings that leave it within minutes"
 
 
@@ -47,6 +48,10 @@ def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0)
 def warnings(metrics: Mapping[str, float], advice: str = ADVICE) -> list[str]:
     """Warnings about an evaluated model, a line each; none if nothing is wrong, or nothing was measured."""
     problems = []
+    if metrics.get(ON_TRAINING_RECORDS):
+        problems.append(
+            "evaluated on training records: on new text a model is worse, the more so the smaller its corpus"
+        )
     if metrics.get("plateau"):
         loss = metrics["hidden_masked_lm_loss"]
         entropy = metrics["unigram_entropy"]

@@ -1,5 +1,6 @@
 """Initial weights of a new run: from init_checkpoint, from init_generator_checkpoint, copied between its networks."""
 
+import enum
 import re
 from collections.abc import Callable
 from typing import TypeAlias
@@ -22,18 +23,24 @@ _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 NamesInCheckpoint: TypeAlias = Callable[[str], list[str]]
 
 
-def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> bool:
-    """Loads init_checkpoint, then init_generator_checkpoint, then copies between the networks; prints what was loaded.
+class Start(enum.IntEnum):
+    """How many of a new run's weights were loaded."""
 
-    Returns:
-      False if the run has neither checkpoint: all weights stay random.
+    RANDOM = 0
+    PARTLY = 1
+    WHOLE = 2
+
+
+def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> Start:
+    """Loads init_checkpoint, then init_generator_checkpoint, then copies between the networks; prints what was loaded.
 
     Raises:
       UserError: there is no checkpoint, or one of other sizes, or one that lacks what is needed.
     """
     missing: list[str] = []  # variables of the generator that its checkpoint lacks
+    missing_in_main: list[str] = []  # variables of all else that init_checkpoint lacks
     if config.init_checkpoint:
-        missing = _load_checkpoint(model, config, config.init_checkpoint)
+        missing, missing_in_main = _load_checkpoint(model, config, config.init_checkpoint)
     if config.init_generator_checkpoint:
         missing = _load_generator(model, config.init_generator_checkpoint)
     if config.freeze_generator and missing:
@@ -47,11 +54,14 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         copied = copy_language_model(model)
         too = ", its language model too" if copied else ""
         say(f"the main network starts as a copy of the generator{too}")
-    return bool(config.init_checkpoint or config.init_generator_checkpoint)
+    if not (config.init_checkpoint or config.init_generator_checkpoint):
+        return Start.RANDOM
+    is_whole = config.init_checkpoint and not (missing or missing_in_main)
+    return Start.WHOLE if is_whole else Start.PARTLY
 
 
-def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: str) -> list[str]:
-    """Loads init_checkpoint. Returns those of the generator's variables that it lacks."""
+def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: str) -> tuple[list[str], list[str]]:
+    """Loads init_checkpoint. Returns those of the generator's variables that it lacks, and those of all else."""
     start = open_model(path)
     names = main_network_names(model, start)
     if config.stack_layers:
@@ -65,16 +75,17 @@ def _load_checkpoint(model: PretrainingModel, config: PretrainingConfig, path: s
 
     generator = {_name(variable) for variable in model.generator.trainable_variables}
     missing = [name for name in report.missing if name in generator]
+    missing_in_main = [name for name in report.missing if name not in generator]
     if config.init_generator_checkpoint:
         # Not reported: init_generator_checkpoint has the generator's variables, or the run is refused.
-        report = report._replace(missing=[name for name in report.missing if name not in generator])
+        report = report._replace(missing=missing_in_main)
     say("\n".join(report.lines(path)))
     if len(missing) == len(generator) > 0 and not config.init_generator_checkpoint:
         say("  --init-generator-checkpoint gives the generator a start, too")
     holes = report.holes()
     if holes:
         warn(f"{path} lacks {counted(len(holes), 'variable')} of its network, which stay random: {_some(holes)}")
-    return missing
+    return missing, missing_in_main
 
 
 def _load_generator(model: PretrainingModel, path: str) -> list[str]:

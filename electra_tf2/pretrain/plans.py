@@ -93,6 +93,7 @@ VOCABULARIES = (VocabularySize(0.0, 4096, 4.0), VocabularySize(5e6, 8192, 4.6))
 MANY_CHINESE = 0.1  # share of Chinese characters in a corpus above which the vocabulary makes room for them
 CHINESE_ALPHABET = 6000  # the --limit-alphabet for such a corpus, for which 8,192 tokens have room
 LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
+LEAST_HELD_OUT = 200_000  # bytes of text on which evaluations say something
 MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
 EXPECTED = (
     Expectation(2.3e13, "disc_auc 0.64"),
@@ -185,6 +186,12 @@ def make_plan(text_bytes: float, flops: float, chinese: float = 0.0) -> Plan:
         flops *= MOST_EPOCHS / epochs
     limit_alphabet = CHINESE_ALPHABET if is_chinese else 0
     return Plan(rule, vocabulary.size, limit_alphabet, tokens, runs, asked, epochs)
+
+
+def held_out_share(text_bytes: float) -> float:
+    """Share of the documents to hold out: a hundredth, of small corpora up to a tenth."""
+    share = LEAST_HELD_OUT / max(text_bytes, 1.0)
+    return min(0.1, max(0.01, round(share, 2)))
 
 
 def _rule_for(flops: float) -> Rule:

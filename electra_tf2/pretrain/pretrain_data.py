@@ -31,6 +31,7 @@ class Records(NamedTuple):
     counts: how many records each file holds.
     unigram_entropy: of the tokens that can be masked, in nats; None if metadata.json lacks it.
     listed: file -> its entry in metadata.json, with which the content is compared when the file is read.
+    trained_on: of records to evaluate on, whether they are the training's, for want of others.
     """
 
     files: list[str]
@@ -38,6 +39,7 @@ class Records(NamedTuple):
     format: RecordFormat
     unigram_entropy: float | None = None
     listed: Mapping[str, Shard] = {}
+    trained_on: bool = False
 
     @property
     def total(self) -> int:

@@ -11,8 +11,9 @@ import tensorflow as tf
 from electra_tf2.config.papers import paper_or_core
 from electra_tf2.configure_pretraining import GeneratorKind, PretrainingConfig
 from electra_tf2.pretrain import pretrain_data
+from electra_tf2.pretrain.diagnosis import ON_TRAINING_RECORDS
 from electra_tf2.pretrain.evaluation_metrics import evaluation_summary
-from electra_tf2.pretrain.initial_weights import load_initial_weights
+from electra_tf2.pretrain.initial_weights import Start, load_initial_weights
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.objectives import contrast
 from electra_tf2.pretrain.objectives.objective import WholeBatch
@@ -68,8 +69,8 @@ class PretrainingTask(TrainingTask):
         )
         self.optimizer = AdamW(self.model.trained_variables, schedule, self.model.decays, config)
 
-    def load_initial_weights(self) -> bool:
-        """Loads what a new run starts from, by its hparams. Returns False if all weights stay random."""
+    def load_initial_weights(self) -> Start:
+        """Loads what a new run starts from, by its hparams."""
         return load_initial_weights(self.model, self.config)
 
     # A step, in replica context.
@@ -175,9 +176,15 @@ class PretrainingTask(TrainingTask):
         return None
 
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
-        """Computes an evaluation's metrics: the original's, `loss` (the weighted sum), areas under the ROC curves."""
+        """Computes an evaluation's metrics: the original's, `loss` (the weighted sum), areas under the ROC curves.
+
+        `on_training_records`, 1, stands beside them if no records are held out.
+        """
         weights = {objective.loss_name: objective.loss_weight for objective in self.model.objectives}
-        return evaluation_summary(totals, self.unigram_entropy, weights)
+        metrics = evaluation_summary(totals, self.unigram_entropy, weights)
+        if self.eval_records is not None and self.eval_records.trained_on:
+            metrics[ON_TRAINING_RECORDS] = 1.0
+        return metrics
 
 
 def make_task(config: PretrainingConfig, *arguments: Any, **named: Any) -> PretrainingTask:

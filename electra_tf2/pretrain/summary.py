@@ -36,6 +36,8 @@ def summary(
         f"               {training_flops(run_config):.3g} FLOP in all",
         f"devices        {described_devices(strategy)}, {config.precision}, XLA {xla}",
     ]
+    if config.freeze_generator:
+        lines.append("generator      stays as it is (freeze_generator): it learns nothing of this text")
     if names_processor:
         lines.append(f"processor      {this_processor()}")
     if task.train_records is not None:

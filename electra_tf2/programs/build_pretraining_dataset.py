@@ -114,7 +114,8 @@ def run_build(**overrides: Any) -> None:
             file=sys.stderr,
         )
     if metadata["undecodable_bytes"]:
-        print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"]), file=sys.stderr)
+        files = list(metadata.get("undecodable_files", {}))
+        print(undecodable_note(metadata["undecodable_bytes"], metadata["text_bytes"], files), file=sys.stderr)
     share_unknown = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
     unknown = report_on_records(share_unknown, list(metadata["unknown_characters"]))
     if unknown:

@@ -7,6 +7,7 @@ corpus is read twice, first to choose the alphabet, and never held in memory; th
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -134,18 +135,20 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, t
     files = corpus.files()
     file_bytes = 0
     text_bytes = 0
-    undecodable = 0
+    undecodable = Counter[str]()  # bytes by file
     with Progress(f"{doing}: MB", sum(file.size for file in files) / 1e6, unit="MB") as progress:
         for file in files:
             for block in corpus.read(file.name):
                 file_bytes += block.file_bytes
                 text_bytes += block.raw_bytes
-                undecodable += block.undecodable_bytes
+                undecodable[file.name] += block.undecodable_bytes
                 if block.lines:
                     yield replace_long_words(normalizer.joined(block.lines), b"")
                 progress.update(file_bytes / 1e6)
-    if undecodable:
-        print(f"{doing}: {corpus_reader.undecodable_note(undecodable, text_bytes)}", file=sys.stderr)
+    if undecodable.total():
+        names = [name for name, count in undecodable.most_common() if count]
+        note = corpus_reader.undecodable_note(undecodable.total(), text_bytes, names)
+        print(f"{doing}: {note}", file=sys.stderr)
     if then:
         say(then)
 

@@ -30,6 +30,7 @@ from electra_tf2.pretrain.plans import (
     VOCABULARIES,
     Plan,
     export_formats,
+    held_out_share,
     make_plan,
     stage_config,
 )
@@ -47,6 +48,8 @@ _LINE_WIDTH = 80  # of the script
 def main() -> int:
     values = flags.FLAGS
     check_flags()
+    if values.minutes is not None:
+        values.hours = values.minutes / 60
     corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
     text = sample(corpus)
     text_bytes, is_estimate = size_of_text(corpus)
@@ -61,11 +64,12 @@ def main() -> int:
         # A first plan, for the usual rate, chooses the network to time.
         rate = measured_rate(plan_for(rate))
     plan = plan_for(rate)
+    held_out = held_out_share(text_bytes)
 
     amount = f"{text_bytes / 1e6:.3g} MB of text"
     if is_estimate:
         amount = f"about {amount}"
-    print_script(plan, text, amount, rate)
+    print_script(plan, text, amount, rate, held_out)
     return 0
 
 
@@ -76,8 +80,10 @@ def check_flags() -> None:
         raise UserError("--corpus-dir is needed; see --help")
     if values.measure and values.tflops is not None:
         raise UserError("--measure and --tflops: give one of them")
-    if values.hours <= 0 or (values.tflops is not None and values.tflops <= 0):
-        raise UserError("--hours and --tflops must be above 0")
+    if values.minutes is not None and values["hours"].present:
+        raise UserError("--hours and --minutes: give one of them")
+    if min(values.hours, values.minutes or values.hours) <= 0 or (values.tflops is not None and values.tflops <= 0):
+        raise UserError("--hours, --minutes and --tflops must be above 0")
 
 
 def size_of_text(corpus: Corpus) -> tuple[float, bool]:
@@ -112,11 +118,11 @@ def measured_rate(plan: Plan) -> float:
         return flops_per_second(stage_config(last, plan.vocab_size))
 
 
-def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
+def print_script(plan: Plan, text: Sample, amount: str, rate: float, held_out: float) -> None:
     """Prints the script: choices as comments, then the commands.
 
     Args:
-      amount: size of the text, in words. rate: FLOPs a second.
+      amount: size of the text, in words. rate: FLOPs a second. held_out: share of the documents to evaluate on.
     """
     values = flags.FLAGS
     for warning in warnings_of(text, strip_accents=False):
@@ -134,7 +140,7 @@ def print_script(plan: Plan, text: Sample, amount: str, rate: float) -> None:
     if values.recursive:
         corpus_flags.append("--recursive")
     accent_flags = ["--no-strip-accents"] if text.needs_marks else []
-    for words in _commands(plan, corpus_flags, accent_flags, values.data_dir):
+    for words in _commands(plan, corpus_flags, accent_flags, values.data_dir, held_out):
         print(_wrapped(words))
 
 
@@ -174,7 +180,9 @@ def _choices(plan: Plan, text: Sample, amount: str, rate: float) -> Iterator[tup
         yield "then", "the dry run says what this machine has: give that to --tflops, or plan with --measure"
 
 
-def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data_dir: str) -> Iterator[list[str]]:
+def _commands(
+    plan: Plan, corpus_flags: list[str], accent_flags: list[str], data_dir: str, held_out: float
+) -> Iterator[list[str]]:
     """Yields each command as a list: the program, then flags with their values."""
     program = program_called()
     vocab = quote(f"{data_dir}/vocab.txt")
@@ -187,7 +195,7 @@ def _commands(plan: Plan, corpus_flags: list[str], accent_flags: list[str], data
 
     records = quote(f"{data_dir}/pretrain_tfrecords")
     words = [f"test -e {records}/metadata.json || {program} build-data", *text_flags]
-    words += [f"--output-dir {records}", f"--max-seq-length {LENGTH}", "--dev-fraction 0.01"]
+    words += [f"--output-dir {records}", f"--max-seq-length {LENGTH}", f"--dev-fraction {held_out:g}"]
     yield words
 
     for index, run in enumerate(plan.runs):
@@ -227,6 +235,7 @@ def command() -> None:
     flags.DEFINE_bool("recursive", False, "read the folders below --corpus-dir, too")
     flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
     flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
+    flags.DEFINE_float("minutes", None, "the same in minutes")
     flags.DEFINE_float("tflops", None, "this machine's TFLOP/s, sustained; default: 0.1 a core (Intel Xeon, bfloat16)")
     flags.DEFINE_bool("measure", False, "time ten training steps on this machine, which takes a minute or two")
     util_flags.run(main, __doc__)

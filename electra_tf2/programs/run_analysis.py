@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def command() -> None:
-    flags.DEFINE_list("analysis", ["cosine"], "analyses to make, separated by commas (see above)")
+    flags.DEFINE_list("analysis", ["curves"], "analyses to make, separated by commas (see above)")
     flags.DEFINE_string("data_dir", "data", "folder of vocabulary, records, models and finetuning_data")
     models_text = "models to compare: names of runs in <data-dir>/models or of shipped models, or paths of folders"
     flags.DEFINE_list("model", [], f"{models_text} [electra_small]")

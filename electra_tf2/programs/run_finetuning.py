@@ -48,9 +48,9 @@ def check_files(chosen: dict[str, Any]) -> None:
 
 def main() -> int:
     typed = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.read_hparams(FinetuningConfig)))
-    chosen = with_named(typed)
     if flags.FLAGS.predict:
-        return label(chosen, flags.FLAGS.predict)
+        return label(typed, flags.FLAGS.predict)
+    chosen = with_named(typed)
     if not (chosen.get("do_train", True) or chosen.get("do_eval", True)):
         raise UserError("do_train and do_eval are both false: nothing to do")
     if chosen.get("do_train", True):
@@ -75,11 +75,15 @@ def advice_on_folder(config: FinetuningConfig) -> str:
     return f"Give what it was trained with, or --overwrite to train anew, or train beside it: --model-dir {new_folder}"
 
 
-def label(chosen: dict[str, Any], source: str) -> int:
+def label(typed: dict[str, Any], source: str) -> int:
     """Labels a file with a fine-tuned model, for --predict.
 
     If the answers go to standard output, everything else goes to standard error.
     """
+    text_columns = typed.pop("text_column", [])
+    if "label_column" in typed:
+        raise UserError("predict: leave --label-column out: the model knows what its training data called the labels")
+    chosen = with_named(typed)
     output = flags.FLAGS.predict_output
     if not output:
         output = "-" if source == "-" else f"{source}.predictions.jsonl"
@@ -109,7 +113,7 @@ def label(chosen: dict[str, Any], source: str) -> int:
         import_tensorflow()
         from electra_tf2.inference.predictor import predict
 
-        answers = predict(config, folder, names[0], source, output_format)
+        answers = predict(config, folder, names[0], source, output_format, text_columns)
     if output == "-":
         if isinstance(sys.__stdout__, io.TextIOWrapper):
             sys.__stdout__.reconfigure(encoding="utf-8")  # answers are data for other programs, in any locale

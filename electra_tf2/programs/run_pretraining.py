@@ -283,6 +283,7 @@ def find_data(config: PretrainingConfig, run: Run) -> PhaseData:
                 "--dev-fraction 0.01 holds some out"
             )
             eval_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
+            eval_records = eval_records._replace(trained_on=True)
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
     return PhaseData(train_records, eval_records)
 
@@ -293,6 +294,8 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
     Args:
       first: True for the first phase that this process runs.
     """
+    from electra_tf2.pretrain.initial_weights import Start
+
     config = run.config.in_phase(phase)
     trainer, task = make_trainer(phase, data, run)
     print_summary(phase, run, task)
@@ -303,9 +306,13 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
         verb = "resuming" if config.do_train else "reading"
         say(f"{verb} {config.model_dir} at step {step:,}")
     else:
-        is_loaded = task.load_initial_weights()
-        if task.train_records is not None and not is_loaded:
+        start = task.load_initial_weights()
+        if task.train_records is not None and not start:
             say(expected_loss(task, phase.start), indent=_MARGIN, broken=True)
+        is_trained_further = start == Start.WHOLE and config.do_train and config.do_eval
+        if is_trained_further and not run.dry_run:
+            # What the training is to improve.
+            trainer.reporter.evaluation(0, trainer.evaluate(), during_training=False)
 
     if run.dry_run:
         return time_some_steps(trainer, config, phase.end - phase.start)

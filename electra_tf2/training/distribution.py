@@ -197,8 +197,20 @@ def peak_memory() -> str:
     return f"host {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.1f} GB"
 
 
-def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
+def _is_on_processor(strategy: tf.distribute.Strategy) -> bool:
+    """True for a single device that is the processor."""
+    is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    return is_one_device and "CPU" in strategy.extended.worker_devices[0]
+
+
+def distribute(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset
+) -> tf.distribute.DistributedDataset | tf.data.Dataset:
     """Splits each batch of a dataset among the replicas of this host. The dataset holds this host's rows only."""
+    if _is_on_processor(strategy):
+        # A distributed dataset has a second one inside, which copies batches to the device and cannot be `untuned`: the
+        # end of a run would wait for it, for up to a minute.
+        return untuned(dataset)
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         rows = dataset.element_spec["input_ids"].shape[0]
         device_rows = rows // strategy.extended._num_devices_per_worker

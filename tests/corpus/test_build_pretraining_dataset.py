@@ -343,7 +343,11 @@ def test_number_of_shards_follows_the_corpus():
 @pytest.mark.parametrize(
     ("text", "more", "values"),
     [
-        (b"some lines of text \xff\xfe are here\n" * 50, {}, {"undecodable_bytes": 100}),
+        (
+            b"some lines of text \xff\xfe are here\n" * 50,
+            {},
+            {"undecodable_bytes": 100, "undecodable_files": {"a.txt": 100}},
+        ),
         (b"a\n\n" * 10, {}, {"train_examples": 10}),
         (b"a\n\n" * 10, {"blanks_separate_docs": False}, {"train_examples": 1}),
         (b"a word\n", {"dev_fraction": 0.1}, {"train_examples": 1, "dev_examples": 0}),  # one cannot be held out

@@ -103,6 +103,24 @@ def test_predictions_as_a_table(learned, tmp_path):
         assert sum(shares.values()) == pytest.approx(1) and row["label"] == max(shares, key=shares.__getitem__)
 
 
+def test_columns_of_a_file_to_be_labelled_may_have_other_names(learned, tmp_path):
+    folder, _ = learned
+    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    (tmp_path / "new.csv").write_text("Kommentar,n\nthe file is open,1\n")
+    words = ["run_finetuning.py", "--predict", f"{tmp_path}/new.csv", "--predict-output=-", f"--model-dir={model}"]
+    done = run_program(*words, "--text-column", "Kommentar")
+    assert done.returncode == 0, done.stderr
+    [row] = map(json.loads, done.stdout.splitlines())
+    assert row["Kommentar"] == "the file is open" and row["label"] in ("good", "bad"), done.stderr
+    for flags, message in (
+        (["--text-column", "Text"], "new.csv, line 2: no column 'Text'; it has 'Kommentar, n'"),
+        (["--text-column", "Kommentar,n"], "--text-column: my_reviews reads 1 texts, got Kommentar, n"),
+        (["--label-column", "n"], "leave --label-column out"),
+    ):
+        [error] = run_program(*words, *flags).errors
+        assert message in error
+
+
 def test_one_command_learns_questions_whose_columns_have_names_of_their_own(tmp_path):
     rows = []
     for number in range(30):

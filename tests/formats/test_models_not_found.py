@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import electra_tf2 as electra
+from electra_tf2.finetune.starts import with_named
 from electra_tf2.formats import folders
-from electra_tf2.formats.folders import nearby_data_dirs, no_model
+from electra_tf2.formats.folders import SHIPPED, locate_model, nearby_data_dirs, no_model
 from electra_tf2.formats.readers import find_model
 from electra_tf2.util.errors import UserError
 from tests.support.finetuning import write_lines
@@ -101,6 +102,20 @@ def test_models_of_all_data_folders_are_listed(elsewhere: Path) -> None:
     listed = run_command("models").stdout
     assert "pre-trained, in small/models:\n  small/models/mine\n" in listed
     assert "small/models/mine" not in run_command("models", "--data-dir", "data").stdout
+
+
+def test_a_shipped_model_is_told_from_one_of_ones_own_with_its_name(elsewhere: Path, capsys) -> None:
+    assert locate_model("electra_mini") == str(SHIPPED / "electra_mini") and not capsys.readouterr().err
+    (elsewhere / "data" / "models" / "electra_mini").mkdir(parents=True)
+    assert locate_model("electra_mini") == str(SHIPPED / "electra_mini")
+    assert "data/models/electra_mini is another of that name" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_that_is_called_as_its_data_folder_is_found(elsewhere: Path) -> None:
+    write_lines(elsewhere / "more" / "models" / "more" / "config.json", "{}")
+    assert with_named({"model": "more", "data_dir": "more"})["model_name"] == "more"
+    assert "init_checkpoint" not in with_named({"model": "more", "data_dir": "more"})
+    assert with_named({"model": "more"})["init_checkpoint"] == "more"
 
 
 def test_the_name_of_a_shipped_model_is_read_as_a_start(elsewhere: Path) -> None:

@@ -468,7 +468,8 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match=r"did you mean 'electra_mini'.*bert_mini, electra_deep, electra_evening, "):
         electra.load("electra_minni")
     monkeypatch.chdir(tmp_path)
-    assert electra.load("electra_mini").replaced("the man sat")[0].token == "the"
+    mini = electra.load("electra_mini")
+    assert mini.replaced("the man sat")[0].token == "the" and mini.scores["disc_auc"] > 0.7
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ import pytest
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exports import cards
+from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.finetuning_run import problems_of_start
+from electra_tf2.inference.model_config import with_config
 from electra_tf2.model import kernels
 from tests.support import golden
 from tests.support import training as support
@@ -207,7 +210,18 @@ def test_without_held_out_records_the_training_records_are_evaluated_with_a_warn
     support.write_records(copy)
     code, _, err = run(settings | {"data_dir": str(tmp_path / "data")}, "--no-do-train", "--do-eval")
     assert code == 0, err
-    assert "WARNING: no held-out records match" in err
+    assert "WARNING: no held-out records match" in err and "WARNING: evaluated on training records" in err
+    folder = tmp_path / "model"
+    assert json.loads((folder / "results" / "unsup_results.json").read_text())["on_training_records"] == 1
+    assert "**text that it was trained on**" in "".join(cards._scores(with_config(read_model(folder)), ""))
+
+
+def test_a_model_that_is_trained_further_is_evaluated_before_that(run, trained, settings, tmp_path):
+    further = settings | {"model_dir": str(tmp_path / "further"), "init_checkpoint": str(tmp_path / "model")}
+    code, out, err = run(further, "--do-eval")
+    assert code == 0 and out.count("evaluation at step 0:") == out.count("evaluation at step 4:") == 1, out + err
+    code, out, err = run(settings | {"model_dir": str(tmp_path / "new")}, "--do-eval")
+    assert code == 0 and "evaluation at step 0:" not in out, out + err
 
 
 def test_a_run_without_a_checkpoint_is_not_evaluated(run, settings, tmp_path):

@@ -19,7 +19,7 @@ from electra_tf2.inference.network import main_network
 from electra_tf2.model.layers import Layer
 from electra_tf2.model.softmax import soft_losses
 from electra_tf2.papers.distilbert.config import Config
-from electra_tf2.pretrain.initial_weights import from_other_depth, main_network_names
+from electra_tf2.pretrain.initial_weights import Start, from_other_depth, main_network_names
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.networks import Networks
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
@@ -94,14 +94,14 @@ class Task(PretrainingTask):
 
     config: Config
 
-    def load_initial_weights(self) -> bool:
-        is_loaded = False
+    def load_initial_weights(self) -> Start:
+        from_teacher = Start.RANDOM
         if self.config.init_from_teacher and self.config.teacher:
             report = start_from_teacher(self.model, self.config.teacher)
             say("\n".join(report.lines(f"the teacher, {self.config.teacher}")))
-            is_loaded = True
+            from_teacher = Start.PARTLY
         # init_checkpoint and init_generator_checkpoint win over the teacher.
-        return super().load_initial_weights() or is_loaded
+        return super().load_initial_weights() or from_teacher
 
 
 # The teacher.

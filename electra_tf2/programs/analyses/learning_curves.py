@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.files.reading import is_file, read_json, read_json_lines
+from electra_tf2.pretrain.diagnosis import ON_TRAINING_RECORDS
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.programs.analyses.figures import panels
 from electra_tf2.programs.analyses.request import Request
@@ -34,7 +35,10 @@ Curves = dict[str, dict[str, list[Any]]]  # metric -> {"steps": [...], "values":
 
 
 class LoggedRun(NamedTuple):
-    """Metrics that a run has logged. scale: length of a step on the x axis."""
+    """Metrics that a run has logged, in training and in evaluations, on held-out records where there are some.
+
+    scale: length of a step on the x axis.
+    """
 
     scale: float
     training: Curves
@@ -43,6 +47,10 @@ class LoggedRun(NamedTuple):
     @property
     def metrics(self) -> list[str]:
         return list(self.training | self.held_out)
+
+    @property
+    def evaluated_on(self) -> str:
+        return "on training records" if ON_TRAINING_RECORDS in self.held_out else "held out"
 
     def last(self, metric: str) -> float:
         """The newest value in training, or else on held-out records."""
@@ -192,7 +200,7 @@ def _draw_curves(axis: "Axes", metric: str, runs: dict[str, LoggedRun]) -> None:
         if metric in run.held_out:
             curve = run.held_out[metric]
             steps = [step * run.scale for step in curve["steps"]]
-            label = f"{name}, held out"
+            label = f"{name}, {run.evaluated_on}"
             axis.plot(steps, curve["values"], linestyle="none", marker="o", markersize=3.5, label=label, color=color)
             late += _late(curve["values"])
         if metric in _MASKED_LM_LOSSES and "unigram_entropy" in run.held_out:
