@@ -115,10 +115,29 @@ def _parse_hparams(text_or_path: str) -> dict[str, Any]:
     if not text_or_path:
         return {}
     if text_or_path.lstrip().startswith("{"):
-        return parse_json(text_or_path, "--hparams")
+        return _without_unused(parse_json(text_or_path, "--hparams"))
     if not os.path.exists(text_or_path):
         raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
-    return read_json(text_or_path, "--hparams")
+    return _without_unused(read_json(text_or_path, "--hparams"))
+
+
+# Hparams of the original that have no effect here.
+_UNUSED = (
+    "results_pkl",
+    "preprocessed_data_dir",
+    "use_tfrecords_if_existing",
+    "qa_eval_file",
+    "qa_preds_file",
+    "qa_na_file",
+)
+
+
+def _without_unused(hparams: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out hparams that only the original has, and prints a note."""
+    unused = [name for name in _UNUSED if name in hparams]
+    if unused:
+        print(f"note: {', '.join(unused)}: of the original, without effect here (docs/differences.md)", file=sys.stderr)
+    return {name: value for name, value in hparams.items() if name not in unused}
 
 
 def _define_paper_flags(words: Sequence[str]) -> None:
@@ -179,7 +198,7 @@ def _recipe_hparams(user_hparams: Mapping[str, Any], must_be_recipe: bool) -> di
             hint = closest(model_name, recipe_names()) or "."
             raise UserError(
                 f"model_name: there is no recipe {model_name!r}{hint} To give a run a "
-                "name of its own, say what it is by --recipe (electra recipes lists them) or --hparams"
+                "name of its own, say what it is by --recipe (electra recipes lists them) or in --hparams"
             )
         else:
             return {}

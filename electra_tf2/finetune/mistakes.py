@@ -12,6 +12,7 @@ from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_scores import Comparison
 from electra_tf2.finetune.tasks.tags import Span, spans_of
 from electra_tf2.finetune.tasks.task import Split, Task
+from electra_tf2.util.progress import counted
 
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
@@ -327,7 +328,7 @@ def _by_label_lines(name: str, by_label: Mapping[str, Mapping[str, float]]) -> l
         rows.append([short(label), *percentages, f"{values['count']:,}"])
     lines = aligned(rows, 1).splitlines()
     if len(by_label) > MOST_LABELS:
-        lines.append(f"and {len(by_label) - MOST_LABELS} rarer labels (results, JSON)")
+        lines.append(f"and {counted(len(by_label) - MOST_LABELS, 'rarer label')}")
     return lines
 
 

@@ -61,6 +61,8 @@ def read_data(config: FinetuningConfig, tasks: Sequence[Task]) -> RunData:
 def _test_splits(config: FinetuningConfig, task: Task) -> dict[str, Split]:
     """Loads the test splits: all if predictions of them are wanted, else those that may have labels to score."""
     splits = {}
+    if config.write_test_outputs and not task.test_splits:
+        warn(f"{task.name}: write_test_outputs writes nothing, since there is no test file")
     for name in task.test_splits:
         if config.write_test_outputs:
             splits[name] = task.load(name)

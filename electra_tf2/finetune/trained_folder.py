@@ -27,7 +27,14 @@ from electra_tf2.finetune.starts import configuration, pretrained_dir
 from electra_tf2.finetune.tasks.sampling import selection_splits
 from electra_tf2.formats.checkpoint_files import find_prefix
 from electra_tf2.formats.electra_folder import best_or_newest
-from electra_tf2.formats.folders import SCORES, fine_tuned_folders, nearby_data_dirs, shipped_folder
+from electra_tf2.formats.folders import (
+    SCORES,
+    fine_tuned_folders,
+    is_missing,
+    nearby_data_dirs,
+    no_model,
+    shipped_folder,
+)
 from electra_tf2.formats.huggingface import HuggingFaceDirectory
 from electra_tf2.formats.readers import find_model
 from electra_tf2.settings.described import without_files
@@ -72,6 +79,11 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
     problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
     if not chosen.get("model_dir") and not chosen.get("task_names"):
         problem = "no fine-tuned model is named"
+    elif any(Path(model_dir).glob("model.ckpt*.index")) and not (Path(model_dir) / "config.json").is_file():
+        problem = (
+            f"{model_dir} holds a checkpoint of the original, whose heads of tasks are not read: fine-tune the "
+            "pre-trained model again. This program's own fine-tuned models"
+        )
     elif shipped_folder(model_dir) or (Path(model_dir) / "config.json").is_file():
         problem = f"{model_dir} is not fine-tuned"
     data_dir = chosen.get("data_dir", "data")
@@ -89,6 +101,13 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
             "one by electra finetune"
         )
     raise UserError(f"{problem}: name its folder by {flag}, such as {' or '.join(map(str, trained[:_LISTED]))}")
+
+
+def is_fine_tuned(path: str) -> bool:
+    """Tells whether a fine-tuned model lies in a folder. Raises UserError if nothing lies there."""
+    if is_missing(path):
+        raise no_model(path, "--init-checkpoint")
+    return (Path(path) / TASKS).is_file() or _came_back(Path(path))
 
 
 def _came_back(folder: Path) -> bool:

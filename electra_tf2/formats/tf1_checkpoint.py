@@ -284,10 +284,16 @@ class BareCheckpoint(StoredModel):
 
     @cached_property
     def vocab_file(self) -> str:
-        path = self.hints.vocab_file or str(self.folder / VOCABULARY)
-        if not Path(path).is_file():
-            raise UserError(f"{self.path} has no vocab.txt beside it: name its vocabulary with --vocab-file")
-        return path
+        if self.hints.vocab_file:
+            places = [Path(self.hints.vocab_file)]
+        else:
+            places = [self.folder / VOCABULARY]
+            if self.folder.parent.name == "models":  # the original's data folder, which holds its vocabulary
+                places.append(self.folder.parent.parent / VOCABULARY)
+        for place in places:
+            if place.is_file():
+                return str(place)
+        raise UserError(f"{self.path} has no vocab.txt beside it: name its vocabulary (--vocab-file, vocab_file)")
 
     @cached_property
     def weights(self) -> "Weights":

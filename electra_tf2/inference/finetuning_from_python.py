@@ -64,10 +64,12 @@ def finetune(
     scores and the worst mistakes.
 
     Args:
-      train: texts, or pairs of texts, with `labels`; a data frame of pandas, or a list of dicts, with the columns
-        `text` and `label` (`text_column` and `label_column` choose others), or those of the task's kind, such as
-        `question`, `context` and `answer` with task_type="qa"; or the path of a file, as --train-file.
-      labels: one for each text. Examples with the label None, NaN or "" are left out and counted.
+      train: texts, or pairs of texts, with `labels`; with task_type="tagging" lists of words; a data frame of pandas,
+        or a list of dicts, with the columns `text` and `label` (`text_column` and `label_column` choose others), or
+        those of the task's kind, such as `question`, `context` and `answer` with task_type="qa"; or the path of a
+        file, as --train-file.
+      labels: one for each text, a list of tags for each list of words. Examples with the label None, NaN or "" are left
+        out and counted.
       dev: data to score the model on, in any of these forms; default: a tenth of `train`, which is not trained on.
       dev_labels: one for each text of `dev`.
       model: a shipped model's name (`models`), or the folder of a model in any format that `load` reads.
@@ -90,9 +92,10 @@ def finetune(
     if dev is None and dev_labels is not None:
         raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
     label_column = hparams.get("label_column", "label")
-    data = {"train": _table_of("train", train, labels, label_column)}
+    are_words = hparams.get("task_type") == "tagging"
+    data = {"train": _table_of("train", train, labels, label_column, are_words)}
     if dev is not None:
-        data["dev"] = _table_of("dev", dev, dev_labels, label_column)
+        data["dev"] = _table_of("dev", dev, dev_labels, label_column, are_words)
     if folder is not None:
         with _naming_arguments(Path(folder)):
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
@@ -241,11 +244,13 @@ class ExampleTable(NamedTuple):
     text_columns: list[str]
 
 
-def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_column: str) -> "str | ExampleTable":
+def _table_of(
+    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, are_words: bool
+) -> "str | ExampleTable":
     """The path of a file of examples, or a table of examples in memory.
 
     Args:
-      name: of the argument, "train" or "dev".
+      name: of the argument, "train" or "dev". are_words: whether examples with labels are lists of words with tags.
 
     Raises:
       UserError: there are no examples; labels are missing, too many or not needed.
@@ -280,6 +285,8 @@ def _table_of(name: str, examples: Any, labels: Iterable[Any] | None, label_colu
             f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
             "each text needs one"
         )
+    if are_words:
+        return _table_of_words(name, examples, labels)
     return _table_of_texts(name, examples, labels, label_column)
 
 
@@ -316,6 +323,21 @@ def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], l
         row[label_column] = _json_value(label)
         rows.append(row)
     return ExampleTable(rows, columns)
+
+
+def _table_of_words(name: str, examples: Sequence[Any], labels: Sequence[Any]) -> ExampleTable:
+    """Makes a table of lists of words with tags. Raises UserError if an example is no such list."""
+    rows = []
+    for index, (words, tags) in enumerate(zip(examples, labels, strict=True)):
+        words = _json_value(words)
+        tags = _json_value(tags)
+        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+            raise UserError(
+                f"finetune: {name}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
+                "list of as many tags"
+            )
+        rows.append({"words": words, "tags": tags})
+    return ExampleTable(rows, [])
 
 
 def _write(table: ExampleTable, split: str, folder: Path) -> str:

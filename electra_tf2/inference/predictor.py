@@ -29,7 +29,7 @@ from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.tagging import TaggingTask
-from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, MissingText, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
@@ -268,12 +268,17 @@ def read_rows(
     rows: list[TableRow] = []
     examples: list[Any] = []
     empty: set[int] = set()
+    missing: list[str] = []  # messages
     for row, named in named_rows(task, table, text_columns):
         rows.append(row)
         try:
             examples.append(task.example(named, table.where(row.line), len(rows) - 1))
-        except EmptyText:
+        except EmptyText as error:
             empty.add(row.line)
+            if isinstance(error, MissingText):
+                missing.append(str(error))
+    if missing and not examples:
+        raise UserError(missing[0])
     split = None
     if examples:
         split = task.encode(examples, "new")

@@ -51,14 +51,20 @@ def report_on_file(
     if not split.labelled:
         return ""
     predictions = answered.predictions
+    scores = None
     if not _are_same_inputs(split, answered.split):
-        predictions = predict(split)
-    scores = task.scores(split, predictions)
+        answers = trained_task.answers(answered.split, answered.predictions)
+        scores = task.scores_of_answers(split, answered.split, answers)
+        if scores is None:
+            predictions = predict(split)
+    errors = ""
+    if scores is None:
+        scores = task.scores(split, predictions)
+        errors = shown_errors(task.name, errors_of(task, split, task.answers(split, predictions)))
     rows = [[task.name, f"{len(split.examples):,}"]]
     for metric, score in scores.items():
         rows.append([metric, figure_of(metric, score)])
-    errors = errors_of(task, split, task.answers(split, predictions))
-    return aligned(rows, 1) + shown_errors(task.name, errors)
+    return aligned(rows, 1) + errors
 
 
 def _are_same_inputs(split: Split, other: Split) -> bool:

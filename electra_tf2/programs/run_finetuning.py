@@ -31,7 +31,7 @@ from electra_tf2.files.reading import is_file, read_bytes
 from electra_tf2.files.table_files import SPLITS
 from electra_tf2.files.writing import check_writable, encoded_output, row_format, write_atomically
 from electra_tf2.finetune.starts import configuration, with_named
-from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.finetune.trained_folder import find_trained, is_fine_tuned, trained_config
 from electra_tf2.inference.finetuning_run import check_vocabulary, prepare
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -58,6 +58,10 @@ def main() -> int:
         config = configuration(chosen)
         config = prepare(config, typed, advice_on_folder(config))
     else:
+        start = typed.get("init_checkpoint")
+        if start and is_fine_tuned(start):
+            # As in the original, this is then the model to score.
+            chosen["model_dir"] = chosen.pop("init_checkpoint")
         config = trained_config(find_trained(chosen, 1), chosen, elsewhere=False)
         check_vocabulary(config)
     import_tensorflow()

@@ -170,9 +170,14 @@ def check_is_ours(config: PretrainingConfig) -> None:
     if config.recipe:
         recipe = f"--recipe {config.recipe} "
     if read_config(path) is None and holds_weights(path) and find_model(path).network:
+        purpose = "To train it further, start a new run from it"
+        only = ""
+        if not config.do_train:
+            purpose = "To evaluate it, name it as a start"
+            only = " --no-do-train --do-eval"
         raise UserError(
-            f"{path} holds a model of another program, not a run of this one. To train it further, start a new run "
-            f"from it: --model-name NEW_NAME {recipe}--init-checkpoint {path} (docs/from_google_research.md)"
+            f"{path} holds a model of another program, not a run of this one. {purpose}: "
+            f"--model-name NEW_NAME {recipe}--init-checkpoint {path}{only} (docs/from_google_research.md)"
         )
 
 

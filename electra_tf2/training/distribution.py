@@ -122,7 +122,7 @@ def _tpu_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
+    except (ValueError, OSError, tf.errors.OpError) as error:  # OSError: no machine of Google's cloud answers
         raise UserError(f"use_tpu: TPU {config.tpu_name or '(local)'!r} cannot be reached: {error}") from None
     strategy = tf.distribute.TPUStrategy(resolver)
     if config.num_tpu_cores not in (1, strategy.num_replicas_in_sync):

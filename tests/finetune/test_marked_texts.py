@@ -4,10 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from electra_tf2.corpus.tokenization import joined
+from electra_tf2.finetune.tasks.conll import split_words
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
+from electra_tf2.finetune.tasks.tagging_windows import TaggedSentence
+from electra_tf2.finetune.tasks.tags import with_all_positions
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 
@@ -33,6 +38,20 @@ def label_studio(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for span in spans:
         result.append({"type": "labels", "value": span | {"labels": [span.pop("label")]}})
     return [{"was_cancelled": True, "result": []}, {"result": result}]
+
+
+def test_marked_texts_are_scored_on_the_answers_that_are_written():
+    """A tagger of words between blanks reads `Paris?` as a word, where the marked span is `Paris`."""
+    task = support.task(Path("nowhere"), "ner", tasks={"ner": {"type": "tagging", "spans": True}})
+    task.target = sorted(with_all_positions({"S-LOC"}))
+    text = "Where is Paris?"
+    marked = joined(["Where", "is", "Paris", "?"])._replace(text=text, starts=np.array([0, 6, 9, 14], np.int32))
+    gold = task.encode([TaggedSentence(marked, ["O", "O", "S-LOC", "O"])], "dev")
+    answered = task.encode([TaggedSentence(split_words(text), None)], "new")
+    for end, f1 in ((15, 0.0), (14, 100.0)):
+        answers = [{"entities": [{"start": 9, "end": end, "type": "LOC"}]}]
+        assert task.scores_of_answers(gold, answered, answers)["f1"] == f1
+    assert task.scores_of_answers(gold, task.encode([TaggedSentence(split_words("a"), None)], "new"), [{}]) is None
 
 
 @pytest.mark.parametrize(
@@ -155,7 +174,7 @@ def test_spans_that_cut_words_are_told(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("span", "message"),
     [
-        ([0, 99, "PER"], r"line 1: the span from 0 to 99 is none of a text of"),
+        ([0, 99, "PER"], r"line 1: the span from 0 to 99 lies outside of its text"),
         ([4, 2, "PER"], r"line 1: the span from 4 to 2"),
         ([0, 4], r"line 1: a span must be like \[0, 4, \"PER\"\]"),
         (["PER", 0, 4], "a span must be like"),

@@ -233,7 +233,7 @@ def test_of_many_labels_precision_and_recall_of_the_commonest_are_shown() -> Non
     lines = [" ".join(line.split()) for line in shown_errors("own dev", errors).splitlines()]
     header = lines.index("own dev precision recall f1 count")
     commonest = [f"kind {number} 100.0 100.0 100.0 {1 + number}" for number in (9, 8, 7, 6, 5, 4, 3, 2)]
-    assert lines[header + 1 : header + 10] == [*commonest, "and 2 rarer labels (results, JSON)"]
+    assert lines[header + 1 : header + 10] == [*commonest, "and 2 rarer labels"]
 
 
 def test_as_many_trials_as_are_asked_for_write_predictions_of_test_data(tmp_path: Path) -> None:

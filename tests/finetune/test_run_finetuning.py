@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from electra_tf2 import load
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.finetune.trained_folder import folder_to_use
+from electra_tf2.finetune.trained_folder import find_trained, folder_to_use
 from electra_tf2.formats.stored_weights import TensorFlowCheckpoint
 from electra_tf2.inference.finetuning_run import check_folders
 from electra_tf2.util.errors import UserError
@@ -57,6 +59,36 @@ def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, dat
     assert "done without write_test_outputs: --no-do-train" in output and "distill_outputs:" not in output
     output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
     assert "learning_rate was 0.002, is 0.0005" in output
+
+
+def test_with_do_train_false_the_fine_tuned_model_of_init_checkpoint_is_scored(copied):
+    """As the original's README has it; wherever the model lies."""
+    data, out, settings = copied
+    first, second = (Path(f"{out}/finetuning_models/kind_model_{trial}") for trial in (1, 2))
+    assert first.is_dir() and second.is_dir()
+    moved = out / "moved"
+    shutil.copytree(second, moved)
+    losses = [trial["scores"]["kind"]["dev"]["loss"] for trial in results(out)["trials"][:2]]
+    scoring = settings | {"num_trials": 1, "write_test_outputs": False, "write_distill_outputs": False}
+    for start, loss in ((first, losses[0]), (moved, losses[1])):
+        run(data, out, "--no-do-train", **scoring | {"init_checkpoint": str(start)})
+        assert first_scores(out)["kind"]["dev"]["loss"] == pytest.approx(loss, rel=1e-5)
+    missing = run(data, out, "--no-do-train", expect=2, **scoring | {"init_checkpoint": str(out / "nowhere")})
+    assert f"no model at {out}/nowhere" in line_of(missing)
+
+
+def test_hparams_that_only_the_original_has_are_accepted_with_a_note(copied):
+    data, out, settings = copied
+    output = run(data, out, **settings | {"results_pkl": "a.pkl", "use_tfrecords_if_existing": False})
+    assert "note: results_pkl, use_tfrecords_if_existing: of the original, without effect here" in line_of(output)
+    assert output.count("done before") == 2
+
+
+def test_a_model_that_the_original_fine_tuned_is_named_as_such(data_dir, tmp_path):
+    (tmp_path / "cola_model_1").mkdir()
+    (tmp_path / "cola_model_1" / "model.ckpt-4.index").touch()
+    with pytest.raises(UserError, match="cola_model_1 holds a checkpoint of the original, whose heads"):
+        find_trained({"model_dir": str(tmp_path / "cola_model_1")}, 1)
 
 
 def test_two_tasks_and_two_trials_make_one_table(copied):

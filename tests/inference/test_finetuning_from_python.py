@@ -201,6 +201,16 @@ def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) ->
     assert printed.err == "WARNING: see text_column\n"
 
 
+def test_lists_of_words_come_with_lists_of_tags(tmp_path: Path) -> None:
+    words = [["Anna", "sang"], ["Paris", "is", "open"]]
+    tags = [["B-PER", "O"], ["B-LOC", "O", "O"]]
+    model = finetune(words * 12, tags * 12, folder=tmp_path, task_type="tagging", dev=words, dev_labels=tags)
+    assert model.predict([["Anna", "sang"]])[0].words == ["Anna", "sang"]
+    for wrong in ([["B-PER"], ["B-LOC", "O", "O"]], ["x", "y"]):
+        with pytest.raises(electra.UserError, match=r"train\[0\] is .* must be a list of words with a list of as many"):
+            finetune(words, wrong, folder=tmp_path / "other", task_type="tagging")
+
+
 @pytest.mark.parametrize(
     ("examples", "settings", "message"),
     [

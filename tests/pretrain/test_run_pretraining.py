@@ -193,6 +193,7 @@ def test_a_released_model_is_where_a_new_run_starts_and_not_one_that_goes_on(run
     for words in ([], ["--dry-run"], ["--no-do-train", "--do-eval"]):
         code, out, err = run(settings, *words)
         assert code == 2 and f"--init-checkpoint {model}" in err and "model of another program" in err, out + err
+        assert ("To evaluate it, name it as a start" in err) == ("--no-do-train" in words), err
     assert sorted(model.iterdir()) == files
 
 

@@ -191,7 +191,10 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
             start = len(before)
             end = start + len(within)
     if not 0 <= start <= end <= len(text):
-        raise UserError(f"{where}: the span from {start} to {end} is none of a text of {len(text):,} characters")
+        raise UserError(
+            f"{where}: the span from {start} to {end} lies outside of its text, which has {len(text):,} characters: "
+            "its places were counted in another text"
+        )
     marked = text[start:end]
     if isinstance(written, str) and marked.split() != written.split():
         raise UserError(

@@ -15,7 +15,7 @@ from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import columns_named, open_table
 from electra_tf2.finetune.tasks.conll import Sentence, sentences_in_text
-from electra_tf2.finetune.tasks.tagged_tables import TagColumn, sentences_in_table
+from electra_tf2.finetune.tasks.tagged_tables import TagColumn, sentences_in_table, sentences_of_rows_with_a_word
 from electra_tf2.settings.columns import MARKED_SPANS, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, TEXT, WORD
 from electra_tf2.util.errors import UserError, shown
 
@@ -55,6 +55,24 @@ def read_sentences(
     return sentences
 
 
+def sentences_of_word_rows(path: Path, text: str, label_column: str = "", task: str = "") -> list[Sentence] | None:
+    """Reads a csv or tsv with a word in each row, whose tags may be missing; None: it is another file.
+
+    Arguments and errors as of `read_sentences`. text: the file's content.
+    """
+    if not plain_name(path.name).endswith((".csv", ".tsv", ".tab")):
+        return None
+    _, first_line = next(numbered_lines(text), (0, ""))
+    if not columns_named(_columns_of_header(first_line), WORD):
+        return None
+    table = open_table(path, content=text)
+    return sentences_of_rows_with_a_word(table, TagColumn(label_column, task))
+
+
+def _columns_of_header(line: str) -> list[str]:
+    return [column.strip(" \"'") for column in re.split(r"[,;|\t]", line)]
+
+
 def _has_header(path: Path, text: str, label_column: str) -> bool:
     """Tells whether a csv or tsv names columns of words and of their tags or sentences, or of texts and marked spans.
 
@@ -65,7 +83,7 @@ def _has_header(path: Path, text: str, label_column: str) -> bool:
     if not name.endswith((".csv", ".tsv", ".tab")):
         return False
     _, first_line = next(numbered_lines(text))
-    columns = [column.strip(" \"'") for column in re.split(r"[,;|\t]", first_line)]
+    columns = _columns_of_header(first_line)
     of_words = (label_column, *TAG, *TAGS, *PART_OF_SPEECH, *SENTENCE_OF_WORD)
     if columns_named(columns, WORD) and columns_named(columns, of_words):
         return True
@@ -74,6 +92,6 @@ def _has_header(path: Path, text: str, label_column: str) -> bool:
     if name.endswith(".csv") and len(columns) > 1 and "\t" not in first_line:
         raise UserError(
             f"{path}: columns of words and of their tags are needed, called word, tag and sentence_id: its first line "
-            f"is {shown(first_line)}"
+            f"is {shown(first_line)}. Without such names, put them into a first line"
         )
     return False

@@ -64,6 +64,14 @@ def sentences_in_table(table: Table, tagged: bool, tag_column: TagColumn) -> Ite
     return _sentences_in_whole_rows(table, rows, tagged, tag_column)
 
 
+def sentences_of_rows_with_a_word(table: Table, tag_column: TagColumn) -> list[Sentence] | None:
+    """Reads the sentences of a table with a word in each row, tagged or not; None: it has none. Raises UserError."""
+    rows = list(table.readable())
+    if not rows or not _has_a_word_a_row(rows, table.columns is not None):
+        return None
+    return list(_sentences_in_rows(table, rows, False, tag_column))
+
+
 def _has_a_word_a_row(rows: Rows, delimited: bool) -> bool:
     """Tells words in rows of their own from lists of words, which a delimited table has as text: "['Ann', 'saw']"."""
     columns = rows[0][1]
@@ -171,8 +179,9 @@ def _borders_by_blank_lines(rows: Rows) -> set[int]:
 
 def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagColumn) -> Iterator[Sentence]:
     """Reads the sentences of rows with lists of words and tags, or with texts in which spans are marked."""
-    spans_left_out = 0
+    spans_left_out: list[str] = []  # where
     texts_left_out = 0
+    empty: list[str] = []  # where
     cut_words: list[str] = []  # where, and the text of a span
     marked_rows = [_marked(row, tag_column.label_column, table.where(line)) for line, row in rows]
     file_has_marks = any(marked is not None for marked in marked_rows)
@@ -188,21 +197,30 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
             tags = _tags_of_row(row, words, tagged, tag_column, where)
             if words:
                 yield Sentence(words, tags, where)
+            else:
+                empty.append(where)
         elif not marked.is_annotated and tagged:
             texts_left_out += 1
         else:
             tagged_text = words_and_tags(marked)
-            spans_left_out += tagged_text.left_out
+            spans_left_out += [where] * tagged_text.left_out
             cut_words += [f"{where}: {shown(cut)}" for cut in tagged_text.cut_words]
             if tagged_text.text.words:
                 tags = tagged_text.tags if marked.is_annotated else []
                 yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
+            else:
+                empty.append(where)
+    if empty:
+        warn(f"{counted(len(empty), 'text')} left out, without a word; the first: {empty[0]}")
     if spans_left_out:
-        spans = counted(spans_left_out, "span")
-        warn(f"{table.name}: {spans} left out: without text, or inside or across others")
+        spans = counted(len(spans_left_out), "span")
+        warn(f"{spans} left out, without text, or inside or across others; the first: {spans_left_out[0]}")
     if cut_words:
         spans = counted(len(cut_words), "span")
-        warn(f"{spans} with an end inside a word, as if the places were shifted: {cut_words[0]}")
+        warn(
+            f"{spans} with an end inside a word, as if the places were shifted: {cut_words[0]}. That part of the word "
+            "is learned as a word of its own"
+        )
     if texts_left_out:
         texts = counted(texts_left_out, "text")
         warn(f"{table.name}: {texts} left out that nobody annotated, or that somebody rejected")

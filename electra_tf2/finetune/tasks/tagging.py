@@ -5,7 +5,7 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder, likeliest_of_each_word, log_softmax
-from electra_tf2.finetune.tasks.tagged_files import read_sentences
+from electra_tf2.finetune.tasks.tagged_files import read_sentences, sentences_of_word_rows
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
     PredictedWords,
@@ -37,17 +37,28 @@ from electra_tf2.finetune.tasks.tags import (
     is_span_tag,
     letters_in_file,
     originals_spans,
+    scores_of_places,
     spans_of,
     spelled_as_bioes,
     tagging_scores,
     with_all_positions,
 )
 from electra_tf2.finetune.tasks.targets import check_same_names
-from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Label,
+    MissingText,
+    Prediction,
+    Split,
+    Task,
+    TaskData,
+)
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
+_MANY_TAGS = 3
 _KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
 
 
@@ -258,6 +269,11 @@ class TaggingTask(Task):
         """
         if is_json(text):
             return None
+        in_rows = sentences_of_word_rows(Path(name), text, self._label_column, self.name)
+        if in_rows is not None:
+            if self._has_known_tags(in_rows):
+                return [{"words": sentence.words, "tags": sentence.tags} for sentence in in_rows]
+            return [{"words": sentence.words} for sentence in in_rows]
         if not self._splits_at_signs and conll.has_a_word_a_line(text):
             untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
             return [{"words": sentence.words} for sentence in untagged]
@@ -310,7 +326,7 @@ class TaggingTask(Task):
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
-            raise UserError(f"{where}: `words`, a list of words, or `text` is needed")
+            raise MissingText(f"{where}: `words`, a list of words, or `text` is needed")
         if not any(text.words):
             raise EmptyText(f"{where}: there are no words")
         return TaggedSentence(text, None)
@@ -428,6 +444,28 @@ class TaggingTask(Task):
         predicted_tags = [self._file_tags(labels) for labels in predicted]
         return tagging_scores(gold_tags, predicted_tags, bool(self.spans))
 
+    def scores_of_answers(
+        self, split: Split, answered: Split, answers: Sequence[Mapping[str, Any]]
+    ) -> dict[str, float] | None:
+        """Scores spans of marked texts by their characters, where the answers are of other words of the same texts."""
+        if not self.spans:
+            return None
+        of_text: dict[str, Mapping[str, Any]] = {}
+        for example, answer in zip(answered.examples, answers, strict=True):
+            of_text[example.text.text] = answer
+        gold: list[tuple] = []
+        predicted: list[tuple] = []
+        for number, example in enumerate(split.examples):
+            text = example.text
+            if text.text not in of_text:
+                return None
+            for span in spans_of(example.labels):
+                end = int(text.starts[span.end]) + len(text.words[span.end])
+                gold.append((number, int(text.starts[span.start]), end, span.type))
+            for entity in of_text[text.text]["entities"]:
+                predicted.append((number, entity["start"], entity["end"], entity["type"]))
+        return scores_of_places(gold, predicted)
+
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
 
@@ -521,9 +559,11 @@ def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
     """Prints that tags are no spans. Raises UserError if words seem to stand in the place of tags."""
     words: set[str] = set()
     tags: set[str] = set()
+    num_words = 0
     for sentence in sentences:
         words.update(sentence.words)
         tags.update(sentence.tags)
+        num_words += len(sentence.words)
     if tags and all(tag.isdecimal() for tag in tags):
         raise UserError(
             f"{name}: all tags are numbers: give their names in the order of the numbers, "
@@ -534,4 +574,9 @@ def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
             f"{name}: there are more different tags ({len(tags):,}) than different words ({len(words):,}): on a line "
             "the word is the first column and its tag the last"
         )
-    say(f"{name}: {len(tags):,} tags of single words, since none begins with B- or I-: they are scored word by word")
+    if len(tags) == 1:
+        warn(f"{name}: all words have the same tag, {shown(min(tags))}: is another column meant (--label-column)?")
+    elif len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
+        warn(f"{name}: most tags occur once, as if lines were texts, whose last words are no tags")
+    of_words = f"{counted(len(tags), 'tag')} of single words"
+    say(f"{name}: {of_words}, since none begins with B- or I-: they are scored word by word")

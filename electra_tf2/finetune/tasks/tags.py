@@ -210,6 +210,15 @@ def is_span_tag(tag: str) -> bool:
     return tag.startswith(("B-", "I-", "E-", "S-")) and len(tag) > 2
 
 
+def scores_of_places(gold: Collection[tuple], predicted: Collection[tuple]) -> dict[str, float]:
+    """Computes precision, recall and F1, in percent, of spans that are given by text, place and type."""
+    hits = len(set(gold) & set(predicted))
+    precision = 100.0 * hits / max(len(predicted), 1)
+    recall = 100.0 * hits / max(len(gold), 1)
+    f1 = 200.0 * hits / max(len(gold) + len(predicted), 1)
+    return {"precision": precision, "recall": recall, "f1": f1}
+
+
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
     """Computes accuracy of words and, for spans, precision, recall and F1 (seqeval, conlleval's rules), in percent."""
     is_right: list[bool] = []

@@ -8,7 +8,7 @@ settings.built_in has the table of tasks.
 
 import abc
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,6 +30,10 @@ Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head'
 
 class EmptyText(UserError):
     """A row to be answered has no text."""
+
+
+class MissingText(EmptyText):
+    """A row to be answered lacks the field of its text."""
 
 
 class Features(NamedTuple):
@@ -254,6 +258,20 @@ class Task(abc.ABC):
     def files_of(self, split: str) -> list[Path]:
         """The files of a split, whose content a trial remembers."""
         return self.files.remembered(split)
+
+    def scores_of_answers(
+        self, split: Split, answered: Split, answers: Sequence[Mapping[str, Any]]
+    ) -> dict[str, float] | None:
+        """Scores answers to texts that were read as other inputs than those of the labelled split.
+
+        Args:
+          split: the labelled texts. answered, answers: the same texts, perhaps more, and the answers to them.
+
+        Returns:
+          None if this task's answers can only be compared where the inputs are the same.
+        """
+        del split, answered, answers
+        return None
 
     def state(self) -> dict[str, Any]:
         """Meaning of the head's outputs as JSON, such as label names, to be saved beside the weights."""
