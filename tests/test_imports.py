@@ -18,9 +18,9 @@ PACKAGE = Path(__file__).parent.parent / "electra_tf2"
 FLOORS = [
     ["util"],
     ["files"],
-    ["config"],
+    ["config", "settings"],
     ["model", "corpus", "formats"],
-    ["training", "settings"],
+    ["training"],
     ["configuration"],
     ["pretrain", "finetune"],
     ["inference", "exports", "papers"],

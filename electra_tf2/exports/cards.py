@@ -148,7 +148,11 @@ def _tasks(model: StoredModel, has_head: bool) -> list[str]:
         elif labels:
             line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
         lines.append(line)
-    lines.append(f"- fine-tuned from `{config.model_name}`, on inputs of at most {config.max_seq_length} tokens")
+    start = config.model_name
+    path = model.hparams.get("init_checkpoint")
+    if isinstance(path, str) and path:
+        start = Path(path).name
+    lines.append(f"- fine-tuned from `{start}`, on inputs of at most {config.max_seq_length} tokens")
     heading = "## Task" if has_head else "## What the encoder was trained on"
     return [heading, "\n".join(lines)]
 

@@ -76,6 +76,11 @@ def _with_commas(text: str) -> str:
     return " ".join(pieces)
 
 
+def is_null(value: Any) -> bool:
+    """Tells whether a value is None or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def is_no_label(value: Any) -> bool:
     """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
     write for it. Not -1, nor the texts "NA" and "None", which may be classes."""

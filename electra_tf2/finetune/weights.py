@@ -16,6 +16,7 @@ from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.readers import open_model
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
+from electra_tf2.settings.described import settings_of
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
@@ -30,12 +31,17 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
         return "random_init: starting from random weights"
     stored = open_model(config.init_checkpoint)
     heads = heads_of_pretraining(model, stored)
-    report = warm_start(model, stored, lambda name: [*generator_names(name), *heads.get(name, [])])
+    answers = head_of_questions(model, config, stored)
+    report = warm_start(
+        model, stored, lambda name: [*generator_names(name), *heads.get(name, []), *answers.get(name, [])]
+    )
     missing = _missing_encoder(report)
     if missing:
         warn(f"{config.init_checkpoint} lacks variables of its network, which stay random: {', '.join(missing)}")
     new = len(report.missing) - len(missing)
     lines = [f"loaded {len(report.loaded)} variables; {new} of new heads start from random values"]
+    if answers:
+        lines.append("the head that finds answers is that of the fine-tuned model")
     if heads:
         lines.append("each new last layer is put on top of the pre-trained head")
     scopes_of_heads: set[str] = set()
@@ -45,6 +51,37 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     if left:
         lines.append(f"not used here (expected): {', '.join(left)}")
     return "\n".join(lines)
+
+
+def head_of_questions(model: FinetuningModel, config: FinetuningConfig, stored: StoredModel) -> dict[str, list[str]]:
+    """Finds the head of a model that was fine-tuned on other questions, with which those of questions start.
+
+    Heads of other kinds are of the labels of their tasks, and start from random values.
+
+    Returns:
+      Names in the checkpoint by a variable's name.
+    """
+    if not stored.is_fine_tuned:
+        return {}
+    described = stored.hparams.get("tasks", {})
+    old_tasks = [name for name in stored.hparams["task_names"] if settings_of(name, described).kind == "qa"]
+    if len(old_tasks) != 1:
+        return {}
+    [old_task] = old_tasks
+    had_unanswered = (stored.task_states or {}).get(old_task, {}).get("v2", False)
+    stored_names: dict[str, list[str]] = {}
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        of_head = re.fullmatch(r"task_specific/([^/]+)/(.+)", name)
+        if not of_head or config.kind_of(of_head[1]) != "qa":
+            continue
+        if of_head[2].startswith("answerable") and not had_unanswered:
+            continue  # it has learned nothing
+        stored_name = f"task_specific/{old_task}/{of_head[2]}"
+        value = stored.weights.get(stored_name)
+        if value is not None and value.shape == variable.shape:
+            stored_names[name] = [stored_name]
+    return stored_names
 
 
 def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[str, list[str]]:

@@ -405,7 +405,8 @@ class Model:
 
         Args:
           texts: a text, or a dict like a line of the task's .jsonl files; or a list, each of it one of these, a pair of
-            texts (two sentences; question and context), or a list of words (tagging).
+            texts (two sentences; question and context), or a list of words (tagging); or a data frame with the task's
+            columns.
           task: name of the task, for a model that learned several; default: the first.
 
         Raises:
@@ -422,6 +423,8 @@ class Model:
             self._predictor = Predictor(self.source, self.tokenizer)
         is_single = isinstance(texts, (str, dict))
         several: Any = texts
+        if hasattr(texts, "columns") and hasattr(texts, "to_dict"):  # a data frame of pandas
+            several = texts.to_dict("records")
         if is_single:
             several = [texts]
         answers = [Answer(**fields) for fields in self._predictor(several, task)]

@@ -29,7 +29,7 @@ from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.tagging import TaggingTask
-from electra_tf2.finetune.tasks.task import EmptyText, MissingText, Prediction, Split, Task
+from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.readers import read_model
@@ -127,13 +127,6 @@ def _text_names(task: Task) -> set[str]:
     for keys in task.text_keys:
         names.update(keys)
     return names
-
-
-def _label_names(task: Task) -> set[str]:
-    """Names that the column of a classification's or regression's labels may have."""
-    if task.settings is None or task.settings.label is None:
-        return set()
-    return set(map(str, tables.names_of(task.settings.label)))
 
 
 def _limit_of_texts(task: Task, split: Split) -> tuple[int, str]:
@@ -268,17 +261,12 @@ def read_rows(
     rows: list[TableRow] = []
     examples: list[Any] = []
     empty: set[int] = set()
-    missing: list[str] = []  # messages
     for row, named in named_rows(task, table, text_columns):
         rows.append(row)
         try:
             examples.append(task.example(named, table.where(row.line), len(rows) - 1))
-        except EmptyText as error:
+        except EmptyText:
             empty.add(row.line)
-            if isinstance(error, MissingText):
-                missing.append(str(error))
-    if missing and not examples:
-        raise UserError(missing[0])
     split = None
     if examples:
         split = task.encode(examples, "new")
@@ -369,7 +357,7 @@ def predict(
         holds_more = bool(columns - _text_names(task))
         if holds_more and Path(source).is_file():  # no pipe, which cannot be read again
             predict_split = functools.partial(predictor.predictions, task_index)
-            has_labels = bool(columns & _label_names(task))
+            has_labels = bool(columns & task.label_columns)
             report = report_on_file(task, source, Answered(split, predictions), predict_split, has_labels)
             if report:
                 print(report, end="")

@@ -64,8 +64,11 @@ def attention(
       scale: 1 / sqrt(D).
       rate: dropout of the probabilities.
     """
-    biased = scale * scores + position_bias
-    probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))  # [B, A, L, L]
+    # The mask comes before the bias: TensorFlow's graph optimizer would fuse product, scale and bias in a row, into an
+    # operation of oneDNN that takes ten times as long where the bias is [L, L].
+    scaled = scale * scores
+    masked = tf.where(allowed, scaled, scaled + MASKED_SCORE) + position_bias
+    probabilities = tf.nn.softmax(masked)  # [B, A, L, L]
     return matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 

@@ -80,7 +80,7 @@ def test_cosines_are_of_similar_sentences_and_of_others_than_the_partner(tmp_pat
     first, second = similar_vectors(request, "bert_mini")
     np.testing.assert_allclose(first, second, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 1, atol=1e-5)
-    done = analyse(tmp_path, "--model-names", "bert_mini")
+    done = analyse(tmp_path, "--model-names", "bert_mini", "--analysis", "cosine")
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "analysis" / "cosine.json").read_text())["bert_mini"]
     assert report["similar"] == pytest.approx(1, abs=1e-5) and report["random"] < 0.999 and report["auc"] == 1

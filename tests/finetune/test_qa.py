@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS
+from electra_tf2.finetune import weights
 from electra_tf2.finetune.data_report import data_table, trained_on
 from electra_tf2.finetune.mistakes import (
     better_threshold,
@@ -25,6 +26,7 @@ from electra_tf2.finetune.mistakes import (
     is_baseline,
     shown_errors,
 )
+from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import figure_of, table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
@@ -37,6 +39,7 @@ from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.settings.kinds import KINDS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
+from tests.support import stored_models
 from tests.support.finetuning import write_lines
 
 
@@ -205,6 +208,44 @@ def test_the_number_of_a_line_is_no_others_id(tmp_path):
     write_lines(path, *map(json.dumps, rows))
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}})
     assert [read.id for read in task.read("train").examples] == ["2", "1-2"]
+
+
+def test_answers_that_are_looked_for_are_those_of_the_context_and_are_told_where_inside_words(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    context = "No photographs: it is not allowed, E\u0301lodie says."
+    decomposed = "E\u0301lodie"
+    write_lines(path, "question,context,answer", f'Who?,"{context}",\u00c9lodie', f'What?,"{context}",ot all')
+    first, second = read_questions(path, v2=True, training=True)
+    assert first.answers == [decomposed] and second.answers == ["ot all"]
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "1 answer found only inside other words, and learned so: line 3: 'ot all'" in warned
+
+
+def test_swapped_columns_are_told(tmp_path):
+    path = tmp_path / "a.csv"
+    write_lines(path, "context,question,answer", *(f"Who is {n}?,Anna {n} is here,Anna {n}" for n in range(9)))
+    with pytest.raises(UserError, match="9 answers stand in the question, not in the context: are the two columns"):
+        read_questions(path, v2=True, training=True)
+
+
+def test_the_head_of_other_questions_goes_on(tmp_path):
+    """Whatever the task was called; its layer that tells whether there is an answer only if it has learned that."""
+    stored = stored_models.fine_tuned(
+        "old",
+        stored_models.SPANS | stored_models.dense(1, "answerable"),
+        {"v2": False},
+        tasks={"old": {"type": "qa"}},
+        joint_prediction=False,
+        answerable_uses_start_logits=False,
+    )
+    task = make(
+        tmp_path, "mine", tasks={"mine": {"type": "qa"}}, joint_prediction=False, answerable_uses_start_logits=False
+    )
+    model = FinetuningModel(task.config, [task], 0)
+    names = weights.head_of_questions(model, task.config, stored)
+    assert set(names) == {f"task_specific/mine/{part}" for part in stored_models.SPANS}
+    stored = stored.changed(task_states={"old": {"v2": True}})
+    assert len(weights.head_of_questions(model, task.config, stored)) == len(names) + 2
 
 
 def test_no_answer_is_given_where_no_span_may_be_one(tmp_path):

@@ -11,7 +11,7 @@ from electra_tf2.finetune.data_report import balance
 from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
 from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder
 from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores, with_all_positions
-from electra_tf2.inference.predictor import open_rows, parse, read_rows
+from electra_tf2.inference.predictor import open_rows, parse
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -51,18 +51,6 @@ def test_rows_with_a_word_each_are_answered_as_they_are_learned(tmp_path):
         write_lines(tmp_path / "new.csv", header, "1,Anna,B-PER", "1,sang,O")
         [row] = [row.values for row in open_rows(str(tmp_path / "new.csv"), task).rows]
         assert row == {"words": ["Anna", "sang"]} | ({"tags": tags} if tags else {})
-
-
-def test_rows_without_words_have_no_answer_and_a_file_of_such_rows_is_refused(tmp_path):
-    write_lines(tmp_path / "ner" / "train.txt", "Anna B-PER", "sang O", "")
-    task = support.task(tmp_path, "ner")
-    task.load("train")
-    write_lines(tmp_path / "new.jsonl", '{"words": ["Anna"]}', '{"other": 3}')
-    rows, split, empty = read_rows(task, open_rows(str(tmp_path / "new.jsonl"), task))
-    assert len(rows) == 2 and split is not None and len(split.examples) == 1 and empty == {2}
-    write_lines(tmp_path / "new.jsonl", '{"other": 3}')
-    with pytest.raises(UserError, match=r"new\.jsonl, line 1: `words`, a list of words, or `text` is needed"):
-        read_rows(task, open_rows(str(tmp_path / "new.jsonl"), task))
 
 
 @pytest.mark.parametrize(

@@ -548,7 +548,7 @@ def test_the_card_of_a_fine_tuned_model_says_task_labels_base_model_scores_and_h
         "# cola (classification: neg, neu, pos)",
         "- `cola`: classification, 3 labels: neg, neu, pos",
         "- fine-tuned from `small_base`",
-        'run = pipeline("text-classification", model="path/of/this/folder")',
+        'run = pipeline("text-classification", model="path/of/this/folder", truncation=True, max_length=64)',
         "| cola | dev | mcc | 93.33 |",
         "Scored on 30 examples (cola dev), by one training run",
     ):

@@ -382,13 +382,15 @@ def test_every_call_takes_a_text_or_a_list_and_no_table(model: electra.Model, ca
         assert len(single) == len(first)
     else:
         np.testing.assert_allclose(single, first, atol=1e-5)
-    table = pandas.DataFrame({"text": [text, text]})
+    table: Any = pandas.DataFrame({"text": [text, text]})
     assert len(function(table["text"])) == len(function(np.array([text, text]))) == 2
     about_dict = "a text or a list"
     if call == "predict":  # where a dict is an example, by the names of its task
         about_dict = "`words`, a list of words, or `text` is needed"
+        assert len(function(table)) == 2  # an example in each row
+        table = table.to_numpy()
     for odd, said in (
-        (table, "a table: give one of its columns"),
+        (table, "a table: give one of its columns|2 axes"),
         (np.array([[text]]), "2 axes"),
         ({"a": text}, about_dict),
     ):

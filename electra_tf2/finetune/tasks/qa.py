@@ -106,6 +106,10 @@ class QATask(Task):
             may_be_impossible = any(question.is_impossible for question in questions)
         return TaskData(questions, may_be_impossible)
 
+    @property
+    def label_columns(self) -> set[str]:
+        return {*ANSWERS, self._columns.answer} - {""}
+
     def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
         """Reads the questions of a file of SQuAD or MRQA, with their answers if it has some."""
         if '"qas"' not in text or '"context"' not in text:
@@ -129,7 +133,8 @@ class QATask(Task):
         self._columns.check(row, standard_row, where)
         for name in (*ANSWERS, "is_impossible"):
             standard_row.pop(name, None)
-        identity = id_of_row(standard_row) or str(index + 1)
+        del index
+        identity = id_of_row(standard_row) or where.rpartition(" ")[2]  # the number of the line, as in training
         return question_of(standard_row, standard_row, identity, where, split_words)
 
     # Examples to features.

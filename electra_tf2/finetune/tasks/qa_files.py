@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files import table_files, tables
-from electra_tf2.files.cells import cell, is_no_label
+from electra_tf2.files.cells import cell, is_no_label, is_null
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.question_columns import USUAL_COLUMNS, QuestionColumns
@@ -31,6 +31,7 @@ class Question(NamedTuple):
     answer: text of that answer. place: its first and last character.
     where: file, line and id for messages. SQuAD's files have no lines, a table may have no ids.
     has_id: whether the file gives the id; otherwise it is the number of the line.
+    is_looked_up: whether the place of the answer was looked for in the paragraph.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Question(NamedTuple):
     place: tuple[int, int] = (-1, -1)
     where: str = ""
     has_id: bool = True
+    is_looked_up: bool = False
 
     @property
     def texts(self) -> tuple[str]:
@@ -75,6 +77,8 @@ def read_questions(
     questions: list[Question] = []
     failures: list[str] = []
     impossible = 0
+    num_in_question = 0  # answers that stand in the question, not in the context
+    inside_words: list[str] = []  # where, and the answer
     empty: list[str] = []  # messages of those without a text or a context
     for question in track(_questions(path, training, columns, empty), f"reading questions of {path.name}"):
         if training and not question.answers:
@@ -89,13 +93,24 @@ def read_questions(
             except ValueError as error:
                 place = question.where.removeprefix(f"{path}, ")
                 failures.append(f"{place}: {error}")
+                num_in_question += question.answer.lower() in question.text.lower()
                 continue
+            if question.is_looked_up and _is_inside_word(question):
+                inside_words.append(f"{question.where.removeprefix(f'{path}, ')}: {question.answer!r}")
         questions.append(question)
     if empty:
         message = f"{path}: {counted(len(empty), 'question')} left out: {empty[0].removeprefix(f'{path}, ')}"
         if not questions and not failures:
             raise UserError(message)
         warn(message)
+    if num_in_question > len(questions):
+        raise UserError(
+            f"{path}: {counted(num_in_question, 'answer')} stand in the question, not in the context: are the two "
+            "columns swapped? --text-column QUESTION,CONTEXT"
+        )
+    if inside_words:
+        listed = "; ".join(inside_words[:_LISTED])
+        warn(f"{path}: {counted(len(inside_words), 'answer')} found only inside other words, and learned so: {listed}")
     if training and v2 and questions and all(question.is_impossible for question in questions):
         warn(f"{path}: no question has an answer, so that none can be learned")
     if impossible:
@@ -115,6 +130,15 @@ def read_questions(
     if not questions:
         raise UserError(f"{path} holds no questions")
     return questions
+
+
+def _is_inside_word(question: Question) -> bool:
+    """Tells whether the answer begins or ends inside a word of its paragraph."""
+    text = question.paragraph.text
+    first, last = question.place
+    begins_inside = first > 0 and text[first - 1].isalnum() and text[first].isalnum()
+    ends_inside = last + 1 < len(text) and text[last].isalnum() and text[last + 1].isalnum()
+    return begins_inside or ends_inside
 
 
 def _located(question: Question, compat: bool) -> Question:
@@ -265,6 +289,9 @@ def question_of(
     mrqa: bool = False,
 ) -> Question:
     """Makes a question about an entry's context. Raises UserError: a missing or wrong field; EmptyText."""
+    for record, name in ((entry, "context"), (qa, "question")):
+        if isinstance(record, dict) and name in record and is_null(record[name]):  # as data frames have it
+            raise EmptyText(f"{where}: an empty {name}")
     paragraph = words_of(field(entry, "context", str, where))
     text = field(qa, "question", str, where)
     if not _is_readable(paragraph.text):
@@ -277,7 +304,14 @@ def question_of(
         answer, place = _mrqa_learned_answer(qa, where)
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place, where=where)
     records = _answer_records(qa, paragraph.text, where)
-    answers = [field(record, "text", str, where) for record in records]
+    answers = []
+    is_looked_up = False
+    for record in records:
+        text_of_answer = field(record, "text", str, where)
+        if "learned" in record:
+            is_looked_up = True
+            text_of_answer = record["learned"]  # as the context spells it
+        answers.append(text_of_answer)
     answer = ""
     place = (-1, -1)
     if answers and not impossible:
@@ -287,7 +321,8 @@ def question_of(
         if first is None:
             raise UserError(f"{where}: the field 'answer_start' is missing beside {shown(answer)}")
         place = first, first + len(answer) - 1
-    return Question(identity, paragraph, text, answers, impossible, answer=answer, place=place, where=where)
+    question = Question(identity, paragraph, text, answers, impossible, answer=answer, place=place, where=where)
+    return question._replace(is_looked_up=is_looked_up)
 
 
 def _is_readable(text: str) -> bool:

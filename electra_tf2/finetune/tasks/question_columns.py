@@ -47,13 +47,13 @@ class QuestionColumns(NamedTuple):
     def check_data(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str, training: bool) -> None:
         """Raises UserError if the first row of a file of data lacks a column that it must have.
 
-        These are the columns that the user named and, to be learned, one of answers. Arguments as in `check`.
+        These are those that the user named, of data to score also under the usual names, and to be learned a column of
+        answers. Arguments as in `check`.
         """
-        named = [self.question, self.context]
-        if training:
-            named.append(self.answer)
-        for column in named:
-            if column and column not in row:
+        for name, column in (("question", self.question), ("context", self.context), ("answer", self.answer)):
+            has_usual = name in standard_row or name == "answer"
+            is_needed = training or not has_usual
+            if column and is_needed and column not in row:
                 raise _missing(where, column, closest(column, row), row)
         if training and not {*ANSWERS, "is_impossible"} & standard_row.keys():
             # Else all its questions would be learned as such without an answer.

@@ -48,7 +48,6 @@ from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
     Label,
-    MissingText,
     Prediction,
     Split,
     Task,
@@ -326,7 +325,7 @@ class TaggingTask(Task):
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)
         else:
-            raise MissingText(f"{where}: `words`, a list of words, or `text` is needed")
+            raise UserError(f"{where}: `words`, a list of words, or `text` is needed")
         if not any(text.words):
             raise EmptyText(f"{where}: there are no words")
         return TaggedSentence(text, None)

@@ -16,6 +16,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.files.tables import names_of
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
@@ -30,10 +31,6 @@ Prediction = dict[str, np.ndarray]  # of a feature: name -> its row of the head'
 
 class EmptyText(UserError):
     """A row to be answered has no text."""
-
-
-class MissingText(EmptyText):
-    """A row to be answered lacks the field of its text."""
 
 
 class Features(NamedTuple):
@@ -258,6 +255,13 @@ class Task(abc.ABC):
     def files_of(self, split: str) -> list[Path]:
         """The files of a split, whose content a trial remembers."""
         return self.files.remembered(split)
+
+    @property
+    def label_columns(self) -> set[str]:
+        """Names that a table's column of labels may have; none if they are not known."""
+        if self.settings is None or self.settings.label is None:
+            return set()
+        return set(names_of(self.settings.label))
 
     def scores_of_answers(
         self, split: Split, answered: Split, answers: Sequence[Mapping[str, Any]]
