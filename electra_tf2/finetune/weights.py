@@ -61,7 +61,9 @@ def head_of_questions(model: FinetuningModel, config: FinetuningConfig, stored: 
     Returns:
       Names in the checkpoint by a variable's name.
     """
-    if not stored.is_fine_tuned:
+    asks_questions = any(config.kind_of(task) == "qa" for task in config.task_names)
+    has_heads = any(name.startswith("task_specific/") for name in stored.weights)
+    if not (asks_questions and has_heads and stored.is_fine_tuned):
         return {}
     described = stored.hparams.get("tasks", {})
     old_tasks = [name for name in stored.hparams["task_names"] if settings_of(name, described).kind == "qa"]
