@@ -355,9 +355,10 @@ def predict(
         answers = task.answers(split, predictions)
         columns = set(itertools.chain(*(row.values for row in rows)))
         holds_more = bool(columns - _text_names(task))
-        if holds_more and Path(source).is_file():  # no pipe, which cannot be read again
+        has_labels = bool(tables.columns_named(columns, sorted(task.label_columns)))
+        may_have_labels = has_labels or (holds_more and not task.label_columns)
+        if may_have_labels and Path(source).is_file():  # no pipe, which cannot be read again
             predict_split = functools.partial(predictor.predictions, task_index)
-            has_labels = bool(columns & task.label_columns)
             report = report_on_file(task, source, Answered(split, predictions), predict_split, has_labels)
             if report:
                 print(report, end="")
