@@ -109,7 +109,7 @@ class Trials:
 
     @functools.cached_property
     def _data(self) -> RunData:
-        """What the tasks' files hold, read for the first trial that needs it."""
+        """The data of all tasks, read for the first trial that needs them."""
         return read_data(self.config, self.tasks)
 
     def _train_or_reuse(self, trial: int, folder: Path) -> tuple[int, dict[str, Any]]:

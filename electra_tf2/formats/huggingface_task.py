@@ -1,7 +1,7 @@
-"""What a fine-tuned model's config.json tells beyond the fields of transformers.
+"""Reads and writes the field of config.json in which a fine-tuned model's task is kept, beside transformers' fields.
 
-These do not hold the names of texts, the scale of a number, which labels make up a span, or how text is split into
-words. A field of our own does, which transformers reads past and keeps, so that a model that left comes back as it was:
+Theirs do not hold the names of texts, the scale of a number, which labels make up a span, or how text is split into
+words. Ours does. transformers reads past it and keeps it, so that a model that left comes back as it was:
 
     "electra_tf2": {"hparams": {"task_names": ["ner"], "tasks": {...}, ...}, "state": {"labels": [...], ...}}
 
