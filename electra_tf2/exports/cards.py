@@ -148,10 +148,7 @@ def _tasks(model: StoredModel, has_head: bool) -> list[str]:
         elif labels:
             line += f", {counted(len(labels), 'label')}: {', '.join(labels)}"
         lines.append(line)
-    start = config.model_name
-    path = model.hparams.get("init_checkpoint")
-    if isinstance(path, str) and path:
-        start = Path(path).name
+    start = _name_of_start(model, "init_checkpoint") or config.model_name
     lines.append(f"- fine-tuned from `{start}`, on inputs of at most {config.max_seq_length} tokens")
     heading = "## Task" if has_head else "## What the encoder was trained on"
     return [heading, "\n".join(lines)]
@@ -244,14 +241,21 @@ def _start(model: StoredModel) -> str:
     """A sentence on the models that a pre-training run started from, by their folders' names; "" for other runs."""
     names = []
     for hparam in ("init_checkpoint", "init_generator_checkpoint"):
-        path = model.hparams.get(hparam)
-        name = Path(path).name if isinstance(path, str) else ""
+        name = _name_of_start(model, hparam)
         if name and name not in names:
             names.append(name)
     if model.is_fine_tuned or not names:
         return ""
     listed = " and ".join(f"`{name}`" for name in names)
     return f"Started from the weights of {listed}. "
+
+
+def _name_of_start(model: StoredModel, hparam: str) -> str:
+    """Name of the folder or file of a model to start from, without its place; "" if the run has none."""
+    path = model.hparams.get(hparam)
+    if not isinstance(path, str):
+        return ""
+    return Path(path).name
 
 
 def pipeline_of(class_name: str) -> str:

@@ -36,8 +36,8 @@ from electra_tf2.model.layers import Dense
 _CLASSES = "sentence_transformers.models."  # of the modules, in all versions so far
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
 _UNTRAINED = (
-    "This encoder was not trained to give vectors of sentences: all are alike to it. `electra finetune --task-names "
-    "sentence_embedding` trains it for that"
+    "Nothing says that this encoder was trained to give vectors of sentences. A detector or a language model was not, "
+    "and finds all texts alike: `electra finetune --task-names sentence_embedding` trains it for that"
 )
 _POOLING_FOLDER = "1_Pooling"
 _DENSE_FOLDER = "2_Dense"

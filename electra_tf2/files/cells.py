@@ -84,8 +84,6 @@ def is_null(value: Any) -> bool:
 def is_no_label(value: Any) -> bool:
     """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
     write for it. Not -1, nor the texts "NA" and "None", which may be classes."""
-    if value is None:
+    if is_null(value):
         return True
-    if isinstance(value, float):
-        return math.isnan(value)
     return isinstance(value, str) and value.strip().lower() in _NO_LABELS

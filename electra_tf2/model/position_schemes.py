@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Sizes(Protocol):
-    """What schemes read of a network's `Architecture`, which imports this module and so is not imported here."""
+    """Sizes that schemes read of a network's `Architecture`, which imports this module and so is not imported here."""
 
     @property
     def hidden_size(self) -> int: ...

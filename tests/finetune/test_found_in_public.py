@@ -11,7 +11,8 @@ import pytest
 from electra_tf2.files.cells import is_no_label
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.labels import classes_of
-from electra_tf2.finetune.tasks.qa_files import place_of, read_questions
+from electra_tf2.finetune.tasks.qa_answer_fields import place_of
+from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import encoding_of, spelled_as_bioes
 from electra_tf2.finetune.tasks.targets import Scale, label_text
