@@ -82,12 +82,7 @@ def _plain_rows(text: str, delimiter: str) -> Iterator[Cells]:
 def _rows_of_csv(text: str, name: str, delimiter: str, quoted: bool) -> Iterator[Cells]:
     excel = _EXCEL_DELIMITER.match(text)
     if not delimiter:
-        if excel:
-            delimiter = excel[1]
-        elif quoted:
-            delimiter = _guess_delimiter(text)
-        else:
-            delimiter = ","  # without quotes that protect delimiters in texts, a guess is unreliable
+        delimiter = csv_delimiter(text, quoted)
     if quoted:
         rows = _quoted_rows(text, delimiter, name, _has_blanks_after_delimiters(text, delimiter))
     else:
@@ -97,17 +92,22 @@ def _rows_of_csv(text: str, name: str, delimiter: str, quoted: bool) -> Iterator
     return rows
 
 
+def csv_delimiter(text: str, quoted: bool = True) -> str:
+    """Finds what stands between the cells of a csv file: what its first line tells Excel, or what fits its rows."""
+    excel = _EXCEL_DELIMITER.match(text)
+    if excel:
+        return excel[1]
+    if not quoted:
+        return ","  # without quotes that protect delimiters in texts, a guess is unreliable
+    return _delimiter_of_rows(text) or max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
 def _looks_like_csv(text: str, name: str) -> bool:
     """True for a csv file whose name does not tell: its first line has no tab, and its first rows have a delimiter."""
     first_line = text.partition("\n")[0]
     if Path(plain_name(name)).suffix in (".tsv", ".tab") or "\t" in first_line:
         return False
     return _delimiter_of_rows(text) is not None
-
-
-def _guess_delimiter(text: str) -> str:
-    """The delimiter of a csv file's first rows, or else the one that is most frequent in its first line."""
-    return _delimiter_of_rows(text) or max(_DELIMITERS, key=text.partition("\n")[0].count)
 
 
 def _delimiter_of_rows(text: str) -> str | None:

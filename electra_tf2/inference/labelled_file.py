@@ -23,10 +23,10 @@ _ONLY_IN_LINES = {"nbest"}
 _REPEATED = {"id", "words"}
 
 
-def labelled(rows: Labelled, row_format: str) -> str:
+def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
     """Makes the text of a file of rows and their answers, in one of the formats of `files.writing.row_format`."""
     if row_format == "csv":
-        return labelled_table(rows, ",")
+        return labelled_table(rows, csv_delimiter)
     if row_format == "tsv":
         return labelled_table(rows, "\t")
     if row_format == "conll":

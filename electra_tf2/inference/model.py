@@ -414,7 +414,7 @@ class Model:
 
         Warns:
           LongTexts: some were cut. Tags and answers are found in windows of the whole text. UnknownTokens: some tokens
-          are [UNK].
+          are [UNK]. UserWarning: some texts are empty; their answers hold `error` alone.
         """
         _check_process()
         if self._predictor is None:

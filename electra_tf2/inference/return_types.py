@@ -46,8 +46,10 @@ class Answer(SimpleNamespace):
     """An answer of `Model.predict`.
 
     Its fields depend on the kind of task, and are those that `electra predict` writes: `label` and `probabilities`, or
-    `words` and `tags`, and so on. `vars(answer)` is a dict of them, for JSON.
+    `words` and `tags`, and so on; of an empty text `error`. `vars(answer)` is a dict of them, for JSON.
     """
 
     def __getattr__(self, name: str) -> Any:
+        if "error" in vars(self):
+            raise AttributeError(f"the answer has no {name!r}, since its row has {self.error}")
         raise AttributeError(f"the answer has no {name!r}; it has {', '.join(vars(self))}")

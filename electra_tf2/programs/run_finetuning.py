@@ -115,9 +115,9 @@ def label(typed: dict[str, Any], source: str) -> int:
         if output == "-":
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         import_tensorflow()
-        from electra_tf2.inference.predictor import predict
+        from electra_tf2.inference.labelling import label_file
 
-        answers = predict(config, folder, names[0], source, output_format, text_columns)
+        answers = label_file(config, folder, names[0], source, output_format, text_columns)
     if output == "-":
         if isinstance(sys.__stdout__, io.TextIOWrapper):
             sys.__stdout__.reconfigure(encoding="utf-8")  # answers are data for other programs, in any locale

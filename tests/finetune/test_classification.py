@@ -1,6 +1,7 @@
 """Classification and regression: files as they come, truncation, submissions, label sets, collapsed runs."""
 
 import json
+import math
 import zipfile
 from typing import Any
 
@@ -13,11 +14,11 @@ from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.evaluation import zip_submissions
 from electra_tf2.finetune.mistakes import complaint, is_baseline
 from electra_tf2.finetune.tasks.targets import Classes
-from electra_tf2.inference.predictor import parse
+from electra_tf2.inference.example_rows import read_examples
 from electra_tf2.settings.metrics import METRICS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
-from tests.support.finetuning import write_lines
+from tests.support.finetuning import parse, write_lines
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=2), st.integers(2, 60))
@@ -92,8 +93,20 @@ def test_bad_lines_are_named(tmp_path, name, lines, message):
 def test_of_texts_from_python_the_wrong_one_is_named_by_its_number(tmp_path):
     task = support.task(tmp_path, "cola")
     rows: list[dict[str, Any]] = [{"sentence": "the file"}, {"sentence": 3}]
-    with pytest.raises(UserError, match=r"texts, line 2: .* must be text, got 3"):
-        parse(task, rows, "texts")
+    places = ("text 1", "text 2")
+    with pytest.raises(UserError, match=r"^text 2: .* must be text, got 3"):
+        read_examples(task, zip(places, rows, strict=True))
+
+
+def test_texts_that_are_empty_or_missing_have_no_answer_and_are_counted(tmp_path):
+    task = support.task(tmp_path, "cola")
+    rows = [{"sentence": text} for text in ("the file", "", None, "no", math.nan)]
+    read = read_examples(task, [(f"text {number}", row) for number, row in enumerate(rows, 1)])
+    assert read.split is not None and len(read.split.examples) == 2
+    assert read.warning == "text 2 (and of 2 more): an empty text, so no answer"
+    nothing = {"error": "an empty text"}
+    answers = read.answers_of_all_rows([{"label": "0"}, {"label": "1"}])
+    assert answers == [{"label": "0"}, nothing, nothing, {"label": "1"}, nothing]
 
 
 def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():

@@ -17,13 +17,13 @@ from electra_tf2.exports.exportable import Runtime
 from electra_tf2.exports.self_check import fixed_inputs
 from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.formats.readers import read_model
-from electra_tf2.inference.predictor import Predictor, parse
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.settings.kinds import KINDS
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.util.errors import UserError
 from tests.support import exports
+from tests.support.finetuning import parse, write_lines
 from tests.support.finetuning import task as make_task
-from tests.support.finetuning import write_lines
 from tests.support.finetuning_runs import line_of, results, run
 from tests.support.prompting import SIZES, SPECIAL, WORDS, coco_lm_in
 

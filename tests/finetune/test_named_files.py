@@ -90,13 +90,15 @@ def predict(learned, source, output):
     return run_program("run_finetuning.py", *words)
 
 
-def test_predictions_as_a_table(learned, tmp_path):
-    new = write_reviews(tmp_path / "new.csv", rows=9, delimiter=",")  # other than in training
-    (tmp_path / "out.tsv").touch()
-    done = predict(learned, new, tmp_path / "out.tsv")
-    assert done.returncode == 0 and "out.tsv was there and is replaced" in done.stderr, done.stderr
-    with open(tmp_path / "out.tsv", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
+@pytest.mark.parametrize(("read", "output", "written"), [(",", "out.tsv", "\t"), (";", "out.csv", ";")])
+def test_predictions_as_a_table(learned, tmp_path, read, output, written):
+    """A csv is written with the delimiter of the csv that was read, whatever that of the training data was."""
+    new = write_reviews(tmp_path / "new.csv", rows=9, delimiter=read)
+    (tmp_path / output).touch()
+    done = predict(learned, new, tmp_path / output)
+    assert done.returncode == 0 and f"{output} was there and is replaced" in done.stderr, done.stderr
+    with open(tmp_path / output, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file, delimiter=written))
     assert [row["id"] for row in rows] == [str(number) for number in range(9)] and "\nc" in rows[0]["the text"]
     for row in rows:
         shares = {label: float(row[f"probability_{label}"]) for label in ("bad", "good")}

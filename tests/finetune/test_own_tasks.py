@@ -13,7 +13,7 @@ from electra_tf2.finetune.starts import configuration, with_named
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.sampling import draw_held_out
 from electra_tf2.finetune.trained_folder import fingerprint
-from electra_tf2.inference.predictor import read_rows
+from electra_tf2.inference.labelling import read_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -91,8 +91,8 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
 @pytest.mark.parametrize(
     ("described", "rows"),
     [
-        ({"type": "classification", "labels": ["a", "b"]}, [{"text": "the file"}, {"text": " "}]),
-        ({"type": "tagging"}, [{"text": "the file"}, {"text": ""}, {"words": []}]),
+        ({"type": "classification", "labels": ["a", "b"]}, [{"text": "the file"}, {"text": " "}, {"text": None}]),
+        ({"type": "tagging"}, [{"text": "the file"}, {"text": ""}, {"words": []}, {"text": None}]),
         ({"type": "qa"}, [{"question": "?", "context": "a b"}, {"question": " ", "context": "a"}]),
     ],
 )
@@ -102,10 +102,12 @@ def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows)
     if described["type"] == "tagging":  # the training data say what tags there are
         task.target = task.read("train").target
     numbered = [TableRow(line, row) for line, row in enumerate(rows, start=3)]
-    read, split, empty = read_rows(task, Table("new.jsonl", "line", iter(numbered)))
-    assert read == numbered and split is not None and len(split.examples) == 1
-    assert empty == {row.line for row in numbered[1:]}
-    assert read_rows(task, Table("new.jsonl", "line", iter(numbered[1:]))) == (numbered[1:], None, empty)
+    table_rows, read = read_rows(task, Table("new.jsonl", "line", iter(numbered)))
+    assert table_rows == numbered and read.split is not None and len(read.split.examples) == 1
+    assert read.has_text == [True] + [False] * (len(rows) - 1)
+    _, read = read_rows(task, Table("new.jsonl", "line", iter(numbered[1:])))
+    assert read.split is None and not any(read.has_text)
+    assert read.warning.startswith("new.jsonl, line 4")
     with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
         read_rows(task, Table("new.jsonl", "line", iter([*numbered, TableRow(9, {"other": 1})])))
 

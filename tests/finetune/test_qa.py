@@ -35,12 +35,12 @@ from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.qa_head import AnswerHead
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import document_windows, max_context
-from electra_tf2.inference.predictor import open_rows, parse
+from electra_tf2.inference.labelling import open_rows
 from electra_tf2.settings.kinds import KINDS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support import stored_models
-from tests.support.finetuning import write_lines
+from tests.support.finetuning import parse, write_lines
 
 
 @given(pieces=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 25))

@@ -22,7 +22,7 @@ from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
-from electra_tf2.inference.predictor import open_rows, read_rows
+from electra_tf2.inference.labelling import open_rows, read_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -92,8 +92,10 @@ def contrasted_texts(path):
 
 def answered_texts(path):
     task = make(described={"type": "classification", "labels": ["a", "b"]})
-    _, split, _ = read_rows(task, open_rows(str(path), task))
-    return [example.texts[0] for example in split.examples] if split else []
+    _, read = read_rows(task, open_rows(str(path), task))
+    if read.split is None:
+        return []
+    return [example.texts[0] for example in read.split.examples]
 
 
 READERS = {"learned": learned_texts, "contrasted": contrasted_texts, "answered": answered_texts}

@@ -11,10 +11,10 @@ from electra_tf2.finetune.data_report import balance
 from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
 from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder
 from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores, with_all_positions
-from electra_tf2.inference.predictor import open_rows, parse
+from electra_tf2.inference.labelling import open_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
-from tests.support.finetuning import write_lines
+from tests.support.finetuning import parse, write_lines
 
 TYPES = st.sampled_from(["NP", "VP", "A-B"])
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from electra_tf2.inference.predictor import open_rows
+from electra_tf2.inference.labelling import open_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

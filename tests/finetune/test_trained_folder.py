@@ -13,7 +13,7 @@ import tensorflow as tf
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.inference.predictor import open_rows
+from electra_tf2.inference.labelling import open_rows
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support

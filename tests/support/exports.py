@@ -14,7 +14,8 @@ import tensorflow as tf
 from electra_tf2.exports.card_programs import FOLDER
 from electra_tf2.exports.exportable import INPUTS, Exportable, IdsToOutputs
 from electra_tf2.exports.self_check import distance
-from electra_tf2.inference.predictor import Predictor, parse
+from electra_tf2.inference.predictor import Predictor
+from tests.support.finetuning import parse
 
 _IN_BATCH = dict(zip(INPUTS, ("input_ids", "input_mask", "segment_ids"), strict=True))
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.task import Split, Task
 from tests.support import golden
 
 TASKS = golden.GOLDEN / "tasks"
@@ -46,6 +48,14 @@ def task(folder: Path | None, name: str, described: dict[str, Any] | None = None
         hparams["raw_data_dir"] = str(folder)
     tasks = make_tasks(config(name, **hparams, **overrides), tokenizer())
     return tasks[0]
+
+
+def parse(task: Task, rows: Sequence[dict[str, Any]], where: str) -> Split:
+    """Reads rows without labels, of which a line of `where` holds each. Raises UserError or EmptyText."""
+    examples = []
+    for index, row in enumerate(rows):
+        examples.append(task.example(row, f"{where}, line {index + 1}", index))
+    return task.encode(examples, "new")
 
 
 def write_lines(path: Path, *lines: str) -> Path:

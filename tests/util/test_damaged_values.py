@@ -11,7 +11,7 @@ from electra_tf2.finetune.weights import check_states
 from electra_tf2.formats.electra_folder import best_or_newest
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.tf1_checkpoint import WORDS, hparams_from_shapes
-from electra_tf2.inference.predictor import named_rows, open_rows
+from electra_tf2.inference.labelling import named_rows, open_rows
 from electra_tf2.programs.analyses.learning_curves import curves
 from electra_tf2.programs.analyses.request import Request
 from electra_tf2.util.errors import UserError

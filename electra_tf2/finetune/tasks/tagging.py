@@ -14,6 +14,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
+from electra_tf2.files.cells import is_null
 from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
@@ -320,6 +321,8 @@ class TaggingTask(Task):
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
         words = row.get("words", row.get("tokens"))
         raw_text = text_of(row)
+        if not words and "text" in row and is_null(row["text"]):  # as data frames have it
+            raw_text = ""
         if not words and raw_text is not None:
             text = self._split(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.files import tables
+from electra_tf2.files.cells import is_null
 from electra_tf2.files.tables import Column, Table, alternatives, names_of
 from electra_tf2.finetune.tasks.spans import TextPart, marked_parts
 from electra_tf2.settings.built_in import TextSettings
@@ -158,6 +159,8 @@ def texts_of(
         if names_in_table is not None:
             names = (names_in_table[index],)
         text = _value(row, names, where)
+        if is_null(text):
+            text = ""
         if not isinstance(text, str):
             raise UserError(f"{where}: {'/'.join(names)} must be text, got {shown(text)}")
         texts.append(text)

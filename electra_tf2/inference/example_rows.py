@@ -1,0 +1,125 @@
+"""Makes a task's examples from rows, the JSON objects that `Task.example` reads: those of a file, or Python's texts."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from electra_tf2.finetune.tasks.task import EmptyText, Split, Task
+from electra_tf2.util.errors import UserError, shown
+
+_NO_TEXT = {"error": "an empty text"}
+
+
+class Examples(NamedTuple):
+    """Examples of rows.
+
+    split: examples and inputs of the rows with a text; None if no row has one. places: where each row stands, for
+    messages. has_text: whether each row has a text.
+    """
+
+    split: Split | None
+    places: list[str]
+    has_text: list[bool]
+
+    def answers_of_all_rows(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Puts an error in the place of each row without a text.
+
+        Args:
+          answers: those of the rows with a text, in their order.
+        """
+        remaining = iter(answers)
+        answers_of_all = []
+        for has_text in self.has_text:
+            if has_text:
+                answers_of_all.append(next(remaining))
+            else:
+                answers_of_all.append(dict(_NO_TEXT))
+        return answers_of_all
+
+    @property
+    def warning(self) -> str:
+        """Says where the first row without a text stands, and how many there are; "" if all rows have one."""
+        num_empty = self.has_text.count(False)
+        if not num_empty:
+            return ""
+        first = self.places[self.has_text.index(False)]
+        more = ""
+        if num_empty > 1:
+            more = f" (and of {num_empty - 1:,} more)"
+        return f"{first}{more}: an empty text, so no answer"
+
+
+def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Examples:
+    """Makes examples of rows.
+
+    Args:
+      rows: where each row stands, for messages, and the row.
+
+    Raises:
+      UserError: a row cannot be read; names its place.
+    """
+    examples: list[Any] = []
+    places: list[str] = []
+    has_text: list[bool] = []
+    for index, (place, row) in enumerate(rows):
+        places.append(place)
+        try:
+            examples.append(task.example(row, place, index))
+            has_text.append(True)
+        except EmptyText:
+            has_text.append(False)
+    split = None
+    if examples:
+        split = task.encode(examples, "new")
+    return Examples(split, places, has_text)
+
+
+def row_of(task: Task, text: Any) -> dict[str, Any]:
+    """Makes a row from Python's text, tuple of texts, list of words or dict. Raises UserError for anything else."""
+    if isinstance(text, dict):
+        return text
+    if not isinstance(text, (str, tuple, list)):
+        raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
+    if isinstance(text, str):
+        _refuse_half_a_pair(task, text)
+        return _row_of_texts(task, [text], text)
+    if task.list_key:
+        return {task.list_key: list(text)}
+    return _row_of_texts(task, list(text), text)
+
+
+def _refuse_half_a_pair(task: Task, text: str) -> None:
+    """Raises UserError for a single text if the task reads pairs only.
+
+    The user may have passed one pair where a list of pairs is expected.
+    """
+    counts = {len(keys) for keys in task.text_keys}
+    if counts == {2}:
+        first, second = task.text_keys[0]
+        raise UserError(
+            f"predict: {task.name} reads pairs ({first}, {second}), got the text {shown(text)} alone: "
+            f'pairs go in a list: [("{first}", "{second}")]'
+        )
+
+
+def row_of_line(task: Task, line: str) -> dict[str, Any]:
+    """Makes a row from a line of plain text, with tabs between its texts."""
+    texts = line.split("\t")
+    if task.holds_tabs:
+        most_texts = max(len(keys) for keys in task.text_keys)
+        texts = line.split("\t", most_texts - 1)
+    return _row_of_texts(task, texts, line, " a line, a tab between")
+
+
+def _row_of_texts(task: Task, texts: Sequence[str], unsplit: Any, between: str = "") -> dict[str, Any]:
+    """Makes a row from a task's texts. Raises UserError if the task reads another number of texts.
+
+    Args:
+      unsplit: the user's input, for messages. between: what separates texts in it, for messages.
+    """
+    for keys in task.text_keys:
+        if len(keys) == len(texts):
+            return dict(zip(keys, texts, strict=True))
+    if not task.text_keys:
+        raise UserError(f"predict: {task.name} cannot read plain text {shown(unsplit)}: give JSON objects or a table")
+    choices = [f"{len(keys)} text(s){between} ({', '.join(keys)})" for keys in task.text_keys]
+    raise UserError(f"predict: {task.name} has {' or '.join(choices)}; got {len(texts)}: {shown(unsplit)}")

@@ -1,0 +1,195 @@
+"""Labels a file: its rows are written again with the answers of a fine-tuned model.
+
+A file holds JSON lines, a table (csv, tsv) or plain text with an example on each line; "-" is standard input. Columns
+that the task does not read, such as ids, are kept.
+"""
+
+import functools
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.encoding import LongTexts
+from electra_tf2.corpus.tokenization import tokenizer_for
+from electra_tf2.files import tables
+from electra_tf2.files.content import plain_name
+from electra_tf2.files.delimited import csv_delimiter
+from electra_tf2.files.reading import read_text
+from electra_tf2.files.table_files import format_of
+from electra_tf2.files.tables import Table, TableRow
+from electra_tf2.finetune.tasks.tagging import TaggingTask
+from electra_tf2.finetune.tasks.task import Split, Task
+from electra_tf2.finetune.tasks.text_files import open_texts
+from electra_tf2.formats.readers import read_model
+from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
+from electra_tf2.inference.labelled_file import labelled
+from electra_tf2.inference.predictor import Predictor, limit_of_texts, unknown_in
+from electra_tf2.inference.scores_of_file import Answered, Predict, report_on_file
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import warn
+
+
+def label_file(
+    config: FinetuningConfig,
+    folder: Path,
+    task_name: str,
+    source: str,
+    row_format: str = "jsonl",
+    text_columns: Sequence[str] = (),
+) -> str:
+    """Labels a file with the model in a folder. Prints scores if the file has the right labels, too.
+
+    Args:
+      source: path of the file; "-": standard input.
+      row_format: of the returned text, one of those of `files.writing.row_format`.
+      text_columns: columns of the file's texts, if their names are others than the training data's.
+
+    Returns:
+      Every row with the task's answer, as text.
+    """
+    tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+    predictor = Predictor(read_model(folder), tokenizer, config)
+    task_index = config.task_names.index(task_name)
+    task = predictor.tasks[task_index]
+    if row_format == "conll" and not isinstance(task, TaggingTask):
+        raise UserError(f"--output: a .conll file holds tagged words, and {task_name} is no tagging task: give a .csv")
+    table = open_rows(source, task)
+    rows, read = read_rows(task, table, text_columns)
+    if not rows:
+        raise UserError(f"predict: {table.name} is empty")
+    answers: list[dict[str, Any]] = []
+    if read.split is not None:
+        _warn_of_texts(task, table.name, rows, read.split)
+        predictions = predictor.predictions(task_index, read.split)
+        answers = task.answers(read.split, predictions)
+        if Path(source).is_file():  # no pipe, which cannot be read again
+            predict = functools.partial(predictor.predictions, task_index)
+            print(_scores(task, source, rows, Answered(read.split, predictions), predict), end="")
+    if read.warning:
+        warn(read.warning)
+    values = [row.values for row in rows]
+    pairs = list(zip(values, read.answers_of_all_rows(answers), strict=True))
+    return labelled(pairs, row_format, _csv_delimiter(source))
+
+
+def _csv_delimiter(source: str) -> str:
+    """The delimiter of a csv that is labelled, with which it is written again; a comma for any other source."""
+    if Path(plain_name(source)).suffix == ".csv" and Path(source).is_file():
+        return csv_delimiter(read_text(source, "predict"))
+    return ","
+
+
+def _warn_of_texts(task: Task, name: str, rows: Sequence[TableRow], split: Split) -> None:
+    """Warns of texts that were cut, and of tokens that the model does not know."""
+    cut = LongTexts.from_cut(split.cut, *limit_of_texts(task, split))
+    if cut:
+        warn(cut)
+    unknown = unknown_in(task, split, [row.values for row in rows])
+    if unknown is not None:
+        warn(f"{name}: {unknown}")
+
+
+def _scores(task: Task, source: str, rows: Sequence[TableRow], answered: Answered, predict: Predict) -> str:
+    """Makes a report of scores; "" for a file without labels."""
+    columns = set(itertools.chain(*(row.values for row in rows)))
+    has_labels = bool(tables.columns_named(columns, sorted(task.label_columns)))
+    # The labels of some tasks stand in columns of any name.
+    may_have_labels = has_labels or (not task.label_columns and bool(columns - _text_names(task)))
+    if not may_have_labels:
+        return ""
+    return report_on_file(task, source, answered, predict, has_labels)
+
+
+def _text_names(task: Task) -> set[str]:
+    """Columns that hold the text itself. A row with further ones may hold labels."""
+    names = {"text", "words", "tokens"}
+    for keys in task.text_keys:
+        names.update(keys)
+    return names
+
+
+def open_rows(source: str, task: Task) -> Table:
+    """Opens a file, or standard input ("-"), as a table of rows. Raises UserError with file and line."""
+    name = source
+    content = None
+    if source == "-":
+        name = "standard input"
+        content = _standard_input()
+    elif format_of(source) != "columnar":
+        content = read_text(source, "predict")
+    if content is not None:
+        rows = task.rows_of_text(content, name)
+        if rows is not None:
+            return Table(name, "row", itertools.starmap(TableRow, enumerate(rows, start=1)))
+    read_line = functools.partial(row_of_line, task)
+    settings = task.settings
+    if settings is None:
+        return tables.open_table(name, "predict", content=content, parse_line=read_line)
+    return open_texts(Path(name), settings, content, "predict", parse_line=read_line)
+
+
+def _standard_input() -> str:
+    """Reads standard input. Raises UserError if it is no UTF-8."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # Python may have read invalid bytes as lone surrogates, which cannot be encoded
+    except UnicodeError:
+        raise UserError("predict: standard input is not UTF-8 text") from None
+    return text.removeprefix("\ufeff")  # a byte order mark, which some editors write
+
+
+def read_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> tuple[list[TableRow], Examples]:
+    """Reads all rows of a table, and makes their examples. Arguments and errors as of `named_rows`."""
+    rows: list[TableRow] = []
+
+    def placed_rows() -> Iterator[tuple[str, dict[str, Any]]]:
+        for row, named in named_rows(task, table, text_columns):
+            rows.append(row)
+            yield table.where(row.line), named
+
+    return rows, read_examples(task, placed_rows())
+
+
+def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> Iterator[tuple[TableRow, dict[str, Any]]]:
+    """Yields each row of a table twice: as it is, and with its texts under the names that the task reads.
+
+    Args:
+      text_columns: columns of the texts; () for those of the training data.
+
+    Raises:
+      UserError: the task reads another number of texts, or a row lacks a column.
+    """
+    if text_columns:
+        yield from _rows_of_columns(task, table, text_columns)
+        return
+    settings = task.settings
+    names_in_table = None
+    if settings is not None and settings.texts:
+        names_in_table = tables.find_columns(table, settings.texts)
+    if settings is None or names_in_table is None:  # rows have the task's names already, such as JSON objects
+        for line, values in table.readable():
+            yield TableRow(line, values), values
+        return
+    keys = [tables.names_of(column)[0] for column in settings.texts]
+    for line, values in table.readable():
+        texts = {key: values[name] for key, name in zip(keys, names_in_table, strict=True)}
+        yield TableRow(line, values), values | texts
+
+
+def _rows_of_columns(
+    task: Task, table: Table, text_columns: Sequence[str]
+) -> Iterator[tuple[TableRow, dict[str, Any]]]:
+    """Yields the rows of `named_rows` with the texts in columns that the user named."""
+    keys_of_texts = [keys for keys in task.text_keys if len(keys) == len(text_columns)]
+    if not keys_of_texts:
+        counts = " or ".join(str(len(keys)) for keys in task.text_keys)
+        raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
+    for line, values in table.readable():
+        missing = [column for column in text_columns if column not in values]
+        if missing:
+            raise UserError(f"{table.where(line)}: no column {missing[0]!r}; it has {shown(', '.join(values))}")
+        texts = {key: values[column] for key, column in zip(keys_of_texts[0], text_columns, strict=True)}
+        yield TableRow(line, values), values | texts
