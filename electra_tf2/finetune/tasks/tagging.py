@@ -5,7 +5,7 @@ words and tags --tagged_files--> TaggedSentence --encode--> windows, the word of
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from electra_tf2.files.content import is_json
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
-from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder, likeliest_of_each_word, log_softmax
+from electra_tf2.finetune.tasks.tag_decoding import log_softmax
+from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme
 from electra_tf2.finetune.tasks.tagged_files import read_sentences, sentences_of_word_rows
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
@@ -31,18 +32,12 @@ from electra_tf2.finetune.tasks.tagging_windows import (
 )
 from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
-    as_written,
-    bioes,
     encoding_of,
     has_span_tags,
     is_span_tag,
-    letters_in_file,
-    originals_spans,
     scores_of_places,
     spans_of,
-    spelled_as_bioes,
     tagging_scores,
-    with_all_positions,
 )
 from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import (
@@ -95,13 +90,16 @@ class TaggingTask(Task):
     ) -> None:
         endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv", "csv", "ndjson", "tab")
         super().__init__(name, config, tokenizer, endings=endings, **files)
-        self._learn_kind_of_tags(spans)
-        self._encoding = "BIO"  # of the tags in the training data, which answers and reports have, too
         self._has_told_of_signs = False
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         self._label_column = label_column
         self._as_original = config.compat == "original"
+        self.spans: bool | None = None
+        self.primary_metric = "f1"
+        self._scheme: TagScheme | None = None
+        if spans is not None:
+            self._set_scheme(spans, "BIO")  # until the training data show their encoding
         # The last predictions, and the labels and probabilities that they give, for which scores and answers both ask.
         self._predicted: tuple[Any, list[tuple[list[str], list[float]]]] = (None, [])
 
@@ -110,11 +108,18 @@ class TaggingTask(Task):
         assert self.target is not None
         return self.target
 
-    def _learn_kind_of_tags(self, spans: bool | None) -> None:
+    @property
+    def scheme(self) -> TagScheme:
+        """The scheme of the tags, which the training data or a saved state tell."""
+        assert self._scheme is not None
+        return self._scheme
+
+    def _set_scheme(self, spans: bool, encoding: str) -> None:
         self.spans = spans
-        self.primary_metric = "f1"
-        if spans is False:
-            self.primary_metric = "accuracy"
+        self._scheme = SingleTags()
+        if spans:
+            self._scheme = OriginalsSpanTags(encoding) if self._as_original else SpanTags(encoding)
+        self.primary_metric = self._scheme.metric
 
     # Files to examples.
 
@@ -149,9 +154,7 @@ class TaggingTask(Task):
         for sentence_labels in labels:
             for label in sentence_labels or ():
                 if label not in label_names:
-                    # Of spans the type alone, since the file may have other letters than the label.
-                    name = label.partition("-")[2] if self.spans else label
-                    unknown[name] += 1
+                    unknown[self.scheme.type_of(label)] += 1
         if unknown:
             warn(
                 f"{self.name} {split}: labels of {counted(sum(unknown.values()), 'word')} are not in the training data "
@@ -173,9 +176,7 @@ class TaggingTask(Task):
             self._learn_form(files)
         sentences: list[conll.Sentence] = []
         for sentences_of_file in files:
-            if self.spans and not self._as_original:
-                sentences_of_file = spelled_as_bioes(sentences_of_file, self._known_types())
-            sentences += sentences_of_file
+            sentences += self.scheme.spelled(sentences_of_file, self._known_types())
         return sentences
 
     def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
@@ -195,14 +196,17 @@ class TaggingTask(Task):
 
     def _learn_form(self, files: Sequence[list[conll.Sentence]]) -> None:
         """Learns from the sentences of the training files what tags are, and how new text is to be split."""
-        if self.spans is None:
-            self._learn_kind_of_tags(any(has_span_tags(sentences) for sentences in files))
-            if not self.spans:
+        spans = self.spans
+        if spans is None:
+            spans = any(has_span_tags(sentences) for sentences in files)
+            if not spans:
                 _check_single_tags(self.name, list(itertools.chain(*files)))
-        if self.spans:
-            as_written = list(itertools.chain(*files))
-            self._encoding = encoding_of(as_written)
-            self._splits_at_signs = any(sentence.text is not None for sentence in as_written)
+        encoding = "BIO"
+        if spans:
+            all_sentences = list(itertools.chain(*files))
+            encoding = encoding_of(all_sentences)
+            self._splits_at_signs = any(sentence.text is not None for sentence in all_sentences)
+        self._set_scheme(spans, encoding)
 
     def _labels_in(self, sentences: Sequence[conll.Sentence]) -> list[str]:
         """Lists all labels in the training data."""
@@ -214,42 +218,15 @@ class TaggingTask(Task):
                     sentences += self._sentences(split)
         labels: set[str] = set()
         for sentence in sentences:
-            labels.update(self._labels_of(sentence))
-        if self.spans and not self._as_original:
-            labels = with_all_positions(labels)
-        return sorted(labels)
-
-    def _labels_of(self, sentence: conll.Sentence) -> list[str]:
-        """Turns tags into the labels that are learned: the tags themselves, or their spans as BIOES."""
-        if not self.spans:
-            return sentence.tags
-        read_spans = originals_spans if self._as_original else spans_of
-        spans = read_spans(sentence.tags)
-        return bioes(spans, len(sentence.words))
+            labels.update(self.scheme.labels_of(sentence.tags))
+        return sorted(self.scheme.complete(labels))
 
     def _checked_labels(self, sentence: conll.Sentence) -> list[str]:
         """Makes the labels of a sentence. Raises UserError for tags that are missing or no tags of spans."""
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{sentence.where}: a sentence with fewer tags than words")
-        if self.spans:
-            for tag in sentence.tags:
-                if not is_span_tag(tag):
-                    raise UserError(f"{sentence.where}: {shown(tag)} {self._why_no_span_tag(tag, sentence.tags)}")
-        return self._labels_of(sentence)
-
-    @staticmethod
-    def _why_no_span_tag(tag: str, tags: Sequence[str]) -> str:
-        if all(other.isdecimal() for other in tags):
-            return (
-                "is the number of a tag: give their names in the order of the numbers, "
-                '"labels": ["O", "B-PER", ...] in the task\'s description'
-            )
-        if tag == "0":
-            return "is the digit: tag words outside of spans by the letter O"
-        return (
-            "is neither O nor B-, I-, E- or S- and a type, as other tags are: "
-            '"spans": false in the task\'s description learns and scores single tags'
-        )
+        self.scheme.check(sentence)
+        return self.scheme.labels_of(sentence.tags)
 
     def files_of(self, split: str) -> list[Path]:
         """Lists a split's files; with compat original all files, since its labels are those of all splits."""
@@ -292,11 +269,8 @@ class TaggingTask(Task):
 
     def _has_known_tags(self, sentences: Sequence[conll.Sentence]) -> bool:
         """Tells whether nearly all tags of sentences are the task's."""
-        learned_sentences = list(sentences)
-        if self.spans:
-            learned_sentences = spelled_as_bioes(learned_sentences, self._known_types())
         tags: list[str] = []
-        for sentence in learned_sentences:
+        for sentence in self.scheme.spelled(sentences, self._known_types()):
             tags += sentence.tags
         # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
         is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
@@ -372,7 +346,7 @@ class TaggingTask(Task):
         golds: list[str] = []
         if labelled:
             for example in encoded:
-                golds += self._file_tags(example.labels or [])
+                golds += self.scheme.tags_of(example.labels or [])
         return Split(encoded, features, counts, labelled, golds=golds)
 
     def _inputs(self, words: Sequence[str], pieces: Located) -> list[tuple[Row, PredictedWords]]:
@@ -400,14 +374,10 @@ class TaggingTask(Task):
         """
         if self._predicted[0] is predictions:  # which scores and answers both ask for
             return self._predicted[1]
-        decode: Callable[[np.ndarray], list[int]] = likeliest_of_each_word
-        if self.spans and not self._as_original:
-            decode = SpanDecoder(self.label_names)
-        label_of_no_window = "O" if self.spans else ""
         same_tag = self._labels_of_the_same_tag()
         result = []
         for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
-            labels = [label_of_no_window] * len(example.words)
+            labels = [self.scheme.label_of_no_window] * len(example.words)
             probabilities = [0.0] * len(example.words)
             words = np.concatenate([window.words for window in example.windows])
             word_logits = []
@@ -415,22 +385,16 @@ class TaggingTask(Task):
                 word_logits.append(prediction["logits"][window.positions])
             log_probabilities = log_softmax(np.concatenate(word_logits))
             tag_probabilities = np.exp(log_probabilities) @ same_tag
-            for row, label_id in enumerate(decode(log_probabilities)):
+            for row, label_id in enumerate(self.scheme.likeliest(log_probabilities, self.label_names)):
                 labels[words[row]] = self.label_names[label_id]
                 probabilities[words[row]] = float(tag_probabilities[row, label_id])
-            if self.spans and self._as_original:
-                labels = bioes(originals_spans(labels), len(labels))
-            result.append((labels, probabilities))
+            result.append((self.scheme.well_formed(labels), probabilities))
         self._predicted = predictions, result
         return result
 
     def _labels_of_the_same_tag(self) -> np.ndarray:
         """Tells which labels are one tag in the files, float [labels, labels]: in BIO B and S are, and I and E."""
-        tags = list(self.label_names)
-        if self.spans:
-            letters = letters_in_file(self._encoding)
-            tags = [letters.get(label[0], label[0]) + label[1:] for label in self.label_names]
-        tag_of_label = np.array(tags)
+        tag_of_label = np.array([self.scheme.tag_of(label) for label in self.label_names])
         return (tag_of_label[:, np.newaxis] == tag_of_label).astype(np.float64)
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -442,9 +406,9 @@ class TaggingTask(Task):
             gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
         # Accuracy is that of the tags in the files, of which the labels that are learned may be more.
-        gold_tags = [self._file_tags(labels) for labels in gold]
-        predicted_tags = [self._file_tags(labels) for labels in predicted]
-        return tagging_scores(gold_tags, predicted_tags, bool(self.spans))
+        gold_tags = [self.scheme.tags_of(labels) for labels in gold]
+        predicted_tags = [self.scheme.tags_of(labels) for labels in predicted]
+        return self.scheme.scores(gold_tags, predicted_tags)
 
     def scores_of_answers(
         self, split: Split, answered: Split, answers: Sequence[Mapping[str, Any]]
@@ -483,7 +447,7 @@ class TaggingTask(Task):
             ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
             answer = {
                 "words": list(text.words),
-                "tags": self._file_tags(labels),
+                "tags": self.scheme.tags_of(labels),
                 "probabilities": [round(probability, 6) for probability in probabilities],
                 "starts": starts,
                 "ends": ends,
@@ -500,12 +464,6 @@ class TaggingTask(Task):
             answers.append(answer)
         return answers
 
-    def _file_tags(self, labels: Sequence[str]) -> list[str]:
-        """Turns labels into tags in the encoding of the training data."""
-        if not self.spans:
-            return list(labels)
-        return as_written(spans_of(labels), len(labels), self._encoding)
-
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         """Makes each example's `text`, if it is not its words with blanks between them, and its `gold` tags."""
         rows = []
@@ -514,12 +472,12 @@ class TaggingTask(Task):
             if example.text.text != " ".join(example.words):
                 row["text"] = example.text.text
             if split.labelled:
-                row["gold"] = self._file_tags(example.labels)
+                row["gold"] = self.scheme.tags_of(example.labels)
             rows.append(row)
         return rows
 
     def majority(self, split: Split) -> dict[str, float]:
-        gold = [self._file_tags(example.labels) for example in split.examples]
+        gold = [self.scheme.tags_of(example.labels) for example in split.examples]
         counts: Counter[str] = Counter()
         for tags in gold:
             counts.update(tags)
@@ -540,17 +498,19 @@ class TaggingTask(Task):
             "spans": self.spans,
             "splits_at_signs": self._splits_at_signs,
         }
-        if self.spans:
-            state["encoding"] = self._encoding
+        if isinstance(self.scheme, SpanTags):
+            state["encoding"] = self.scheme.encoding
         return state
 
     def check_state(self, saved: dict[str, Any]) -> None:
         names = list(saved.get("labels", []))
-        if self.spans is None:
-            self._learn_kind_of_tags(saved.get("spans", True))
-        self._encoding = saved.get("encoding", self._encoding)
-        if self._encoding not in ENCODINGS:
-            raise ValueError(f"encoding {self._encoding!r}")
+        spans = self.spans
+        if spans is None:
+            spans = saved.get("spans", True)
+        encoding = saved.get("encoding", "BIO")
+        if encoding not in ENCODINGS:
+            raise ValueError(f"encoding {encoding!r}")
+        self._set_scheme(spans, encoding)
         self._splits_at_signs = saved.get("splits_at_signs", self._splits_at_signs)
         if self.target is None:
             self.target = names
