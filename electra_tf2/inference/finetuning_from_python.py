@@ -4,35 +4,30 @@ Examples in memory become a file. From there everything goes as in `electra fine
 """
 
 import contextlib
-import hashlib
-import json
-import math
 import os
 import re
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from electra_tf2.config.hparams import all_hparams, checked, value_type
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.trained_folder import folder_to_use
+from electra_tf2.inference.examples_in_memory import TASK, ExampleTable, table_of, write_table
 from electra_tf2.inference.finetuning_run import prepare
 from electra_tf2.settings.described import DESCRIBED
 from electra_tf2.util.environment import before_tensorflow, import_tensorflow
-from electra_tf2.util.errors import UserError, closest, shown
-from electra_tf2.util.progress import counted, rewording
+from electra_tf2.util.errors import UserError, closest
+from electra_tf2.util.progress import rewording
 
 if TYPE_CHECKING:
     from electra_tf2.inference.model import Model
 
-_TASK = "texts"  # name of the task for examples in memory
-_TEXT_COLUMNS = ["text", "second_text"]  # of examples in memory
 # Hparams that an argument of `finetune` determines -> that argument.
 _ARGUMENTS = {
     "train_file": "train",
@@ -93,9 +88,9 @@ def finetune(
         raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
     label_column = hparams.get("label_column", "label")
     are_words = hparams.get("task_type") == "tagging"
-    data = {"train": _table_of("train", train, labels, label_column, are_words)}
+    data = {"train": table_of("train", train, labels, label_column, are_words)}
     if dev is not None:
-        data["dev"] = _table_of("dev", dev, dev_labels, label_column, are_words)
+        data["dev"] = table_of("dev", dev, dev_labels, label_column, are_words)
     if folder is not None:
         with _naming_arguments(Path(folder)):
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
@@ -129,7 +124,7 @@ def _naming_arguments(folder: Path) -> Iterator[None]:
 
 
 def _with_examples(message: str, folder: Path) -> str:
-    """A message with train[4] in the place of line 5 of the file that `_write` made of the examples of `train`."""
+    """A message with train[4] in the place of line 5 of the file that `write_table` made of the examples of `train`."""
 
     def argument(match: re.Match) -> str:
         if match["line"] is None:
@@ -137,7 +132,7 @@ def _with_examples(message: str, folder: Path) -> str:
         return f"{match['split']}[{int(match['line']) - 1}]"
 
     folders = f"{re.escape(os.path.abspath(folder))}|{re.escape(str(folder))}"
-    files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{_TASK}\.jsonl"
+    files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{TASK}\.jsonl"
     return re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
 
 
@@ -195,7 +190,7 @@ def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configuration(
-    data: Mapping[str, "str | ExampleTable"], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
+    data: Mapping[str, str | ExampleTable], model: str | os.PathLike[str], folder: Path, hparams: Mapping[str, Any]
 ) -> FinetuningConfig:
     """Makes and checks the configuration of a training that writes into a folder. Raises UserError."""
     users_hparams = _as_lists(hparams)
@@ -211,7 +206,7 @@ def _configuration(
                 users_hparams["text_column"] = table.text_columns
                 if users_hparams.get("task_type") == "qa":  # pairs of a question and its context, with answers
                     users_hparams.setdefault("label_column", "label")
-            users_hparams[f"{split}_file"] = _write(table, split, folder)
+            users_hparams[f"{split}_file"] = write_table(table, split, folder)
         else:
             users_hparams[f"{split}_file"] = table
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
@@ -232,140 +227,3 @@ def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":
     from electra_tf2.inference.model import load
 
     return load(folder_to_use(config))
-
-
-# Examples in memory.
-
-
-class ExampleTable(NamedTuple):
-    """Examples in memory: rows, column -> value, and the columns that hold texts; [] if the user names them."""
-
-    rows: list[dict[str, Any]]
-    text_columns: list[str]
-
-
-def _table_of(
-    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, are_words: bool
-) -> "str | ExampleTable":
-    """The path of a file of examples, or a table of examples in memory.
-
-    Args:
-      name: of the argument, "train" or "dev". are_words: whether examples with labels are lists of words with tags.
-
-    Raises:
-      UserError: there are no examples; labels are missing, too many or not needed.
-    """
-    name_of_labels = "labels" if name == "train" else "dev_labels"
-    if isinstance(examples, (str, os.PathLike)):
-        if not Path(examples).exists():
-            raise UserError(f"finetune: {name}: there is no file {shown(os.fspath(examples))}; texts come as a list")
-        if labels is not None:
-            raise UserError(
-                f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
-            )
-        return os.fspath(examples)
-    if hasattr(examples, "columns") and hasattr(examples, "to_dict"):  # a data frame of pandas
-        examples = examples.to_dict("records")
-    if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
-        raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
-    examples = list(examples)
-    if not examples:
-        raise UserError(f"finetune: {name} holds no examples")
-    if isinstance(examples[0], Mapping):
-        if labels is not None:
-            raise UserError(
-                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
-            )
-        return ExampleTable(_plain_rows(name, examples), [])
-    if labels is None:
-        raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
-    labels = list(labels)
-    if len(labels) != len(examples):
-        raise UserError(
-            f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
-            "each text needs one"
-        )
-    if are_words:
-        return _table_of_words(name, examples, labels)
-    return _table_of_texts(name, examples, labels, label_column)
-
-
-def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
-    """Converts rows to JSON values. Raises UserError if one is no dict."""
-    rows = []
-    for index, row in enumerate(examples):
-        if not isinstance(row, Mapping):
-            raise UserError(f"finetune: {name}[{index}] is {shown(row)}, but must be a dict as the first is")
-        rows.append(_json_value(row))
-    return rows
-
-
-def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
-    """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
-    are_pairs = isinstance(examples[0], (tuple, list))
-    if are_pairs:
-        columns = _TEXT_COLUMNS
-        expected = "a pair of texts"
-    else:
-        columns = _TEXT_COLUMNS[:1]
-        expected = "a text"
-    if label_column in columns:
-        raise UserError(f"finetune: {name} is a list of texts, without columns: leave label_column out")
-    rows = []
-    for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
-        texts = [example]
-        if are_pairs and isinstance(example, (tuple, list)):
-            texts = list(example)
-        texts = [_json_value(text) for text in texts]
-        if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
-            raise UserError(f"finetune: {name}[{index}] is {shown(example)}, but must be {expected}")
-        row = dict(zip(columns, texts, strict=True))
-        row[label_column] = _json_value(label)
-        rows.append(row)
-    return ExampleTable(rows, columns)
-
-
-def _table_of_words(name: str, examples: Sequence[Any], labels: Sequence[Any]) -> ExampleTable:
-    """Makes a table of lists of words with tags. Raises UserError if an example is no such list."""
-    rows = []
-    for index, (words, tags) in enumerate(zip(examples, labels, strict=True)):
-        words = _json_value(words)
-        tags = _json_value(tags)
-        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
-            raise UserError(
-                f"finetune: {name}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
-                "list of as many tags"
-            )
-        rows.append({"words": words, "tags": tags})
-    return ExampleTable(rows, [])
-
-
-def _write(table: ExampleTable, split: str, folder: Path) -> str:
-    """Writes a table as JSON lines into a folder, and returns its path.
-
-    The path depends on the content, so that the data of an earlier training are not overwritten.
-    """
-    lines = [json.dumps(row) + "\n" for row in table.rows]
-    content = "".join(lines)
-    digest = hashlib.sha256(content.encode()).hexdigest()
-    path = folder / "data" / f"{split}-{digest[:12]}" / f"{_TASK}.jsonl"
-    if not path.exists():
-        write_atomically(path, content)
-    return str(path)
-
-
-def _json_value(value: Any) -> Any:
-    """Converts a value of Python, numpy or pandas to a JSON value. A missing one (None, NaN, NaT, NA) becomes null."""
-    if hasattr(value, "tolist"):  # an array or number of numpy's
-        value = value.tolist()
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, (list, tuple)):
-        return [_json_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _json_value(item) for key, item in value.items()}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)

@@ -31,6 +31,7 @@ from electra_tf2.formats.folders import SCORES, locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Hints, StoredModel
+from electra_tf2.inference.examples_in_memory import is_frame, rows_of_frame
 from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
@@ -423,8 +424,8 @@ class Model:
             self._predictor = Predictor(self.source, self.tokenizer)
         is_single = isinstance(texts, (str, dict))
         several: Any = texts
-        if hasattr(texts, "columns") and hasattr(texts, "to_dict"):  # a data frame of pandas
-            several = texts.to_dict("records")
+        if is_frame(texts):
+            several = rows_of_frame(texts)
         if is_single:
             several = [texts]
         answers = [Answer(**fields) for fields in self._predictor(several, task)]

@@ -77,6 +77,13 @@ def test_data_frames(learned: tuple[electra.Model, Path], capsys: pytest.Capture
     frame = pandas.DataFrame({"text": TEXTS, "label": LABELS})
     assert finetune(frame, folder=folder).scores == model.scores
     assert finetune(frame["text"], frame["label"], folder=folder).scores == model.scores
+    new = pandas.DataFrame({"text": [TEXTS[0], None, pandas.NA], "id": [1, 2, 3]})
+    with pytest.warns(UserWarning, match=r"^text 2 \(and of 1 more\): an empty text"):
+        answer, *without_text = model.predict(new)
+    assert vars(answer) == vars(model.predict(TEXTS[0]))
+    assert [vars(nothing) for nothing in without_text] == [{"error": "an empty text"}] * 2
+    with pytest.raises(AttributeError, match="the answer has no 'label', since its row has an empty text"):
+        without_text[0].label  # noqa: B018
     assert capsys.readouterr().out.count("done before") == 2
 
 

@@ -1,0 +1,160 @@
+"""Makes a file of the examples that `electra_tf2.finetune` is given in memory: texts and labels, dicts, data frames."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from electra_tf2.files.writing import write_atomically
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import counted
+
+TASK = "texts"  # name of the task for examples in memory
+_TEXT_COLUMNS = ["text", "second_text"]
+
+
+class ExampleTable(NamedTuple):
+    """Examples in memory: rows, column -> value, and the columns that hold texts; [] if the user names them."""
+
+    rows: list[dict[str, Any]]
+    text_columns: list[str]
+
+
+def table_of(
+    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, are_words: bool
+) -> str | ExampleTable:
+    """The path of a file of examples, or a table of examples in memory.
+
+    Args:
+      name: of the argument, "train" or "dev". are_words: whether examples with labels are lists of words with tags.
+
+    Raises:
+      UserError: there are no examples; labels are missing, too many or not needed.
+    """
+    name_of_labels = "labels" if name == "train" else "dev_labels"
+    if isinstance(examples, (str, os.PathLike)):
+        if not Path(examples).exists():
+            raise UserError(f"finetune: {name}: there is no file {shown(os.fspath(examples))}; texts come as a list")
+        if labels is not None:
+            raise UserError(
+                f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
+            )
+        return os.fspath(examples)
+    if is_frame(examples):
+        examples = rows_of_frame(examples)
+    if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
+        raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
+    examples = list(examples)
+    if not examples:
+        raise UserError(f"finetune: {name} holds no examples")
+    if isinstance(examples[0], Mapping):
+        if labels is not None:
+            raise UserError(
+                f"finetune: {name} has columns, of which label_column names the labels: leave {name_of_labels} out"
+            )
+        return ExampleTable(_plain_rows(name, examples), [])
+    if labels is None:
+        raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
+    labels = list(labels)
+    if len(labels) != len(examples):
+        raise UserError(
+            f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
+            "each text needs one"
+        )
+    if are_words:
+        return _table_of_words(name, examples, labels)
+    return _table_of_texts(name, examples, labels, label_column)
+
+
+def is_frame(examples: Any) -> bool:
+    """True for a data frame of pandas."""
+    return hasattr(examples, "columns") and hasattr(examples, "to_dict")
+
+
+def rows_of_frame(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a data frame, column -> JSON value; null where a cell is empty."""
+    return [json_value(row) for row in frame.to_dict("records")]
+
+
+def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    """Converts rows to JSON values. Raises UserError if one is no dict."""
+    rows = []
+    for index, row in enumerate(examples):
+        if not isinstance(row, Mapping):
+            raise UserError(f"finetune: {name}[{index}] is {shown(row)}, but must be a dict as the first is")
+        rows.append(json_value(row))
+    return rows
+
+
+def _table_of_texts(name: str, examples: Sequence[Any], labels: Sequence[Any], label_column: str) -> ExampleTable:
+    """Makes a table of texts, or of pairs if the first is one. Raises UserError if an example is of another kind."""
+    are_pairs = isinstance(examples[0], (tuple, list))
+    if are_pairs:
+        columns = _TEXT_COLUMNS
+        expected = "a pair of texts"
+    else:
+        columns = _TEXT_COLUMNS[:1]
+        expected = "a text"
+    if label_column in columns:
+        raise UserError(f"finetune: {name} is a list of texts, without columns: leave label_column out")
+    rows = []
+    for index, (example, label) in enumerate(zip(examples, labels, strict=True)):
+        texts = [example]
+        if are_pairs and isinstance(example, (tuple, list)):
+            texts = list(example)
+        texts = [json_value(text) for text in texts]
+        if len(texts) != len(columns) or not all(text is None or isinstance(text, str) for text in texts):
+            raise UserError(f"finetune: {name}[{index}] is {shown(example)}, but must be {expected}")
+        row = dict(zip(columns, texts, strict=True))
+        row[label_column] = json_value(label)
+        rows.append(row)
+    return ExampleTable(rows, columns)
+
+
+def _table_of_words(name: str, examples: Sequence[Any], labels: Sequence[Any]) -> ExampleTable:
+    """Makes a table of lists of words with tags. Raises UserError if an example is no such list."""
+    rows = []
+    for index, (words, tags) in enumerate(zip(examples, labels, strict=True)):
+        words = json_value(words)
+        tags = json_value(tags)
+        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+            raise UserError(
+                f"finetune: {name}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "
+                "list of as many tags"
+            )
+        rows.append({"words": words, "tags": tags})
+    return ExampleTable(rows, [])
+
+
+def write_table(table: ExampleTable, split: str, folder: Path) -> str:
+    """Writes a table as JSON lines into a folder, and returns its path.
+
+    The path depends on the content, so that the data of an earlier training are not overwritten.
+    """
+    lines = [json.dumps(row) + "\n" for row in table.rows]
+    content = "".join(lines)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    path = folder / "data" / f"{split}-{digest[:12]}" / f"{TASK}.jsonl"
+    if not path.exists():
+        write_atomically(path, content)
+    return str(path)
+
+
+def json_value(value: Any) -> Any:
+    """Converts a value of Python, numpy or pandas to a JSON value. A missing one (None, NaN, NaT, NA) becomes null."""
+    if hasattr(value, "tolist"):  # an array or number of numpy's
+        value = value.tolist()
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
