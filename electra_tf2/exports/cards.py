@@ -105,14 +105,13 @@ def title(model: StoredModel) -> str:
 
 def labels_of(model: StoredModel, task: str) -> list[str]:
     """Labels of a fine-tuned model's task; [] for regression and question answering."""
-    task_states = model.task_states or {}
-    state = task_states.get(task, {})
+    state = model.state_of(task)
     return [str(label) for label in state.get("labels", [])]
 
 
 def _types_of_spans(model: StoredModel, task: str) -> list[str]:
     """Types of the spans that a tagger finds; none of taggers of single words, and other tasks."""
-    state = (model.task_states or {}).get(task, {})
+    state = model.state_of(task)
     if "encoding" not in state:
         return []
     return sorted({label.partition("-")[2] for label in labels_of(model, task)} - {""})

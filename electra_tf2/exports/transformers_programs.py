@@ -33,7 +33,7 @@ def transformers_usage(model: StoredModel, class_name: str) -> str:
     if not isinstance(config, FinetuningConfig):
         return _detector(class_name)
     task = config.task_names[0]
-    state = (model.task_states or {}).get(task, {})
+    state = model.state_of(task)
     if class_name.endswith("ForQuestionAnswering"):
         return _answer(config, bool(state.get("v2")))
     if class_name.endswith("ForTokenClassification"):
@@ -52,7 +52,7 @@ def explained_program(model: StoredModel, class_name: str) -> list[str]:
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return []
-    state: dict[str, Any] = (model.task_states or {}).get(config.task_names[0], {})
+    state = model.state_of(config.task_names[0])
     if class_name.endswith("ForTokenClassification"):
         return _explained_tags(state, config)
     if class_name.endswith("ForQuestionAnswering"):
@@ -65,7 +65,7 @@ def explained_scores(model: StoredModel, class_name: str) -> str:
     config = config_of(model)
     if not isinstance(config, FinetuningConfig):
         return ""
-    state: dict[str, Any] = (model.task_states or {}).get(config.task_names[0], {})
+    state = model.state_of(config.task_names[0])
     if class_name.endswith("ForQuestionAnswering"):
         whose = "The scores of `electra predict`, which reads a long context in windows"
         decides_alike = not config.answerable_classifier or not state.get("v2")
@@ -146,7 +146,7 @@ def _scale_of(model: StoredModel, task: str, config: FinetuningConfig) -> tuple[
     settings = settings_of(task, config.tasks).text
     if settings is None:
         return 0.0, 1.0
-    target = adopted(known_target(task, settings), (model.task_states or {}).get(task, {}), task, settings)
+    target = adopted(known_target(task, settings), model.state_of(task), task, settings)
     if isinstance(target, Scale):
         return target.low, target.high
     return 0.0, 1.0

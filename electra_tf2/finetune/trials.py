@@ -355,19 +355,15 @@ def _median_rate(folder: Path) -> float:
 
 def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept: bool) -> None:
     """Writes and prints the table and the scores of all trials. Arguments as `Trials.run`."""
-    scores = [trial["scores"] for trial in finished]
     last = finished[-1]
-    majority = last.get("majority", {})
     baselines = {name: kind_named(config.kind_of(name)).baseline for name in config.task_names}
-    text = table(scores, majority, baselines)
+    text = table([trial["scores"] for trial in finished], last.get("majority", {}), baselines)
     if is_kept and not config.overwrite and _holds_other_scores(Path(config.results_json), finished):
         warn(
             f"{config.results_json} held scores of another model of that name, which are replaced: --results-dir "
             "keeps them apart"
         )
-    write_atomically(config.results_txt, text)
-    summary = {"summary": summarise_trials(scores), "majority": majority}
-    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
+    _write_results(config, finished, text)
     print(text, end="")
     classified = [name for name in config.task_names if config.kind_of(name) in ("classification", "spans")]
     for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {}), classified):
@@ -376,12 +372,33 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         print(shown_errors(name, errors), end="")
     if is_kept:
         say(f"wrote {config.results_json}")
-        model = folder_to_use(config)
-        if model.exists() and len(config.task_names) == 1:
-            noun = kind_named(config.kind_of(config.task_names[0])).example
-            purpose = "to answer other questions" if noun == "question" else "to label other rows"
-            # Not by `say`, which breaks lines on a terminal: it is to be pasted.
-            print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {model}")
+        _print_next_command(config)
+
+
+def _write_results(config: FinetuningConfig, finished: Sequence[dict[str, Any]], text: str) -> None:
+    scores = [trial["scores"] for trial in finished]
+    write_atomically(config.results_txt, text)
+    write_json(
+        config.results_json,
+        {
+            "tasks": config.task_names,
+            "trials": finished,
+            "summary": summarise_trials(scores),
+            "majority": finished[-1].get("majority", {}),
+        },
+    )
+
+
+def _print_next_command(config: FinetuningConfig) -> None:
+    """Prints the command that applies the trained model, if one was kept and has a single task."""
+    model = folder_to_use(config)
+    if not model.exists() or len(config.task_names) != 1:
+        return
+    purpose = "to label other rows"
+    if kind_named(config.kind_of(config.task_names[0])).example == "question":
+        purpose = "to answer other questions"
+    # Not by `say`, which breaks lines on a terminal: it is to be pasted.
+    print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {model}")
 
 
 def _holds_other_scores(path: Path, finished: Sequence[dict[str, Any]]) -> bool:

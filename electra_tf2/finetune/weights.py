@@ -70,7 +70,7 @@ def head_of_questions(model: FinetuningModel, config: FinetuningConfig, stored: 
     if len(old_tasks) != 1:
         return {}
     [old_task] = old_tasks
-    had_unanswered = (stored.task_states or {}).get(old_task, {}).get("v2", False)
+    had_unanswered = stored.state_of(old_task).get("v2", False)
     stored_names: dict[str, list[str]] = {}
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]

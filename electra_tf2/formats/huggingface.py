@@ -359,7 +359,7 @@ def _task_head(model: StoredModel, a: Architecture, alone: Exported) -> Exported
         return Exported({"architectures": [class_name]}, tensors, left_out)
     if not task_class or f"{scope}/dense/kernel" not in variables:
         return alone
-    state = (model.task_states or {}).get(task, {})
+    state = model.state_of(task)
     labels = state.get("labels")
     names_of_labels = NUMBER if labels is None else as_pipelines_group(state, labels)
     config: dict[str, Any] = _labels(names_of_labels)

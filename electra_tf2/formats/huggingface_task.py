@@ -42,7 +42,7 @@ def field_of_task(model: StoredModel, task: str) -> dict[str, Any]:
     hparams["tasks"] = without_files({name: value for name, value in resolved["tasks"].items() if name == task})
     # The layer that decides whether there is an answer stays behind: then the score of the first token decides.
     hparams["qa_na_threshold"] = 0.0 if resolved["answerable_classifier"] else resolved["qa_na_threshold"]
-    return {_FIELD: {"hparams": hparams, "state": (model.task_states or {}).get(task, {})}}
+    return {_FIELD: {"hparams": hparams, "state": model.state_of(task)}}
 
 
 def trained_task(config: Mapping[str, Any], class_name: str, labels: Sequence[str]) -> TrainedTask | None:

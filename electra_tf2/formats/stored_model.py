@@ -238,6 +238,10 @@ class StoredModel:
         """Task name -> meaning of its head's outputs (finetune.tasks.task.Task.state); None if not fine-tuned."""
         return None
 
+    def state_of(self, task: str) -> dict[str, Any]:
+        """Meaning of the outputs of a task's head; {} if this model was not fine-tuned on the task."""
+        return (self.task_states or {}).get(task, {})
+
     @cached_property
     def scores(self) -> dict[str, Any]:
         """Scores that its run wrote; {} if none."""
