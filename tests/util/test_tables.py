@@ -93,8 +93,8 @@ def test_parquet_lies_where_other_files_do_and_says_which_row_is_wrong(tmp_path)
     task = make_tasks(config, support.tokenizer())[0]
     path = save(tmp_path / "own" / "train.parquet", kind="parquet")
     assert len(task.load("train").examples) == 2250 and len(task.load("dev").examples) == 250
-    save(path, [{"text": "a", "label": 0}, {"text": None, "label": 1}], "parquet")
-    with pytest.raises(UserError, match=r"train\.parquet, row 2: text must be text, got None"):
+    save(path, [{"text": 3, "label": 0}, {"text": 4, "label": 1}], "parquet")
+    with pytest.raises(UserError, match=r"train\.parquet, row 1: text must be text, got 3"):
         make_tasks(config, support.tokenizer())[0].load("train")
 
 
