@@ -72,7 +72,7 @@ def huggingface_card(model: StoredModel, exported: Exported) -> str:
     """The card of a directory for transformers."""
     class_name = exported.class_name
     has_head = not lacks_head(model, exported)
-    header = ["library_name: transformers", "tags:", "- electra"]
+    header = ["library_name: transformers", "tags:", f"- {exported.family.lower()}"]
     pipeline = pipeline_of(class_name)
     if pipeline:
         header.append(f"pipeline_tag: {pipeline}")
@@ -159,7 +159,7 @@ def _scores(model: StoredModel, about_scores: str) -> list[str]:
         return []
     by_task = model.scores.get("scores")
     if not model.is_fine_tuned or not isinstance(by_task, Mapping):
-        scores = json.dumps(_rounded(model.scores), indent=2, sort_keys=True)
+        scores = json.dumps(_rounded(_without_repetition(model.scores)), indent=2, sort_keys=True)
         return ["## Scores", _about_evaluation(model.scores), f"```json\n{scores}\n```"]
     rows = []
     for task, by_split in by_task.items():
@@ -177,6 +177,15 @@ def _scores(model: StoredModel, about_scores: str) -> list[str]:
             "F1 with the best threshold, `best_f1_thresh`, above which no answer is given (`qa_na_threshold`)."
         )
     return paragraphs
+
+
+def _without_repetition(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves out what is the same over hidden positions as over all: all masked ones were hidden."""
+    kept = {}
+    for name, value in metrics.items():
+        if not name.startswith("hidden_") or metrics.get(name.removeprefix("hidden_")) != value:
+            kept[name] = value
+    return kept
 
 
 def _about_evaluation(metrics: Mapping[str, Any]) -> str:
@@ -233,7 +242,10 @@ def training(model: StoredModel) -> str:
         if value != default:
             changed[field.name] = value
     hparams = json.dumps(changed, indent=2, sort_keys=True)
-    return f"{_start(model)}Settings other than the defaults:\n\n```json\n{hparams}\n```"
+    stopped = ""
+    if model.progress:
+        stopped = f"**Trained for {model.progress}.** "
+    return f"{stopped}{_start(model)}Settings other than the defaults:\n\n```json\n{hparams}\n```"
 
 
 def _start(model: StoredModel) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -42,8 +43,15 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{what}: {path} is not UTF-8 text (byte {data[error.start]:#04x} in line {line}): "
-            "save or convert it as UTF-8"
+            f"save it as UTF-8, or convert it: {how_to_convert(path)}"
         ) from None
+
+
+def how_to_convert(path: str | os.PathLike[str]) -> str:
+    """The command that makes a file of Western Windows, as Excel writes it, UTF-8."""
+    name = Path(path)
+    new = name.with_name(f"{name.stem}_utf8{name.suffix}")
+    return f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(name))} > {shlex.quote(str(new))}"
 
 
 def is_file(path: str | Path) -> bool:

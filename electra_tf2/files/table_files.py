@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra_tf2.files.content import DAMAGED, LOOK, is_json, is_markup, is_no_data, no_text, opened, plain_name
-from electra_tf2.files.reading import parse_json, read_text
+from electra_tf2.files.reading import how_to_convert, parse_json, read_text
 from electra_tf2.util.errors import UserError, reason
 
 Format = Literal["delimited", "json", "columnar", "text"]
@@ -46,7 +46,10 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
             for line_number, line in enumerate(file, start=1):
                 yield line.decode().removeprefix("\ufeff" if line_number == 1 else "")
     except UnicodeDecodeError:
-        raise UserError(f"{path}, line {line_number}: this is not UTF-8 text: save or convert it as UTF-8") from None
+        raise UserError(
+            f"{path}, line {line_number}: this is not UTF-8 text: save it as UTF-8, or convert it: "
+            f"{how_to_convert(path)}"
+        ) from None
     except DAMAGED as error:
         raise UserError(f"{path} cannot be read: {reason(error)}") from None
 

@@ -70,7 +70,7 @@ class Table(NamedTuple):
 
 def open_table(
     path: str | os.PathLike[str],
-    what: str = "task",
+    what: str = "table",
     *,
     content: str | None = None,
     header: bool | Callable[[list[str]], bool] = True,

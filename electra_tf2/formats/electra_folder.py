@@ -77,15 +77,19 @@ class ElectraFolder(StoredModel):
 
     @cached_property
     def weights(self) -> "Weights":
-        reader = weights_module()
-        if not self.checkpoint:
-            path = best_or_newest(self.path) if self.is_fine_tuned else self.path
-            self.checkpoint = reader.find_checkpoint(path)
-        return reader.weights_at(self.checkpoint)
+        return weights_module().weights_at(self._file_of_weights)
+
+    @cached_property
+    def _file_of_weights(self) -> str:
+        """Path of model.safetensors, or prefix of the checkpoint."""
+        if self.checkpoint:
+            return self.checkpoint
+        path = best_or_newest(self.path) if self.is_fine_tuned else self.path
+        return weights_module().find_checkpoint(path)
 
     @property
     def step(self) -> int:
-        step = self.weights.where.rpartition(PREFIX)[2]
+        step = self._file_of_weights.rpartition(PREFIX)[2]
         return int(step) if step.isdecimal() else 0
 
     @cached_property

@@ -136,6 +136,14 @@ def with_shipped(path: str) -> str:
     return shipped_folder(path) or path
 
 
+def locate_vocabulary(path: str) -> str:
+    """The vocabulary of a shipped model, if the path is the name of one under which no file lies; else the path."""
+    folder = with_shipped(path)
+    if folder != path:
+        return str(Path(folder) / VOCABULARY)
+    return path
+
+
 def locate_model(path: str) -> str:
     """Turns what a user gives as a model, a path or the name of a shipped model, into a path.
 

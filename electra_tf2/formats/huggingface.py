@@ -3,7 +3,7 @@
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
 Needs neither PyTorch nor transformers. huggingface_config translates configurations, huggingface_tokenizer tokenizers,
-huggingface_names tensors; huggingface_tensors reads weights; huggingface_task has what transformers does not know of a
+huggingface_names tensors; huggingface_tensors reads weights; huggingface_field has what transformers does not know of a
 task.
 
 The class that a model is written as:
@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from electra_tf2.files.writing import write_atomically, write_json
 from electra_tf2.formats import ANY_NETWORK_HINT, huggingface_config, huggingface_tokenizer
 from electra_tf2.formats.huggingface_config import config_json, is_like_modernbert
-from electra_tf2.formats.huggingface_task import NUMBER, TrainedTask, as_pipelines_group, field_of_task, trained_task
+from electra_tf2.formats.huggingface_field import (
+    NUMBER,
+    TrainedTask,
+    as_pipelines_group,
+    field_of_pretraining,
+    field_of_task,
+    pretraining_hparams,
+    trained_task,
+)
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer_of
 from electra_tf2.formats.stored_model import (
     DETECTOR,
@@ -83,7 +91,7 @@ class HuggingFaceDirectory(StoredModel):
         # There is no generator here, so its sizes do not matter; these fit any network.
         generator_sizes = {"generator_hidden_size": 1.0, "generator_layers": 1.0}
         network = self.network | {"electra_objective": is_detector} | generator_sizes
-        return default_run_hparams(network, self.folder.name)
+        return default_run_hparams(network, self.folder.name) | pretraining_hparams(self._config)
 
     @cached_property
     def task_states(self) -> dict[str, Any] | None:
@@ -199,6 +207,11 @@ class Exported(NamedTuple):
         return self.config["architectures"][0]
 
     @property
+    def family(self) -> str:
+        """The name of its networks: Electra, Bert or ModernBert."""
+        return self.class_name.removesuffix("Model").partition("For")[0]
+
+    @property
     def is_encoder_alone(self) -> bool:
         return self.class_name.endswith("Model")
 
@@ -224,11 +237,10 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
     modern = is_like_modernbert(a)
     family = _family(model, part, a)
     head = _head(model, part, a, family)
+    model_type = head.family.lower()
     if head.is_encoder_alone:
-        model_type = head.class_name.removesuffix("Model").lower()
         prefix = ""
     else:
-        model_type = head.class_name.partition("For")[0].lower()
         prefix = "model." if modern else f"{model_type}."
     config = config_json(a, model_type, head.class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope), model.weights) | head.tensors
@@ -318,7 +330,7 @@ def _pretraining_head(model: StoredModel, part: str, a: Architecture, alone: Exp
         class_name = _masked_lm_class(model, a, family)
     tensors = names.to_theirs(names.head(class_name, a), weights)
     left_out = [name for name in alone.left_out if name != scope]
-    return Exported({"architectures": [class_name]} | labels, tensors, left_out)
+    return Exported({"architectures": [class_name]} | labels | field_of_pretraining(model), tensors, left_out)
 
 
 def _masked_lm_class(model: StoredModel, a: Architecture, family: str) -> str:
@@ -433,6 +445,7 @@ def write_directory(
     """Writes a directory. config.json comes last: a directory that has one is complete.
 
     Args:
+      model: from `inference.model_config.with_config`.
       card: content of README.md; "": none is written.
     """
     from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
@@ -441,7 +454,10 @@ def write_directory(
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
     (folder / INDEX_NAME).unlink(missing_ok=True)  # left by an earlier model in several files
-    write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
+    longest = model.architecture.max_position_embeddings
+    if model.is_fine_tuned:
+        longest = model.resolved_hparams["max_seq_length"]  # of which its scores are
+    write_tokenizer_of(model, folder, longest)
     if card:
         write_atomically(folder / "README.md", card)
     config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}

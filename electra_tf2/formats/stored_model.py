@@ -231,6 +231,14 @@ class StoredModel:
         """Scope of the main network's head over the vocabulary; None where it has none."""
         return main_language_model(self.weights, self.has_generator)
 
+    @property
+    def progress(self) -> str:
+        """How far a pre-training run came that is not at its last step, "316 of 600 steps"; "" for any other model."""
+        last = self.hparams.get("num_train_steps")
+        if not self.is_run or self.is_fine_tuned or not isinstance(last, int) or not 0 < self.step < last:
+            return ""
+        return f"{self.step:,} of {last:,} steps"
+
     # Other files beside the weights.
 
     @cached_property

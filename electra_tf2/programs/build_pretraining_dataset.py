@@ -27,6 +27,7 @@ from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import inspect, verify
 from electra_tf2.corpus.scripts import sample, warnings_of
 from electra_tf2.corpus.unknown_tokens import report_on_records
+from electra_tf2.formats.folders import locate_vocabulary
 from electra_tf2.util.environment import use_processor_only
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, warn
@@ -65,7 +66,9 @@ def define_common_flags() -> None:
 
 def define_flags() -> None:
     flags.DEFINE_string("corpus_dir", None, "Directory of the text.")
-    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (electra build-vocab makes one).")
+    flags.DEFINE_string(
+        "vocab_file", None, "WordPiece vocabulary (electra build-vocab makes one); or a shipped model, for its own."
+    )
     flags.DEFINE_string("output_dir", None, "Directory of the records.")
     flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files and JSON lines do.")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
@@ -107,7 +110,7 @@ def run_build(**overrides: Any) -> None:
         f"({100 * padding:.1f} % padding) from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
-    if metadata["dev_examples"] and not 0.5 <= share / settings.dev_fraction <= 2:
+    if metadata["dev_examples"] and not 0.8 <= share / settings.dev_fraction <= 1.25:
         print(
             f"note: --dev-fraction {settings.dev_fraction:g} is a share of the documents, which are held out whole, "
             "and here they are few or of very different lengths",
@@ -140,6 +143,8 @@ def main() -> None:
     for name in needed:
         if not values[name].value:
             raise UserError(f"{dashed(name)} is needed; see --help")
+    if values.vocab_file:
+        values.vocab_file = locate_vocabulary(values.vocab_file)
     if not builds:
         verify_and_inspect(values.output_dir, values.vocab_file)
     else:

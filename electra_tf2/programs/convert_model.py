@@ -68,6 +68,8 @@ def main() -> int:
         f"read {model.origin}: {counted(sizes.num_hidden_layers, 'layer')} of {sizes.hidden_size} with "
         f"{counted(sizes.num_attention_heads, 'head')}, {parameters:,} parameters, {len(model.tokens):,} tokens"
     )
+    if model.progress:
+        print(f"note: {model.path} was trained for {model.progress}")
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
     if model.tokenizer_file and not output_format.holds_any_tokenizer:

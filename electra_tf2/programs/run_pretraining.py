@@ -317,7 +317,7 @@ def run_phase(phase: Phase, data: PhaseData, run: Run, first: bool) -> int:
         is_trained_further = start == Start.WHOLE and config.do_train and config.do_eval
         if is_trained_further and not run.dry_run:
             # What the training is to improve.
-            trainer.reporter.evaluation(0, trainer.evaluate(), during_training=False)
+            trainer.reporter.evaluation(0, trainer.evaluate())
 
     if run.dry_run:
         return time_some_steps(trainer, config, phase.end - phase.start)

@@ -57,7 +57,8 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
 
 def write_huggingface(folder: str | Path, model: StoredModel, part: str = "main") -> None:
     """Writes a Hugging Face directory with its card, as convert_model.py does."""
-    exported = to_huggingface(model, part)
+    model = with_config(model)
+    exported = huggingface.to_huggingface(model, part)
     huggingface.write_directory(folder, model, exported, card=huggingface_card(model, exported))
 
 

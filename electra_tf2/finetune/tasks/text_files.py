@@ -34,7 +34,7 @@ class TextExample(NamedTuple):
 
 
 def open_texts(
-    path: Path, settings: TextSettings, content: str | None = None, what: str = "task", **options: Any
+    path: Path, settings: TextSettings, content: str | None = None, what: str = "table", **options: Any
 ) -> Table:
     """Opens a table of texts. Its first line is a header if it names one of the texts, or if the settings say so."""
     names: set[Any] = set()

@@ -1,9 +1,11 @@
-"""Reads and writes the field of config.json in which a fine-tuned model's task is kept, beside transformers' fields.
+"""Reads and writes the field of config.json that keeps what transformers' fields have no place for.
 
-Theirs do not hold the names of texts, the scale of a number, which labels make up a span, or how text is split into
-words. Ours does. transformers reads past it and keeps it, so that a model that left comes back as it was:
+Of a fine-tuned model these are the names of texts, the scale of a number, which labels make up a span, how text is
+split into words; of a pre-trained one how tokens were masked, on which scores of texts depend. transformers reads past
+the field and keeps it, so that a model that left comes back as it was:
 
     "electra_tf2": {"hparams": {"task_names": ["ner"], "tasks": {...}, ...}, "state": {"labels": [...], ...}}
+    "electra_tf2": {"pretraining": {"mask_prob": 0.25, ...}}
 
 Free of TensorFlow.
 """
@@ -21,6 +23,7 @@ NUMBER = ["value"]  # the only label of a regression in transformers' fields
 # Hparams of fine-tuning on which answers depend. Those of the network and of its head follow from the class.
 _OF_ANSWERS = ("compat", "max_seq_length", "doc_stride", "max_query_length", "max_answer_length", "n_best_size")
 _KEPT = (*_OF_ANSWERS, "task_names", "tasks", "qa_na_threshold")
+_OF_SCORES = ("mask_prob", "mask_rates", "disc_tokens", "temperature")  # hparams of pre-training
 
 
 class TrainedTask(NamedTuple):
@@ -45,8 +48,24 @@ def field_of_task(model: StoredModel, task: str) -> dict[str, Any]:
     return {_FIELD: {"hparams": hparams, "state": model.state_of(task)}}
 
 
+def field_of_pretraining(model: StoredModel) -> dict[str, Any]:
+    """Makes the field of config.json about a pre-trained model; {} if its hparams are only those of its kind."""
+    if not model.is_run:
+        return {}
+    return {_FIELD: {"pretraining": {name: model.resolved_hparams[name] for name in _OF_SCORES}}}
+
+
+def pretraining_hparams(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the hparams of `field_of_pretraining`; {} if there are none. Raises UserError: the field is malformed."""
+    field = typed(config.get(_FIELD, {}), dict, f"config.json: {_FIELD}")
+    hparams = typed(field.get("pretraining", {}), dict, f"config.json: {_FIELD}.pretraining")
+    return {name: value for name, value in hparams.items() if name in _OF_SCORES}
+
+
 def trained_task(config: Mapping[str, Any], class_name: str, labels: Sequence[str]) -> TrainedTask | None:
-    """Reads the field. None: there is none, or transformers has trained the model on another task since.
+    """Reads the field of a fine-tuned model.
+
+    None: there is none, or transformers has trained the model since, on another task.
 
     Args:
       config: content of config.json. class_name, labels: what its fields of transformers have.
@@ -54,10 +73,10 @@ def trained_task(config: Mapping[str, Any], class_name: str, labels: Sequence[st
     Raises:
       UserError: the field is malformed.
     """
-    if _FIELD not in config:
-        return None
     where = f"config.json: {_FIELD}"
-    field = typed(config[_FIELD], dict, where)
+    field = typed(config.get(_FIELD, {}), dict, where)
+    if not field or "pretraining" in field:
+        return None
     hparams = typed(field.get("hparams"), dict, f"{where}.hparams")
     state = typed(field.get("state"), dict, f"{where}.state")
     names = typed(hparams.get("task_names"), list, f"{where}.hparams.task_names")
