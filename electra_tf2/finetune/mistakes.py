@@ -224,7 +224,7 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     "label": span.type,
                     "probability": min(row["probabilities"][span.start : span.end + 1]),
                     "gold": ", ".join(described) or "no span",
-                    "sentence": " ".join(row["words"]),
+                    "sentence": row.get("text", " ".join(row["words"])),
                 }
             )
     wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["text"]))
@@ -235,6 +235,8 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _words_of(row: Mapping[str, Any], span: Span) -> str:
+    if "text" in row:
+        return row["text"][row["starts"][span.start] : row["ends"][span.end]]
     return " ".join(row["words"][span.start : span.end + 1])
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from electra_tf2.files.cells import is_null
 from electra_tf2.finetune.tasks.task import EmptyText, Split, Task
 from electra_tf2.util.errors import UserError, shown
 
@@ -74,9 +75,15 @@ def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Exa
 
 
 def row_of(task: Task, text: Any) -> dict[str, Any]:
-    """Makes a row from Python's text, tuple of texts, list of words or dict. Raises UserError for anything else."""
+    """Makes a row from Python's text, tuple of texts, list of words or dict; None and NaN are an empty text.
+
+    Raises:
+      UserError: it is anything else.
+    """
     if isinstance(text, dict):
         return text
+    if is_null(text) and task.text_keys:
+        return dict.fromkeys(task.text_keys[0])
     if not isinstance(text, (str, tuple, list)):
         raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
     if isinstance(text, str):

@@ -66,6 +66,10 @@ def table_of(
         )
     if are_words:
         return _table_of_words(name, examples, labels)
+    if isinstance(examples[0], list) and isinstance(json_value(labels[0]), list):
+        raise UserError(
+            f'finetune: {name_of_labels} are lists: task_type="tagging" learns a tag for each word, from lists of words'
+        )
     return _table_of_texts(name, examples, labels, label_column)
 
 
@@ -120,6 +124,9 @@ def _table_of_words(name: str, examples: Sequence[Any], labels: Sequence[Any]) -
     for index, (words, tags) in enumerate(zip(examples, labels, strict=True)):
         words = json_value(words)
         tags = json_value(tags)
+        if tags is None or tags == "":  # left out and counted where the table is read
+            rows.append({"words": words, "tags": None})
+            continue
         if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
             raise UserError(
                 f"finetune: {name}[{index}] is {shown(words)} with {shown(tags)}, but must be a list of words with a "

@@ -13,7 +13,7 @@ from electra_tf2.finetune.tasks import make_task
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.progress import warn
+from electra_tf2.util.progress import rewording, warn
 
 Predict = Callable[[Split], list[Prediction]]
 
@@ -43,7 +43,8 @@ def report_on_file(
     task = make_task(trained_task.name, config, trained_task.tokenizer, {"train": path, "dev": path})
     adopt_states([task], {task.name: trained_task.state()}, task.name)
     try:
-        split = task.load("dev")
+        with rewording(lambda message: message.replace(f"{task.name} dev", source)):
+            split = task.load("dev")
     except UserError as error:  # it has no labels, or others than were learned
         if has_label_column:
             warn(f"the labels are not scored: {error}")

@@ -128,12 +128,44 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "2 spans left out" in " ".join(capsys.readouterr().err.split())
 
 
-def test_texts_without_a_field_of_spans_beside_marked_ones_have_none(tmp_path: Path) -> None:
-    """Label Studio's JSON_MIN and Prodigy leave it out, or empty."""
+def test_annotated_texts_without_a_field_of_spans_have_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Label Studio's JSON_MIN and Prodigy leave it out, or empty. Elsewhere nobody has annotated such a text."""
     path = tmp_path / "marked.jsonl"
-    empty = [{"text": "none here", "annotator": 1}, {"text": "none here", "spans": [], "label": "PER"}]
-    support.write_lines(path, *map(json.dumps, [{"text": TEXT, "entities": SPANS}, *empty]))
-    assert [one.tags for one in read_sentences(path)] == [TAGS, ["O", "O"], ["O", "O"]]
+    empty = [
+        {"text": "none here", "annotator": 1},
+        {"text": "none here", "spans": [], "label": "PER"},
+        {"text": "none here", "answer": "accept"},
+    ]
+    rows = [{"text": TEXT, "entities": SPANS}, *empty, {"text": "not yet", "id": 5}]
+    support.write_lines(path, *map(json.dumps, rows))
+    assert [one.tags for one in read_sentences(path)] == [TAGS, *[["O", "O"]] * 3]
+    assert "1 text left out that nobody annotated" in " ".join(capsys.readouterr().err.split())
+    assert [one.tags for one in read_sentences(path, tagged=False)] == [TAGS, *[["O", "O"]] * 3, []]
+
+
+def test_spans_that_end_inside_words_are_learned_there_and_scored_by_their_characters(tmp_path: Path) -> None:
+    """New text is not divided there, so that such a span cannot be found: it counts as missed."""
+    path = tmp_path / "marked.jsonl"
+    support.write_lines(
+        path,
+        json.dumps({"text": "They weren't in Rome", "entities": [[5, 9, "V"], [9, 12, "N"], [16, 20, "LOC"]]}),
+    )
+    described = {"type": "tagging", "files": {"train": str(path), "dev": str(path)}}
+    task = support.task(tmp_path, "ner", described)
+    [learned] = task.load("train").examples
+    assert list(learned.words) == ["They", "were", "n", "'", "t", "in", "Rome"]
+    assert learned.labels == ["O", "S-V", "B-N", "I-N", "E-N", "O", "S-LOC"]
+    split = task.load("dev")
+    [asked] = split.examples
+    assert list(asked.words) == ["They", "weren", "'", "t", "in", "Rome"]
+    [answered] = support.parse(task, [{"text": "They weren't in Rome"}], "new").examples
+    assert list(answered.words) == list(asked.words)
+    logits = np.full([len(split.features[0].input_ids), len(task.label_names)], -9.0)
+    for position, label in zip(asked.windows[0].positions, asked.labels, strict=True):
+        logits[position, task.label_names.index(label)] = 9
+    scores = task.scores(split, [{"logits": logits}])
+    assert scores["accuracy"] == 100
+    assert (scores["precision"], scores["recall"]) == (pytest.approx(100 / 3), pytest.approx(100 / 3))
 
 
 def test_what_label_studio_has_beside_the_spans_is_left_out(tmp_path: Path) -> None:

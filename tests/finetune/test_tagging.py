@@ -1,6 +1,7 @@
 """Tagging: files, label sets, words that do not fit, scores, new text."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -53,18 +54,57 @@ def test_rows_with_a_word_each_are_answered_as_they_are_learned(tmp_path):
         assert row == {"words": ["Anna", "sang"]} | ({"tags": tags} if tags else {})
 
 
-@pytest.mark.parametrize(
-    ("lines", "warning"),
-    [
-        (["a X", "b X", ""], "all words have the same tag, 'X'"),
-        (["Where is Paris?", "", "It is Rome.", "", "A dog barks", "", "He ate it", ""], "as if lines were texts"),
-    ],
-)
-def test_tags_that_seem_to_be_none_are_warned_of(tmp_path, capsys, lines, warning):
+def test_tags_that_seem_to_be_none_are_warned_of(tmp_path, capsys):
+    lines = ["Where is Paris?", "", "It is Rome.", "", "A dog barks", "", "He ate it", ""]
     for split in ("train", "dev"):
         write_lines(tmp_path / "mine" / f"{split}.txt", *lines)
     support.task(tmp_path, "mine", described={"type": "tagging"}).load("train")
-    assert warning in " ".join(capsys.readouterr().err.split())
+    assert "as if lines were texts" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("tag", "message"), [("X", "have the same tag, 'X'"), ("O", "have no spans: all words are O")])
+def test_data_with_one_tag_are_refused(tmp_path, tag, message):
+    write_lines(tmp_path / "mine" / "train.txt", f"a {tag}", f"b {tag}", "")
+    with pytest.raises(UserError, match=message):
+        support.task(tmp_path, "mine", described={"type": "tagging"}).load("train")
+
+
+@pytest.mark.parametrize("name", ["words.csv", "word.csv", "tokens.jsonl", "text.csv"])
+def test_words_are_no_tags_though_the_task_is_called_by_their_column(tmp_path, name):
+    """A file's name is its task's, after which a column of tags may be called."""
+    column = name.partition(".")[0]
+    if name.endswith(".jsonl"):
+        lines = [json.dumps({column: ["Anna", "sang"], "pos_tags": ["NN", "VB"]})]
+    else:
+        lines = [f"sentence_id,{column},label", "1,Anna,NN", "1,sang,VB"]
+    path = write_lines(tmp_path / name, *lines)
+    described = {"type": "tagging", "files": {"train": str(path), "dev": str(path)}}
+    task = support.task(tmp_path, column, described)
+    [example] = task.load("train").examples
+    assert (list(example.words), example.labels) == (["Anna", "sang"], ["NN", "VB"])
+
+
+def test_rows_of_a_word_in_the_column_text_are_words(tmp_path):
+    lines = ["text,label", "Anna,B-PER", "sang,O", "", "Paris,B-LOC"]
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "ner" / f"{split}.csv", *lines)
+    task = support.task(tmp_path, "ner")
+    assert [list(example.words) for example in task.load("dev").examples] == [["Anna", "sang"], ["Paris"]]
+    assert task.load("dev").golds == ["B-PER", "O", "B-LOC"]
+    write_lines(tmp_path / "new.csv", *lines)
+    rows = [row.values for row in open_rows(str(tmp_path / "new.csv"), task).rows]
+    assert [row["words"] for row in rows] == [["Anna", "sang"], ["Paris"]]
+
+
+def test_words_whose_tags_are_missing_stay_words(tmp_path, capsys):
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "ner" / f"{split}.txt", "Anna B-PER", "sang O", "")
+    task = support.task(tmp_path, "ner")
+    task.load("train")
+    new = write_lines(tmp_path / "new.conll", "Anna B-PER", "lives", "here O", "", "Eva B-PER", "sang O")
+    rows = [row.values for row in open_rows(str(new), task).rows]
+    assert rows == [{"words": ["Anna", "lives", "here"]}, {"words": ["Eva", "sang"]}]
+    assert "new.conll: some words have no tag" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("letters", ["BLOU", "BESO", "MEBO", "BIOO", "blou"])
@@ -363,10 +403,6 @@ def test_the_training_data_show_whether_tags_are_spans(tmp_path, capsys):
     write_lines(path, "DT the", "NN file", "", "NN term", "")
     with pytest.raises(UserError, match=r"more different tags \(3\) than different words \(2\)"):
         support.task(tmp_path, "own", described).load("train")
-    write_lines(path, "the O", "file O", "")
-    task = support.task(tmp_path, "own", described)
-    task.load("train")
-    assert task.spans and task.primary_metric == "f1"
 
 
 def test_signs_that_stay_at_words_are_told_once(tmp_path, capsys):

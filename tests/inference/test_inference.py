@@ -427,8 +427,11 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     for odd in not_texts:
         with pytest.raises(UserError, match="pair of texts"):
             model.states(["a text", odd])
-        with pytest.raises(UserError, match="tuple of texts"):
-            chunk.predict([odd])
+    with pytest.raises(UserError, match="tuple of texts"):
+        chunk.predict(not_texts[1:])
+    with pytest.warns(UserWarning, match="text 2: an empty text, so no answer"):
+        _, nothing, gap = chunk.predict(["a text", None, "another"])
+    assert vars(nothing) == {"error": "an empty text"} and gap.words == ["another"]
     triple: Any = ("one", "two", "three")
     with pytest.raises(UserError, match="pair of texts"):
         model.states([triple])

@@ -26,18 +26,31 @@ _FIRST_NUMBER = re.compile(r"[01]([-.]\d+)?")
 _WORD_NUMBER = re.compile(r"\d+([-.]\d+)?")  # of CoNLL-U also "1-2", written as one word, and "1.1", not written at all
 
 
+class Divided(NamedTuple):
+    """A text in which marked spans begin or end inside words, divided there, too.
+
+    tags: one of each of its words. spans: (start, end, type) of the marked characters.
+    """
+
+    text: Words
+    tags: list[str]
+    spans: list[tuple[int, int, str]]
+
+
 class Sentence(NamedTuple):
     """Words and their tags.
 
     tags: one of each word; fewer, in a file that may be untagged, where words have none.
     where: file and line of the first word, for messages.
     text: the text of these words; None: the file has words alone.
+    divided: the same text as it is learned, if it is divided otherwise. New text cannot be, so this one is answered.
     """
 
     words: list[str]
     tags: list[str]
     where: str
     text: Words | None = None
+    divided: Divided | None = None
 
 
 def split_words(text: str) -> Words:
@@ -81,18 +94,28 @@ def sentences_in_text(
     return list(_sentences_in_lines(lines, name, tagged, tag_column))
 
 
-def sentences_by_look(text: str, name: str, tag_column: int | None = None) -> list[Sentence]:
+def sentences_by_look(
+    text: str, name: str, tag_column: int | None = None, may_lack_tags: bool = False
+) -> list[Sentence]:
     """Reads the sentences of a text that looks like a file of tagged words: several lines with the same number of
-    columns, at least two. Any other text gives []. Arguments as in `sentences_in_text`."""
+    columns, at least two. Any other text gives [].
+
+    Args:
+      may_lack_tags: whether lines may also hold a word alone, if they are fewer than the others.
+      others: as of `sentences_in_text`.
+    """
     lines = _lines(text)
     layout = _layout(lines)
     widths = []
     for line in _word_lines(lines):
         widths.append(len(_without_empty_end(_columns(line, layout.tabs), layout.width)))
-    if len(widths) < 2 or set(widths) != {layout.width} or layout.width < 2:
+    allowed = {layout.width}
+    if may_lack_tags:
+        allowed.add(1)
+    if len(widths) < 2 or not set(widths) <= allowed or layout.width < 2:
         return []
     try:
-        return list(_sentences_in_lines([*lines, ""], name, tagged=True, tag_column=tag_column))
+        return list(_sentences_in_lines([*lines, ""], name, tagged=not may_lack_tags, tag_column=tag_column))
     except UserError:  # a line that is no word with a tag
         return []
 

@@ -16,6 +16,7 @@ import numpy as np
 from electra_tf2.corpus.scripts import words
 from electra_tf2.corpus.tokenization import Words
 from electra_tf2.files.cells import cell
+from electra_tf2.finetune.tasks.conll import Divided
 from electra_tf2.settings.columns import MARKED_SPANS
 from electra_tf2.util.errors import UserError, shown
 
@@ -166,6 +167,14 @@ def _is_annotated(row: Mapping[str, Any]) -> bool:
     return not is_label_studio or any(map(_is_kept, annotations))
 
 
+def says_annotated(row: Mapping[str, Any]) -> bool:
+    """Tells whether a row without a field of spans says that somebody looked at its text and marked nothing.
+
+    Prodigy and Label Studio's JSON_MIN leave the field out.
+    """
+    return row.get("answer") == "accept" or "annotator" in row or "annotation_id" in row
+
+
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
     """A span of a text, without the blanks at its ends."""
     start = end = kind = written = None
@@ -216,15 +225,17 @@ def _first(item: Mapping[str, Any], names: Iterable[str]) -> Any:
 class TaggedText(NamedTuple):
     """The words of a text with marked spans.
 
-    tags: B-, I- and O, one of each word.
+    tags: B-, I- and O, one of each word. A word of which a span marks a part has the span's tag.
     left_out: number of spans that are empty, or lie inside or across others.
     cut_words: the texts of spans that begin or end inside a word.
+    divided: the text divided at these ends, too; None if there are none.
     """
 
     text: Words
     tags: list[str]
     left_out: int
     cut_words: list[str]
+    divided: Divided | None
 
 
 def words_and_tags(marked: MarkedText) -> TaggedText:
@@ -239,18 +250,32 @@ def words_and_tags(marked: MarkedText) -> TaggedText:
             left_out += 1
         else:
             kept.append(span)
+    text_words = split_at_signs(marked.text)
     borders = {span.start for span in kept} | {span.end for span in kept}
-    text_words = split_at_signs(marked.text, borders)
-    tags = ["O"] * len(text_words.words)
-    for span in kept:
-        first, behind = np.searchsorted(text_words.starts, [span.start, span.end])
-        tags[first:behind] = [f"I-{span.type}"] * (behind - first)
-        if first < behind:
-            tags[first] = f"B-{span.type}"
+    divided_words = split_at_signs(marked.text, borders)
     # Splitting at the borders made words that are none.
-    inside_words = set(text_words.starts.tolist()) - set(split_at_signs(marked.text).starts.tolist())
+    inside_words = set(divided_words.starts.tolist()) - set(text_words.starts.tolist())
     cut_words = [marked.text[span.start : span.end] for span in kept if {span.start, span.end} & inside_words]
-    return TaggedText(text_words, tags, left_out, cut_words)
+    divided = None
+    if cut_words:
+        places = [(span.start, span.end, span.type) for span in kept]
+        divided = Divided(divided_words, _tags(divided_words, kept), places)
+    return TaggedText(text_words, _tags(text_words, kept), left_out, cut_words, divided)
+
+
+def _tags(text: Words, spans: Sequence[MarkedSpan]) -> list[str]:
+    """Makes the tags of a text's words. A word that two spans share has the tag of the first."""
+    ends = text.starts + np.array([len(word) for word in text.words], np.int32)
+    tags = ["O"] * len(text.words)
+    for span in spans:
+        first = np.searchsorted(ends, span.start, side="right")
+        behind = np.searchsorted(text.starts, span.end)
+        letter = "B"
+        for place in range(first, behind):
+            if tags[place] == "O":
+                tags[place] = f"{letter}-{span.type}"
+                letter = "I"
+    return tags
 
 
 def split_at_signs(text: str, borders: Iterable[int] = ()) -> Words:

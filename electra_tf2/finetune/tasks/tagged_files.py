@@ -63,7 +63,7 @@ def sentences_of_word_rows(path: Path, text: str, label_column: str = "", task: 
     if not plain_name(path.name).endswith((".csv", ".tsv", ".tab")):
         return None
     _, first_line = next(numbered_lines(text), (0, ""))
-    if not columns_named(_columns_of_header(first_line), WORD):
+    if not columns_named(_columns_of_header(first_line), (*WORD, TEXT)):
         return None
     table = open_table(path, content=text)
     return sentences_of_rows_with_a_word(table, TagColumn(label_column, task))

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from electra_tf2.files.cells import cell, is_no_label
 from electra_tf2.files.tables import Table, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
-from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, text_of, words_and_tags
-from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, WORD
+from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, says_annotated, text_of, words_and_tags
+from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, TEXT, WORD
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, warn
 
@@ -24,13 +24,16 @@ class TagColumn(NamedTuple):
     label_column: str = ""
     task: str = ""
 
-    def find(self, columns: Iterable[str], where: str) -> str | None:
+    def find(self, columns: Iterable[str], where: str, of_words: str | None) -> str | None:
         """Finds the column; None if there is none.
+
+        Args:
+          of_words: the column of the words, which a task may be called by, too.
 
         Raises:
           UserError: it may be one of several.
         """
-        columns = list(columns)
+        columns = [column for column in columns if column != of_words]
         if self.label_column:
             return _first(columns_named(columns, [self.label_column]))
         by_task: list[str] = []
@@ -59,27 +62,53 @@ def sentences_in_table(table: Table, tagged: bool, tag_column: TagColumn) -> Ite
       UserError: names file and line.
     """
     rows = list(table.readable())
-    if rows and _has_a_word_a_row(rows, table.columns is not None):
-        return _sentences_in_rows(table, rows, tagged, tag_column)
+    word_name = _column_of_single_words(rows, table.columns is not None)
+    if word_name is not None:
+        return _sentences_in_rows(table, rows, word_name, tagged, tag_column)
     return _sentences_in_whole_rows(table, rows, tagged, tag_column)
 
 
 def sentences_of_rows_with_a_word(table: Table, tag_column: TagColumn) -> list[Sentence] | None:
     """Reads the sentences of a table with a word in each row, tagged or not; None: it has none. Raises UserError."""
     rows = list(table.readable())
-    if not rows or not _has_a_word_a_row(rows, table.columns is not None):
+    word_name = _column_of_single_words(rows, table.columns is not None)
+    if word_name is None:
         return None
-    return list(_sentences_in_rows(table, rows, False, tag_column))
+    return list(_sentences_in_rows(table, rows, word_name, False, tag_column))
 
 
-def _has_a_word_a_row(rows: Rows, delimited: bool) -> bool:
-    """Tells words in rows of their own from lists of words, which a delimited table has as text: "['Ann', 'saw']"."""
+def _column_of_single_words(rows: Rows, delimited: bool) -> str | None:
+    """Finds the column of words in a table that has one in each row; None: it is another table.
+
+    Args:
+      delimited: whether it is a csv or tsv, which has a list of words as text: "['Ann', 'saw']".
+    """
+    if not rows:
+        return None
     columns = rows[0][1]
-    word_column = _first(columns_named(columns, WORD))
-    if word_column is None or not (delimited or columns_named(columns, SENTENCE_OF_WORD)):
+    word_name = _first(columns_named(columns, WORD))
+    if word_name is None and delimited and _text_is_a_word(rows):
+        return TEXT
+    if word_name is None or not (delimited or columns_named(columns, SENTENCE_OF_WORD)):
+        return None
+    words = [row.get(word_name) for _, row in rows]
+    if any(isinstance(word, list) or _looks_like_list(word) for word in words):
+        return None
+    return word_name
+
+
+def _text_is_a_word(rows: Rows) -> bool:
+    """Tells whether the column `text` holds single words, and `label` or `tag` their tags, not spans in texts."""
+    columns = rows[0][1]
+    tag_names = columns_named(columns, TAG)
+    if TEXT not in columns or not tag_names:
         return False
-    words = [row.get(word_column) for _, row in rows]
-    return not any(isinstance(word, list) or _looks_like_list(word) for word in words)
+    for _, row in rows:
+        text = str(row[TEXT]).split()
+        tag = str(row[tag_names[0]]).split()
+        if len(text) > 1 or len(tag) != len(text) or "".join(tag).startswith(("[", "{")):
+            return False
+    return True
 
 
 def _looks_like_list(value: Any) -> bool:
@@ -90,15 +119,16 @@ def _looks_like_list(value: Any) -> bool:
 # A word in each row.
 
 
-def _sentences_in_rows(table: Table, rows: Rows, tagged: bool, tag_column: TagColumn) -> Iterator[Sentence]:
+def _sentences_in_rows(
+    table: Table, rows: Rows, word_name: str, tagged: bool, tag_column: TagColumn
+) -> Iterator[Sentence]:
     """Reads the sentences of rows with a word each.
 
     A row whose sentence is not named goes on with that of the row before, as spreadsheets have it. Without a column of
     sentences, blank lines stand between them.
     """
     columns = list(rows[0][1])
-    word_name = columns_named(columns, WORD)[0]
-    tag_name = tag_column.find(columns, table.name)
+    tag_name = tag_column.find(columns, table.name, word_name)
     if tag_name is None and tagged:
         raise UserError(
             f"{table.name}: a column {tag_column.label_column or 'tag'} is needed: it has {shown(', '.join(columns))}"
@@ -188,14 +218,15 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
     for (line, row), marked in zip(rows, marked_rows, strict=True):
         where = table.where(line)
         if marked is None and file_has_marks and _words_column(row) is None:
-            # Some programs leave the field of spans out where there are none.
             text = text_of(row)
             if text is not None:
-                marked = MarkedText(text, [])
+                marked = MarkedText(text, [], is_annotated=says_annotated(row))
         if marked is None:
             words = _words_of_row(row, where)
             tags = _tags_of_row(row, words, tagged, tag_column, where)
-            if words:
+            if tags is None:
+                texts_left_out += 1
+            elif words:
                 yield Sentence(words, tags, where)
             else:
                 empty.append(where)
@@ -207,7 +238,7 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
             cut_words += [f"{where}: {shown(cut)}" for cut in tagged_text.cut_words]
             if tagged_text.text.words:
                 tags = tagged_text.tags if marked.is_annotated else []
-                yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text)
+                yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text, tagged_text.divided)
             else:
                 empty.append(where)
     if empty:
@@ -218,12 +249,15 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
     if cut_words:
         spans = counted(len(cut_words), "span")
         warn(
-            f"{spans} with an end inside a word, as if the places were shifted: {cut_words[0]}. That part of the word "
-            "is learned as a word of its own"
+            f"{spans} with an end inside a word, as in are|n't, or because places are shifted: {cut_words[0]}. That "
+            "part of the word is learned as a word of its own; of new texts, whole words are answered"
         )
     if texts_left_out:
         texts = counted(texts_left_out, "text")
-        warn(f"{table.name}: {texts} left out that nobody annotated, or that somebody rejected")
+        warn(
+            f"{table.name}: {texts} left out that nobody annotated, or that somebody rejected. A text without spans "
+            "has an empty list of them"
+        )
 
 
 def _marked(row: Mapping[str, Any], label_column: str, where: str) -> MarkedText | None:
@@ -264,12 +298,17 @@ def _words_of_row(row: dict[str, Any], where: str) -> list[str]:
 
 def _tags_of_row(
     row: dict[str, Any], words: Sequence[str], tagged: bool, tag_column: TagColumn, where: str
-) -> list[str]:
-    """Takes the tags of a row's words; [] if it has none, which only `tagged` False allows."""
-    column = tag_column.find(row, where)
+) -> list[str] | None:
+    """Takes the tags of a row's words; [] if it has none.
+
+    None: they are needed, but the cell is empty.
+    """
+    column = tag_column.find(row, where, _words_column(row) or _first(columns_named(row, WORD)))
     tags = None
     if column is not None:
         tags = cell(row, column, "list", where)
+        if tags is None and tagged:
+            return None
     if not tags and not tagged:
         return []
     if not isinstance(tags, list) or len(tags) != len(words):

@@ -132,7 +132,12 @@ class TaggingTask(Task):
         self._warn_of_unknown_labels(labels, label_names, split)
         examples = []
         for sentence, sentence_labels in zip(sentences, labels, strict=True):
-            examples.append(TaggedSentence(sentence.text or joined(sentence.words), sentence_labels))
+            example = TaggedSentence(sentence.text or joined(sentence.words), sentence_labels)
+            if sentence.divided is not None and sentence_labels is not None:
+                divided_labels = self.scheme.labels_of(sentence.divided.tags)
+                learned = TaggedSentence(sentence.divided.text, divided_labels)
+                example = example._replace(learned=learned, marked=sentence.divided.spans)
+            examples.append(example)
         return TaskData(examples, label_names)
 
     def _labels_of_split(self, sentences: Sequence[conll.Sentence], split: str) -> Sequence[list[str] | None]:
@@ -219,6 +224,10 @@ class TaggingTask(Task):
         labels: set[str] = set()
         for sentence in sentences:
             labels.update(self.scheme.labels_of(sentence.tags))
+            if sentence.divided is not None:
+                labels.update(self.scheme.labels_of(sentence.divided.tags))
+        if self.scheme.has_spans and labels <= {"O"}:
+            raise UserError(f"{self.name}: the training data have no spans: all words are O")
         return sorted(self.scheme.complete(labels))
 
     def _checked_labels(self, sentence: conll.Sentence) -> list[str]:
@@ -261,6 +270,10 @@ class TaggingTask(Task):
             sentences = conll.sentences_by_look(text, name, tag_column)
             if self._has_known_tags(sentences):
                 return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
+        partly_tagged = conll.sentences_by_look(text, name, may_lack_tags=True)
+        if self._has_known_tags(partly_tagged):
+            warn(f"{name}: some words have no tag, so that nothing is scored")
+            return [{"words": sentence.words} for sentence in partly_tagged]
         sentences = conll.sentences_by_look(text, name)
         if not sentences or not conll.has_parted_sentences(text):
             return None
@@ -295,8 +308,9 @@ class TaggingTask(Task):
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
         words = row.get("words", row.get("tokens"))
         raw_text = text_of(row)
-        if not words and "text" in row and is_null(row["text"]):  # as data frames have it
-            raw_text = ""
+        names = [name for name in ("words", "tokens", "text") if name in row]
+        if names and all(is_null(row[name]) for name in names):  # as data frames have it
+            raise EmptyText(f"{where}: there are no words")
         if not words and raw_text is not None:
             text = self._split(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
@@ -330,6 +344,8 @@ class TaggingTask(Task):
 
     def encode(self, examples: Sequence[TaggedSentence], split: str) -> Split:
         id_of_label = {label: index for index, label in enumerate(self.label_names)}
+        if split == "train":
+            examples = [example.learned or example for example in examples]
         encoded: list[TaggedSentence] = []
         features: list[Features] = []
         # Words are learned with one blank between them, so they are tokenized in that way, whatever the text has there.
@@ -408,7 +424,16 @@ class TaggingTask(Task):
         # Accuracy is that of the tags in the files, of which the labels that are learned may be more.
         gold_tags = [self.scheme.tags_of(labels) for labels in gold]
         predicted_tags = [self.scheme.tags_of(labels) for labels in predicted]
-        return self.scheme.scores(gold_tags, predicted_tags)
+        scores = self.scheme.scores(gold_tags, predicted_tags)
+        if any(example.marked for example in split.examples):
+            # Some spans end inside words, where their tags cannot say it.
+            gold_places: list[tuple] = []
+            predicted_places: list[tuple] = []
+            for number, (example, labels) in enumerate(zip(split.examples, predicted, strict=True)):
+                gold_places += _gold_places(number, example)
+                predicted_places += _places(number, example.text, labels)
+            scores |= scores_of_places(gold_places, predicted_places)
+        return scores
 
     def scores_of_answers(
         self, split: Split, answered: Split, answers: Sequence[Mapping[str, Any]]
@@ -425,9 +450,7 @@ class TaggingTask(Task):
             text = example.text
             if text.text not in of_text:
                 return None
-            for span in spans_of(example.labels):
-                end = int(text.starts[span.end]) + len(text.words[span.end])
-                gold.append((number, int(text.starts[span.start]), end, span.type))
+            gold += _gold_places(number, example)
             for entity in of_text[text.text]["entities"]:
                 predicted.append((number, entity["start"], entity["end"], entity["type"]))
         return scores_of_places(gold, predicted)
@@ -517,6 +540,22 @@ class TaggingTask(Task):
         check_same_names(self.target, names, self.name)
 
 
+def _places(number: int, text: Words, labels: Sequence[str]) -> list[tuple]:
+    """Lists (number, start, end, type) of the spans in labels, with the places of their characters."""
+    places: list[tuple] = []
+    for span in spans_of(labels):
+        end = int(text.starts[span.end]) + len(text.words[span.end])
+        places.append((number, int(text.starts[span.start]), end, span.type))
+    return places
+
+
+def _gold_places(number: int, example: TaggedSentence) -> list[tuple]:
+    """Lists (number, start, end, type) of the spans of a sentence."""
+    if example.marked:
+        return [(number, *span) for span in example.marked]
+    return _places(number, example.text, example.labels or [])
+
+
 def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
     """Prints that tags are no spans. Raises UserError if words seem to stand in the place of tags."""
     words: set[str] = set()
@@ -537,8 +576,11 @@ def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
             "the word is the first column and its tag the last"
         )
     if len(tags) == 1:
-        warn(f"{name}: all words have the same tag, {shown(min(tags))}: is another column meant (--label-column)?")
-    elif len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
+        raise UserError(
+            f"{name}: all words of the training data have the same tag, {shown(min(tags))}: is another column meant "
+            "(--label-column)?"
+        )
+    if len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
         warn(f"{name}: most tags occur once, as if lines were texts, whose last words are no tags")
     of_words = f"{counted(len(tags), 'tag')} of single words"
     say(f"{name}: {of_words}, since none begins with B- or I-: they are scored word by word")

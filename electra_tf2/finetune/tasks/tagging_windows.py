@@ -22,11 +22,15 @@ class TaggedSentence(NamedTuple):
 
     labels: those that are learned (BIOES for spans); None: the text has no tags.
     windows: the text's inputs, several of a long text.
+    learned: the same text as it is learned, if spans are marked that end inside words.
+    marked: (start, end, type) of these spans' characters.
     """
 
     text: Words
     labels: list[str] | None
     windows: Sequence[PredictedWords] = ()
+    learned: "TaggedSentence | None" = None
+    marked: Sequence[tuple[int, int, str]] = ()
 
     @property
     def words(self) -> Sequence[str]:
