@@ -76,7 +76,7 @@ def open_table(
     header: bool | Callable[[list[str]], bool] = True,
     delimiter: str = "",
     quoted: bool | None = None,
-    parse_line: Callable[[str], dict[str, Any]] | None = None,
+    parse_line: Callable[[str], dict[str, Any] | None] | None = None,
 ) -> Table:
     """Opens a table.
 
@@ -86,7 +86,8 @@ def open_table(
       header: True if the first row of a delimited file names its columns; or a function that decides by its cells.
       delimiter: stands between the cells of a delimited file; "": a tab, or in csv the one that fits.
       quoted: True if cells may be quoted; None: in csv they may, and elsewhere if the cells look so.
-      parse_line: makes a row from a line of plain text; None: plain text is a table with tabs.
+      parse_line: makes a row from a line of plain text, or None from one that is no row; by default plain text is a
+        table with tabs.
 
     Raises:
       UserError: the file cannot be read.
@@ -118,10 +119,15 @@ def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
         yield TableRow(row_number, row)
 
 
-def _text_rows(text: str, parse_line: Callable[[str], dict[str, Any]]) -> Iterator[TableRow]:
-    for line_number, line in numbered_lines(text):
-        if line.strip():
-            yield TableRow(line_number, parse_line(line))
+def _text_rows(text: str, parse_line: Callable[[str], dict[str, Any] | None]) -> Iterator[TableRow]:
+    """Yields a row of each line, but for blank lines at the end."""
+    end = text.rstrip()
+    if not end:
+        return
+    for line_number, line in numbered_lines(end):
+        values = parse_line(line)
+        if values is not None:
+            yield TableRow(line_number, values)
 
 
 def _list_rows(values: list[Any], name: str) -> Iterator[TableRow]:

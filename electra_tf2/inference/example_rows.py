@@ -109,7 +109,9 @@ def _refuse_half_a_pair(task: Task, text: str) -> None:
 
 
 def row_of_line(task: Task, line: str) -> dict[str, Any]:
-    """Makes a row from a line of plain text, with tabs between its texts."""
+    """Makes a row from a line of plain text, with tabs between its texts. A blank line holds empty texts."""
+    if not line.strip() and task.text_keys:
+        return dict.fromkeys(task.text_keys[0], "")
     texts = line.split("\t")
     if task.holds_tabs:
         most_texts = max(len(keys) for keys in task.text_keys)

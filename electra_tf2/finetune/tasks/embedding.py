@@ -49,7 +49,7 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
       UserError: no or an empty text; names file and line.
     """
     rows = []
-    table = open_table(path, parse_line=lambda line: {"text": line.strip()})
+    table = open_table(path, parse_line=_row_of_line)
     for line, row in table.readable():
         text = _first_value(row, columns.ANCHOR)
         positive = _first_value(row, columns.POSITIVE)
@@ -65,6 +65,12 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
     if not rows:
         raise UserError(f"{path} holds no texts")
     return rows
+
+
+def _row_of_line(line: str) -> dict[str, Any] | None:
+    """The row of a line of plain text; None of a blank one."""
+    text = line.strip()
+    return {"text": text} if text else None
 
 
 def _first_value(row: Mapping[str, Any], names: Sequence[str]) -> Any:
