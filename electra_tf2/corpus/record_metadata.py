@@ -10,6 +10,7 @@ import functools
 import glob
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -137,6 +138,9 @@ def record_files(pattern: str) -> list[str]:
                 print(f"note: {path} is left out: metadata.json does not list it", file=sys.stderr)
                 continue
             if not os.path.isfile(path):
+                if os.path.isdir(path) and path == pattern:
+                    records = os.path.join(path, "pretrain_data.tfrecord*")
+                    raise UserError(f"{path} is a folder: name the records in it, {shlex.quote(records)}")
                 raise UserError(f"{path} is no file of records, but {pattern} asks for it: move it away")
             files.append(path)
     return files

@@ -132,10 +132,10 @@ class Evaluation:
             result.majority.setdefault(task.name, {})[name] = majority
         labels_differ = len({*predicted.split.golds}) > 1
         of_questions = isinstance(task, QATask)
-        if labels_differ and is_baseline(scores, majority):
+        if not is_collapsed and labels_differ and is_baseline(scores, majority):
             baseline = kind_named(self.config.kind_of(task.name)).baseline
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions)}")
-        elif of_questions and not is_collapsed and hardly_answers(scores):
+        elif not is_collapsed and of_questions and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
         if of_questions and self.config.compat != "original":  # whose thresholds need not give the best scores
             advice = better_threshold(scores)
@@ -160,6 +160,9 @@ class Evaluation:
         path = self._test_file(task, name, trial)
         write_json_lines(path, answered_rows(task, predicted.split, predicted.answers))
         folder = path.parent / f"submission_{trial}"
+        if self.config.debug:
+            say(f"wrote {path}; a run of debug writes nothing for a server")
+            return
         written = task.write_submission(name, predicted.split, predicted.answers, folder)
         if written and written[0].suffix in _ARCHIVES:
             archive, names = zip_submissions(folder, written[0].suffix)

@@ -85,7 +85,7 @@ def better_threshold(scores: Mapping[str, float]) -> str:
     if scores.get("best_f1", 0.0) < scores["f1"] + _CLEARLY:
         return ""
     threshold = figure_of("best_f1_thresh", scores["best_f1_thresh"])
-    return f"with qa_na_threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"
+    return f"with --qa-na-threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"
 
 
 def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:

@@ -221,8 +221,11 @@ def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:
         settings = settings_of(names[0], described)
         hparams = dict(settings.hparams)
         recipes_for_task = section.per_task.get(names[0], section.per_task.get(settings.like, {}))
-        if names[0] in described and _may_train_longer(chosen):
+        is_own = names[0] in described and chosen.get("compat") != "original"
+        if is_own and _may_train_longer(chosen):
             hparams["min_train_steps"] = _LEAST_STEPS
+        if is_own and settings.kind == "qa":
+            hparams["qa_na_threshold"] = 0.0  # an answer is given where that is likelier than none
     if chosen.get("prompt"):
         hparams |= _PROMPT | section.hparams
     hparams |= recipes_for_task
@@ -233,6 +236,6 @@ def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:
 
 def _may_train_longer(chosen: Mapping[str, Any]) -> bool:
     """Tells whether the number of epochs is neither chosen nor that of a paper's or the original's protocol."""
-    if "num_train_epochs" in chosen or chosen.get("compat") == "original":
+    if "num_train_epochs" in chosen:
         return False
     return not any(chosen.get(hparam) for hparam in ("prompt", "few_shot", "debug"))

@@ -79,6 +79,8 @@ def find_trained(chosen: Mapping[str, Any], trial: int, flag: str = "--model-dir
     problem = f"neither {model_dir} nor {model_dir}_{trial} holds a fine-tuned model (no {TASKS})"
     if not chosen.get("model_dir") and not chosen.get("task_names"):
         problem = "no fine-tuned model is named"
+    elif chosen.get("init_checkpoint"):
+        problem += f", nor does init_checkpoint {chosen['init_checkpoint']}"
     elif any(Path(model_dir).glob("model.ckpt*.index")) and not (Path(model_dir) / "config.json").is_file():
         problem = (
             f"{model_dir} holds a checkpoint of the original, whose heads of tasks are not read: fine-tune the "

@@ -21,7 +21,7 @@ from electra_tf2.config.hparams import free_on_resume
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import tokenizer_for
 from electra_tf2.files.reading import read_json, read_json_lines
-from electra_tf2.files.writing import check_writable, write_atomically, write_json
+from electra_tf2.files.writing import check_writable, name_aside, write_atomically, write_json, writing
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
@@ -90,6 +90,7 @@ class Trials:
             self.folders = self._trained_folders()
         code = 0
         finished: list[dict[str, Any]] = []  # what scores.json says of each trial
+        unfinished: list[dict[str, Any]] = []  # the same, of trials whose training was stopped
         for trial, folder in enumerate(self.folders, start=1):
             if config.do_train:
                 code, result = self._train_or_reuse(trial, folder)
@@ -98,13 +99,19 @@ class Trials:
             else:
                 weights.check_states(folder, self.tasks)  # before the data are read: they need not say what labels mean
                 result = self._evaluate_trained(trial, folder)
-            if config.do_eval:
+            if config.do_eval and "stopped_at" in result:
+                unfinished.append(result)
+            elif config.do_eval:
                 finished.append(result)
+                if self.chief:
+                    write_results(config, finished, is_kept)
             if not config.keep_all_models and trial > 1:
                 delete_weights(self.folders[trial - 2])
             tf_keras.backend.clear_session()
-        if finished and self.chief:
-            report(config, finished, is_kept)
+        if (finished or unfinished) and self.chief:
+            report(config, finished or unfinished, is_kept)
+            if is_kept and not code:
+                _print_next_command(config)
         return code
 
     @functools.cached_property
@@ -286,11 +293,16 @@ class Trials:
         trial: int,
         folder: Path,
         training: dict[str, Any],
-        keep: bool = True,
+        stopped_at: int | None = None,
     ) -> dict[str, Any]:
-        """Evaluates, and with `keep` writes scores.json, after which the trial is done."""
+        """Evaluates, and writes predictions and scores.json, after which the trial is done.
+
+        Args:
+          stopped_at: step of a trial whose training was stopped. Then nothing is written.
+        """
         start = time.monotonic()
-        evaluated = self.evaluation.evaluate(task, self._data.scored, trial, folder if self.chief else None)
+        writes = self.chief and stopped_at is None
+        evaluated = self.evaluation.evaluate(task, self._data.scored, trial, folder if writes else None)
         seconds = time.monotonic() - start
         result = {
             "trial": trial,
@@ -309,8 +321,10 @@ class Trials:
             },
             "peak_memory": peak_memory(),
         }
-        if self.chief and keep:
+        if writes:
             write_json(folder / SCORES, result, sort_keys=False)  # read again, it makes the same table
+        if stopped_at is not None:
+            result["stopped_at"] = stopped_at
         return result
 
     def _trained_folders(self) -> list[Path]:
@@ -338,8 +352,12 @@ class Trials:
         steps = read_made_of(folder).get("steps", 0)
         steps = min(steps, training.get("steps", steps))  # of a training that ended early
         if newest < steps:
-            warn(f"it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
-        return self._evaluate(task, trial, folder, training, keep=newest >= steps)
+            warn(
+                f"trial {trial} stopped at step {newest:,} of {steps:,}, so its scores are not kept, and nothing is "
+                "predicted for a server"
+            )
+            return self._evaluate(task, trial, folder, training, stopped_at=newest)
+        return self._evaluate(task, trial, folder, training)
 
 
 def _holds_weights(folder: Path) -> bool:
@@ -354,39 +372,47 @@ def _median_rate(folder: Path) -> float:
 
 
 def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept: bool) -> None:
-    """Writes and prints the table and the scores of all trials. Arguments as `Trials.run`."""
+    """Prints the table and the scores of all trials, and writes the results. Arguments as `Trials.run`."""
+    write_results(config, finished, is_kept)
+    print(_table_of_trials(config, finished), end="")
     last = finished[-1]
-    baselines = {name: kind_named(config.kind_of(name)).baseline for name in config.task_names}
-    text = table([trial["scores"] for trial in finished], last.get("majority", {}), baselines)
-    if is_kept and not config.overwrite and _holds_other_scores(Path(config.results_json), finished):
-        warn(
-            f"{config.results_json} held scores of another model of that name, which are replaced: --results-dir "
-            "keeps them apart"
-        )
-    _write_results(config, finished, text)
-    print(text, end="")
     classified = [name for name in config.task_names if config.kind_of(name) in ("classification", "spans")]
     for note in notes_on_few(last["scores"], last.get("evaluation", {}).get("examples", {}), classified):
         say(note)
+    of_trial = ""
+    if len(finished) > 1:
+        of_trial = f" of trial {last['trial']}"
     for name, errors in last.get("errors", {}).items():
-        print(shown_errors(name, errors), end="")
+        print(shown_errors(f"{name}{of_trial}", errors), end="")
     if is_kept:
         say(f"wrote {config.results_json}")
-        _print_next_command(config)
 
 
-def _write_results(config: FinetuningConfig, finished: Sequence[dict[str, Any]], text: str) -> None:
-    scores = [trial["scores"] for trial in finished]
-    write_atomically(config.results_txt, text)
+def write_results(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept: bool) -> None:
+    """Writes the results of the trials that are finished. Those of another model are renamed."""
+    is_others = _holds_other_scores(Path(config.results_json), finished)
+    if is_kept and is_others and not config.overwrite:
+        for path in (Path(config.results_json), Path(config.results_txt)):
+            if path.is_file():
+                aside = name_aside(path)
+                with writing(path):
+                    path.rename(aside)
+                say(f"{path} had the scores of another model of that name, and is {aside} now")
+    write_atomically(config.results_txt, _table_of_trials(config, finished))
     write_json(
         config.results_json,
         {
             "tasks": config.task_names,
             "trials": finished,
-            "summary": summarise_trials(scores),
+            "summary": summarise_trials([trial["scores"] for trial in finished]),
             "majority": finished[-1].get("majority", {}),
         },
     )
+
+
+def _table_of_trials(config: FinetuningConfig, finished: Sequence[dict[str, Any]]) -> str:
+    baselines = {name: kind_named(config.kind_of(name)).baseline for name in config.task_names}
+    return table([trial["scores"] for trial in finished], finished[-1].get("majority", {}), baselines)
 
 
 def _print_next_command(config: FinetuningConfig) -> None:

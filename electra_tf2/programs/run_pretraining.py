@@ -185,7 +185,7 @@ def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:
     """Makes the object for the run's folder. Nothing is written yet."""
     advice = "Give another --model-name, or --overwrite to rename that run."
     if not (config.do_train or dry_run):
-        advice = "Evaluate it with its own."
+        advice = f"Evaluate it with its own: --hparams {config.model_dir}/config.json"
     path = Path(config.model_dir)
     # A dry run with --overwrite, too, may have another configuration than the run in the folder.
     overwrite = config.do_train and begins_anew(path, config.overwrite, config.debug)

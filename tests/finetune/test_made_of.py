@@ -75,12 +75,14 @@ def test_trials_made_of_other_things_are_refused_at_once(copied, change, given, 
 
 def test_results_of_another_model_are_not_replaced_in_silence(copied):
     data, out, settings = copied
-    assert "held scores of another model" not in line_of(run(data, out, **settings))
+    assert "had the scores of another model" not in line_of(run(data, out, **settings))
     path = next(out.rglob("kind_results.json"))
     held = json.loads(path.read_text())
     held["trials"][0]["training"]["seconds"] += 1
     path.write_text(json.dumps(held))
-    assert "held scores of another model of that name, which are replaced" in line_of(run(data, out, **settings))
+    assert "kind_results.json had the scores of another model of that name" in line_of(run(data, out, **settings))
+    assert json.loads(path.with_name("kind_results.json.old-1").read_text()) == held
+    assert path.with_name("kind_results.txt.old-1").is_file()
     # What cannot be read does not keep a finished training from its results.
     for damaged in ("{", "[]", '{"trials": [{}]}'):
         path.write_text(damaged)

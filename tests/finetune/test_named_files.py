@@ -139,7 +139,7 @@ def test_one_command_learns_questions_whose_columns_have_names_of_their_own(tmp_
     assert "questions 27 3" in lines and "no answer 18 (67 %) 2 (67 %)" in lines
     assert "7 steps: 1 epoch of 27 questions in batches of 4" in lines
     assert "f1 of always no answer" in output and "to answer other questions: " in output
-    assert "no better than always no answer; 7 steps are few for answers" in output
+    assert "collapsed: no answer to any of 3 questions" in output and "7 steps are few for answers" in output
     folder = tmp_path / "models" / "tiny_checkpoint"
     (trial,) = json.loads((folder / "results" / "faq_results.json").read_text())["trials"]
     assert trial["evaluation"]["examples"] == {"faq": {"dev": 3}}

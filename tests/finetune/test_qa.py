@@ -75,7 +75,7 @@ def test_the_best_threshold_as_printed_gives_the_best_score(data):
 
 def test_a_clearly_better_threshold_is_named():
     scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": -2.0, "b": -1.5}, threshold=-2.75)
-    assert better_threshold(scores) == "with qa_na_threshold -2 F1 is 100 in place of 50"
+    assert better_threshold(scores) == "with --qa-na-threshold -2 F1 is 100 in place of 50"
     assert better_threshold(scores | {"best_f1": 50.5}) == better_threshold({"f1": 3.0}) == ""
 
 

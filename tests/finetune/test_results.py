@@ -159,9 +159,10 @@ def test_a_text_stands_once_among_the_mistakes() -> None:
 
 def outcome(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
     """`errors_of` a task that answers so."""
-    task: Any = SimpleNamespace(
-        inputs=lambda split: [{"text": f"text {number}", "gold": label} for number, label in enumerate(gold)],
-    )
+    inputs: list[dict[str, Any]] = [{"text": f"text {number}", "gold": label} for number, label in enumerate(gold)]
+    if "words" in answers[0]:
+        inputs = [{"gold": label} for label in gold]
+    task: Any = SimpleNamespace(inputs=lambda split: inputs)
     split: Any = None
     return errors_of(task, split, answers)
 

@@ -130,7 +130,7 @@ class QATask(Task):
     def example(self, row: dict[str, Any], where: str, index: int) -> Question:
         """Reads a question, its context and, if wanted, its id, under the names of the training data or the usual."""
         standard_row = self._columns.standard(row)
-        self._columns.check(row, standard_row, where)
+        self._columns.check_new(row, standard_row, where)
         for name in (*ANSWERS, "is_impossible"):
             standard_row.pop(name, None)
         del index

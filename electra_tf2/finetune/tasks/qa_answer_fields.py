@@ -8,7 +8,7 @@ import re
 import unicodedata
 from typing import Any
 
-from electra_tf2.files.cells import cell
+from electra_tf2.files.cells import cell, is_no_label
 from electra_tf2.files.reading import field
 from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError, shown
@@ -57,6 +57,8 @@ def _all_answer_records(qa: dict[str, Any], context: str, where: str) -> list[An
     if not isinstance(answers, dict):
         records = []
         for answer in answers:
+            if isinstance(answer, str) and is_no_label(answer):
+                continue
             if isinstance(answer, str):
                 answer = _answer_in_context(_as_in_context(answer, context), qa, context, where)
             records.append(answer)
@@ -96,15 +98,22 @@ def _as_in_context(answer: str, context: str) -> str:
     return answer
 
 
+_QUOTED = (('"', '"'), ("'", "'"), ("“", "”"), ("„", "“"), ("‘", "’"), ("«", "»"))
+
+
 def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
     """An answer that is a text alone, with its place: that of the row, else the first in the context, else -1.
 
-    `learned` is the context's own spelling of the answer, which may have other accents, quotes or blanks.
+    `learned` is the context's own spelling of the answer, which may have other accents, quotes or blanks. Quotes around
+    an answer are left out if the context lacks them.
     """
     first = cell(qa, "answer_start", "whole", where)
     if first is not None and first >= 0:
         return {"text": answer, "answer_start": first}
     place = place_of(answer, context)
+    if place is None and len(answer) > 2 and (answer[0], answer[-1]) in _QUOTED:
+        answer = answer[1:-1]
+        place = place_of(answer, context)
     if place is None:
         return {"text": answer, "answer_start": -1}
     first, behind = place

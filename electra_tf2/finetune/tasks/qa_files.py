@@ -21,6 +21,7 @@ from electra_tf2.util.progress import counted, track, warn
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _LISTED = 5  # questions in a warning
+_MARKS_OF_NONE = ("n/a", "na", "none", "null", "no answer", "unanswerable")
 
 
 class Question(NamedTuple):
@@ -78,6 +79,7 @@ def read_questions(
     failures: list[str] = []
     impossible = 0
     num_in_question = 0  # answers that stand in the question, not in the context
+    num_marks = 0  # answers that seem to say that there is none
     inside_words: list[str] = []  # where, and the answer
     empty: list[str] = []  # messages of those without a text or a context
     for question in track(_questions(path, training, columns, empty), f"reading questions of {path.name}"):
@@ -93,6 +95,7 @@ def read_questions(
             except ValueError as error:
                 place = question.where.removeprefix(f"{path}, ")
                 failures.append(f"{place}: {error}")
+                num_marks += question.answer.strip().lower() in _MARKS_OF_NONE
                 num_in_question += question.answer.lower() in question.text.lower()
                 continue
             if question.is_looked_up and _is_inside_word(question):
@@ -124,6 +127,8 @@ def read_questions(
             listed += "; ..."
         left_out = counted(len(failures), "question")
         message = f"{path}: {left_out} left out, since the answer is not in the context: {listed}"
+        if num_marks:
+            message += f". Leave the cell empty where there is no answer: {num_marks:,} have n/a, none or the like"
         if not questions:
             raise UserError(message)
         warn(message)

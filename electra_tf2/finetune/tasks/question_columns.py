@@ -35,7 +35,7 @@ class QuestionColumns(NamedTuple):
         return result
 
     def check(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str) -> None:
-        """Raises UserError if a row lacks the column of questions or of contexts.
+        """Raises UserError if a row of data lacks the column of questions or of contexts.
 
         Args:
           standard_row: the row as `standard` gives it.
@@ -43,6 +43,16 @@ class QuestionColumns(NamedTuple):
         for name, column in (("question", self.question), ("context", self.context)):
             if name not in standard_row:
                 raise _missing(where, column or name, "", row)
+
+    def check_new(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str) -> None:
+        """Raises UserError if a row to be answered lacks the question or the context. Arguments as of `check`."""
+        for name, column in (("question", self.question), ("context", self.context)):
+            if name in standard_row:
+                continue
+            in_training = ""
+            if column:
+                in_training = f" (in training: {column!r})"
+            raise UserError(f"{where}: no field {name!r}{in_training}; it has {shown(', '.join(row))}")
 
     def check_data(self, row: Mapping[str, Any], standard_row: Mapping[str, Any], where: str, training: bool) -> None:
         """Raises UserError if the first row of a file of data lacks a column that it must have.
