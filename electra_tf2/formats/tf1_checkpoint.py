@@ -32,6 +32,7 @@ from electra_tf2.formats.stored_model import (
 )
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +44,12 @@ WORDS = "electra/embeddings/word_embeddings"
 _POSITIONS = "electra/embeddings/position_embeddings"
 _SEGMENTS = "electra/embeddings/token_type_embeddings"
 _OVERRIDES = ("num_attention_heads", "hidden_act")
-_GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
+_GENERATOR_HPARAMS = (
+    "generator_hidden_size",
+    "generator_layers",
+    "untied_generator_embeddings",
+    "generator_hparam_overrides",
+)
 # First parts of the names of all variables that the original has.
 _SCOPES = {
     "electra",
@@ -152,11 +158,17 @@ def _generator_hparams(shapes: Mapping[str, Shape], main: Mapping[str, Any], whe
     for scope in ("generator", "generator_ltr"):
         if _has_layers(shapes, scope):
             overrides = main["model_hparam_overrides"]
-            layers, hidden, _ = _encoder_sizes(shapes, scope, where)
+            layers, hidden, inner = _encoder_sizes(shapes, scope, where)
             hparams["untied_generator"] = True
             hparams["generator_hidden_size"] = hidden / overrides["hidden_size"]
             hparams["generator_layers"] = layers / overrides["num_hidden_layers"]
             hparams["untied_generator_embeddings"] = f"{scope}/embeddings/word_embeddings" in shapes
+            expected = 4 * hidden
+            if hidden == overrides["hidden_size"]:
+                expected = overrides["intermediate_size"]
+            if inner != expected:  # by the original's rule, also where it is as wide as the main network
+                heads = max(1, hidden // HEAD_SIZE)
+                hparams["generator_hparam_overrides"] = {"intermediate_size": inner, "num_attention_heads": heads}
             break
     return hparams
 
@@ -320,6 +332,16 @@ def write_folder(folder: Path, model: StoredModel, step: int, adam_slots: bool) 
     Returns:
       The checkpoint's prefix.
     """
+    generator = model.generator_sizes
+    if model.has_generator and generator is not None:
+        made_by_original = (max(1, generator.hidden_size // HEAD_SIZE), 4 * generator.hidden_size)
+        if (generator.num_attention_heads, generator.intermediate_size) != made_by_original:
+            heads, inner = made_by_original
+            warn(
+                f"the original's run_pretraining.py cannot go on with this generator: it has "
+                f"{generator.num_attention_heads} heads and intermediate_size {generator.intermediate_size}, where the "
+                f"original makes {heads} and {inner} of its width. The main network is fine-tuned there as it is"
+            )
     prefix = write_checkpoint(folder, model.weights, model.architecture, step, adam_slots)
     write_vocabulary(folder, model)
     write_json(folder / HPARAMS_FILE, original_hparams(model), sort_keys=False)

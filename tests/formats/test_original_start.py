@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from electra_tf2.config.flags import resolve
 from electra_tf2.config.hparams import layered
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.readers import find_model
+from electra_tf2.formats.tf1_checkpoint import hparams_from_shapes
 from electra_tf2.pretrain.implied_hparams import implied_hparams
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -44,6 +46,32 @@ def test_sizes_of_both_networks_vocabulary_and_casing_follow_from_the_checkpoint
     assert tuned.architecture == expected.architecture and tuned.vocab_size == 600
     given = start | {"model_hparam_overrides": {"num_attention_heads": 4}}  # wins over the shapes
     assert configuration(given).architecture.num_attention_heads == 4
+
+
+def test_a_users_overrides_replace_entries_of_the_checkpoints_sizes() -> None:
+    given = {"model_name": "electra_small", "init_checkpoint": CHECKPOINT, "max_seq_length": 32}
+    config = resolve(PretrainingConfig, given | {"model_hparam_overrides": {"num_attention_heads": 4}}, implied_hparams)
+    expected = golden.config().architecture
+    assert config.architecture.num_attention_heads == 4 != expected.num_attention_heads
+    assert config.architecture.hidden_size == expected.hidden_size
+
+
+@pytest.mark.parametrize("width", [64, 128], ids=["narrow", "as wide as the main network"])
+def test_a_generator_has_the_feed_forward_width_of_its_variables_and_heads_by_the_originals_rule(width: int) -> None:
+    shapes: dict[str, tuple[int, ...]] = {
+        "electra/embeddings/word_embeddings": (600, 32),
+        "electra/embeddings/position_embeddings": (32, 32),
+        "electra/embeddings/token_type_embeddings": (2, 32),
+        "electra/encoder/layer_0/intermediate/dense/kernel": (128, 256),
+        "discriminator_predictions/dense/kernel": (128, 128),
+        "generator/encoder/layer_0/intermediate/dense/kernel": (width, 512),
+        "generator/encoder/layer_0/output/dense/kernel": (512, width),
+    }
+    hparams = hparams_from_shapes(shapes, "here", {"num_attention_heads": 4})
+    config = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
+    generator = config.generator_architecture
+    assert (generator.hidden_size, generator.intermediate_size) == (width, 512)
+    assert generator.num_attention_heads == width // 64 and config.architecture.num_attention_heads == 4
 
 
 def test_a_folder_of_the_originals_is_found_by_the_models_name(tmp_path: Path) -> None:
