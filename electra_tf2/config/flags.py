@@ -31,6 +31,7 @@ from electra_tf2.config.hparams import (
     value_problem,
     value_type,
     with_home,
+    with_implied,
 )
 from electra_tf2.config.papers import paper_with_hparam
 from electra_tf2.config.recipes import read_recipe, recipe_names
@@ -268,10 +269,8 @@ def _merge(layers: Layers, implied_by: Callable[[dict[str, Any]], dict[str, Any]
     implied: dict[str, Any] = {}
     if implied_by is not None:
         implied = implied_by(layered(layers.config_class, layers.recipe, layers.user))
-    # Of a dict that files imply, as the sizes of a checkpoint, the user's replaces the entries that it holds.
-    implied_dicts = {name: implied[name] for name in entries_of_dicts(layers.config_class) if name in implied}
-    user = layered(layers.config_class, implied_dicts, layers.user, by_entry=True)
-    return layers.config_class.from_dict(layered(layers.config_class, layers.recipe, implied, user))
+    hparams = with_implied(layers.config_class, layers.recipe, implied, layers.user)
+    return layers.config_class.from_dict(hparams)
 
 
 def changed_hparams(config_class: type) -> dict[str, Any]:

@@ -195,6 +195,18 @@ def layered(config_class: type, *layers: Mapping[str, Any], by_entry: bool = Fal
     return result
 
 
+def with_implied(
+    config_class: type, recipe: Mapping[str, Any], implied: Mapping[str, Any], user: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Merges hparams that files imply between those of a recipe and a user's.
+
+    Of a dict that files imply, such as the sizes of a checkpoint, a user's dict replaces only the entries that it holds.
+    """
+    implied_dicts = {name: implied[name] for name in entries_of_dicts(config_class) if name in implied}
+    users_in_implied = layered(config_class, implied_dicts, user, by_entry=True)
+    return layered(config_class, recipe, implied, users_in_implied)
+
+
 # Values.
 
 
