@@ -200,7 +200,7 @@ def with_implied(
 ) -> dict[str, Any]:
     """Merges hparams that files imply between those of a recipe and a user's.
 
-    Of a dict that files imply, such as the sizes of a checkpoint, a user's dict replaces only the entries that it holds.
+    Of a dict that files imply, such as the sizes of a checkpoint, a user's replaces only the entries that it holds.
     """
     implied_dicts = {name: implied[name] for name in entries_of_dicts(config_class) if name in implied}
     users_in_implied = layered(config_class, implied_dicts, user, by_entry=True)

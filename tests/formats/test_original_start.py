@@ -2,12 +2,12 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from electra_tf2.config.flags import resolve
-from electra_tf2.config.hparams import layered
+from electra_tf2.config.hparams import layered, with_implied
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.formats.folders import read_config
@@ -49,8 +49,10 @@ def test_sizes_of_both_networks_vocabulary_and_casing_follow_from_the_checkpoint
 
 
 def test_a_users_overrides_replace_entries_of_the_checkpoints_sizes() -> None:
-    given = {"model_name": "electra_small", "init_checkpoint": CHECKPOINT, "max_seq_length": 32}
-    config = resolve(PretrainingConfig, given | {"model_hparam_overrides": {"num_attention_heads": 4}}, implied_hparams)
+    given: dict[str, Any] = {"model_name": "electra_small", "init_checkpoint": CHECKPOINT, "max_seq_length": 32}
+    given["model_hparam_overrides"] = {"num_attention_heads": 4}
+    hparams = with_implied(PretrainingConfig, {}, implied_hparams(given), given)
+    config = PretrainingConfig.from_dict(hparams)
     expected = golden.config().architecture
     assert config.architecture.num_attention_heads == 4 != expected.num_attention_heads
     assert config.architecture.hidden_size == expected.hidden_size
