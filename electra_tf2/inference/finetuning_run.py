@@ -82,7 +82,11 @@ def check_data(config: FinetuningConfig) -> None:
         for split in named:
             files.path(split)
         if not named and not any(folder.is_dir() for folder in files.folders):
-            files.path("train")
+            folders = " or ".join(str(folder) for folder in files.folders)
+            raise UserError(
+                f"task {name}: there is no folder {folders} with its files (docs/finetuning.md#tasks). --task-names "
+                "names another task, --train-file a file of your own"
+            )
 
 
 def in_fitting_precision(config: FinetuningConfig, given: Mapping[str, Any]) -> FinetuningConfig:

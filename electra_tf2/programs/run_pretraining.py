@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _MAY_CHANGE = {"precision"}
 _SCHEDULE = ("learning_rate", "num_warmup_steps", "lr_decay_steps")
 _MOST_EPOCHS = 100  # more are warned about
+_MORE_STEPS = 10_000  # of a released model, where an example is given
+_RELEASED = ("electra_small_pp", "electra_large_pp")
 _MARGIN = 15  # columns of the summary for the names of its lines
 
 
@@ -168,10 +170,12 @@ def check_is_ours(config: PretrainingConfig) -> None:
     path = config.model_dir
     recipe = ""
     if config.recipe:
-        recipe = f"--recipe {config.recipe} "
+        # The released models of these names are those of the recipes with _pp, trained for longer on more text.
+        released = f"{config.recipe}_pp"
+        recipe = f"--recipe {released if released in _RELEASED else config.recipe} "
     if read_config(path) is None and holds_weights(path) and find_model(path).network:
         purpose = "To train it further, start a new run from it"
-        only = ""
+        only = f" --num-train-steps {_MORE_STEPS}"
         if not config.do_train:
             purpose = "To evaluate it, name it as a start"
             only = " --no-do-train --do-eval"
@@ -400,6 +404,7 @@ def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
+        say(f"wrote {config.results_txt} and {config.results_json}")
 
 
 def warn_without_evaluation(

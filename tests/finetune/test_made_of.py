@@ -182,7 +182,7 @@ def test_a_training_without_an_evaluation_neither_scores_nor_reports_trials_that
 
 def test_a_missing_data_folder_is_not_made(tmp_path):
     output = run_program(*command(tmp_path / "nowhere", tmp_path / "nowhere" / "out")[1:])
-    assert output.returncode == 2 and "no file of split 'train'" in line_of(output.stderr)
+    assert output.returncode == 2 and "task kind: there is no folder" in line_of(output.stderr)
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -112,7 +112,7 @@ def test_what_is_refused_is_refused_before_tensorflow_is_imported(
     words = ["--data-dir", str(tmp_path), "--task-names", "rte", "--model", str(golden.CHECKPOINT)]
     done = run_program("run_finetuning.py", *words, "--hparams", json.dumps(SETTINGS))
     (line,) = done.errors
-    assert f"no file of split 'train': looked for {tmp_path}" in line
+    assert f"task rte: there is no folder {tmp_path}/finetuning_data/rte" in line
 
 
 def test_pairs_numbers_and_missing_labels_in_a_temporary_folder(capsys: pytest.CaptureFixture) -> None:
