@@ -133,7 +133,12 @@ def _with_examples(message: str, folder: Path) -> str:
 
     folders = f"{re.escape(os.path.abspath(folder))}|{re.escape(str(folder))}"
     files = rf"({folders})/data/(?P<split>[a-z]+)-[0-9a-f]+/{TASK}\.jsonl"
-    return re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
+    named = re.search(files, message)
+    message = re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
+    if named is None:
+        return message
+    # Lines of the same file, of which several may be listed.
+    return re.sub(r"\bline ([0-9]+)", lambda match: f"{named['split']}[{int(match[1]) - 1}]", message)
 
 
 def with_arguments(message: str) -> str:
