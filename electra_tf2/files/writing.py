@@ -20,7 +20,7 @@ from electra_tf2.util.errors import UserError, reason
 _ROW_FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "jsonl",
+    ".json": "json",
     "": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
@@ -213,7 +213,7 @@ def keep_steps(path: str | os.PathLike[str], last: int) -> None:
 
 
 def row_format(path: str) -> str:
-    """The format for a file of rows with this name: "jsonl", "csv", "tsv", or "conll", which holds tagged words.
+    """The format for a file of rows with this name: "jsonl", "json", "csv", "tsv", or "conll", of tagged words.
 
     Raises:
       UserError: the name is of a format that cannot be written.

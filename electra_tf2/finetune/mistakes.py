@@ -68,7 +68,8 @@ def remedy(steps: int, of_questions: bool = False) -> str:
     if of_questions and 0 < steps < _FEW_STEPS_OF_QUESTIONS:
         return (
             f"{steps} steps are few for answers, which take longer to learn than labels: raise num_train_epochs, give "
-            "more questions, or start from a model that was fine-tuned on questions (init_checkpoint)"
+            "more questions, or start from a larger model or one that was fine-tuned on questions "
+            "(docs/own_tasks.md#questions)"
         )
     if 0 < steps < _FEW_STEPS:
         return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"

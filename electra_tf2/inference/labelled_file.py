@@ -29,6 +29,8 @@ def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
         return labelled_table(rows, csv_delimiter)
     if row_format == "tsv":
         return labelled_table(rows, "\t")
+    if row_format == "json":
+        return json.dumps(_side_by_side(rows), ensure_ascii=False, default=str, indent=1) + "\n"
     if row_format == "conll":
         return _tagged_words(rows)
     return labelled_lines(rows)

@@ -135,7 +135,8 @@ flags.DEFINE_string("predict", None, f"file to label with a fine-tuned model: {_
 flags.DEFINE_string(
     "predict_output",
     None,
-    "file that --predict writes: a table if it is .csv or .tsv, lines of a word and its tag if it is .conll; "
+    "file that --predict writes: a table if it is .csv or .tsv, a list if it is .json, lines of a word and its tag "
+    "if it is .conll, else JSON lines; "
     "-: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")

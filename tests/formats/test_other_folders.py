@@ -117,7 +117,15 @@ def test_settings_of_a_tokenizer_that_change_ids_are_refused(tmp_path: Path, set
 
 
 def test_an_output_is_what_its_name_says() -> None:
-    formats = {"a.csv": "csv", "a.TSV": "tsv", "a.jsonl": "jsonl", "a": "jsonl", "a.csv.gz": "csv", "a.conll": "conll"}
+    formats = {
+        "a.csv": "csv",
+        "a.TSV": "tsv",
+        "a.jsonl": "jsonl",
+        "a.json": "json",
+        "a": "jsonl",
+        "a.csv.gz": "csv",
+        "a.conll": "conll",
+    }
     for name, expected in formats.items():
         assert row_format(name) == expected
     assert encoded_output("a.jsonl.gz", "x").startswith(b"\x1f\x8b") and encoded_output("a.jsonl", "x") == b"x"

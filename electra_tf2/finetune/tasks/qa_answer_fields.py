@@ -105,7 +105,7 @@ def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str
     """An answer that is a text alone, with its place: that of the row, else the first in the context, else -1.
 
     `learned` is the context's own spelling of the answer, which may have other accents, quotes or blanks. Quotes around
-    an answer are left out if the context lacks them.
+    an answer, and a full stop behind it, are left out if the context lacks them.
     """
     first = cell(qa, "answer_start", "whole", where)
     if first is not None and first >= 0:
@@ -113,6 +113,9 @@ def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str
     place = place_of(answer, context)
     if place is None and len(answer) > 2 and (answer[0], answer[-1]) in _QUOTED:
         answer = answer[1:-1]
+        place = place_of(answer, context)
+    if place is None and answer.endswith("."):
+        answer = answer.removesuffix(".")
         place = place_of(answer, context)
     if place is None:
         return {"text": answer, "answer_start": -1}

@@ -228,7 +228,8 @@ def _listed_questions(
     """
     for qa in field(entry, "qas", list, where):
         id_field = "id" if of_squad or _is_of_squad(qa) else "qid"
-        identity = str(field(qa, id_field, (str, int), where))
+        asked = qa.get("question", "") if isinstance(qa, dict) else ""
+        identity = str(field(qa, id_field, (str, int), f"{where}, question {shown(asked)}"))
         is_of_mrqa = id_field == "qid"
         try:
             yield question_of(entry, qa, identity, f"{where}, question {identity}", words_of, is_of_mrqa)

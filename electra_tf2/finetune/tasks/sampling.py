@@ -72,6 +72,10 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
         groups.append(same_text(*example.texts))
         label = getattr(example, "label", None)
         classes.append(label if isinstance(label, str) else None)
+    what = ""
+    if hasattr(examples[0], "paragraph") and len(set(groups)) * files.held_out < 1:
+        groups = list(range(len(examples)))
+        what = ", single questions, since all are about a few documents"
     random = np.random.default_rng([seed, 3])
     held_out = draw_held_out(groups, classes, files.held_out, random)
     kept = []
@@ -83,8 +87,8 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
         share = f"{files.held_out:g}"
         raise UserError(f"{files.path('train')} holds too few examples to hold out {share} of them")
     if development:
-        percent = f"{100 * files.held_out:.3g} %"
-        say(f"{files.name}: no dev file: {percent} of train held out (seed {seed})")
+        percent = f"{100 * len(kept) / len(examples):.2g} %"
+        say(f"{files.name}: no dev file: {percent} of train held out (seed {seed}){what}")
     return kept
 
 
