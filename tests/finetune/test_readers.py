@@ -608,7 +608,7 @@ def test_columns_of_questions_may_have_other_names(tmp_path, suffix):
     described = {"type": "qa", "held_out": 0, "files": {"train": str(path)}} | named
     with pytest.raises(UserError, match=r"line 2: no column 'Antwort'.* it has 'Frage, Text, answer'"):
         make(described=described).load("train")
-    with pytest.raises(UserError, match="here: no column 'Frage'; it has 'Text'"):
+    with pytest.raises(UserError, match=r"here: no field 'question' \(in training: 'Frage'\); it has 'Text'"):
         make(described={"type": "qa"} | named).example({"Text": "the file"}, "here", 0)
     with pytest.raises(UserError, match="text_columns must be two, of questions and of contexts"):
         make(described={"type": "qa", "text_columns": ["Frage"]})
