@@ -110,7 +110,7 @@ def run_build(**overrides: Any) -> None:
         f"({100 * padding:.1f} % padding) from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
         f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
-    if metadata["dev_examples"] and not 0.8 <= share / settings.dev_fraction <= 1.25:
+    if metadata["dev_examples"] and not 0.5 <= share / settings.dev_fraction <= 2:
         print(
             f"note: --dev-fraction {settings.dev_fraction:g} is a share of the documents, which are held out whole, "
             "and here they are few or of very different lengths",
