@@ -69,7 +69,8 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
     assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
     progress, _, commands = out.partition("tracing")[2].partition("to fine-tune it: ")
-    assert max(map(len, progress.splitlines())) <= 80
+    *lines, wrote = progress.splitlines()
+    assert max(map(len, lines)) <= 80 and wrote.startswith("wrote ") and wrote.endswith("unsup_results.json")
     for line, word in zip(commands.splitlines(), ("finetune", "convert", "analyze"), strict=True):
         assert f" {word} " in line and "/model" in line  # whole, to be pasted, however long
     assert "expected loss  41.1 +- 4.1 at first (1 x masked_lm_loss + 50 x disc_loss)" in out  # ln 600 + 50 ln 2
