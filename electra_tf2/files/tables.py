@@ -121,10 +121,10 @@ def _columnar_rows(path: str | os.PathLike[str]) -> Iterator[TableRow]:
 
 def _text_rows(text: str, parse_line: Callable[[str], dict[str, Any] | None]) -> Iterator[TableRow]:
     """Yields a row of each line, but for blank lines at the end."""
-    end = text.rstrip()
-    if not end:
+    lines = text.rstrip("\r\n")  # a tab at the end of the last one stands before an empty text
+    if not lines.strip():
         return
-    for line_number, line in numbered_lines(end):
+    for line_number, line in numbered_lines(lines):
         values = parse_line(line)
         if values is not None:
             yield TableRow(line_number, values)
