@@ -372,8 +372,7 @@ def _median_rate(folder: Path) -> float:
 
 
 def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept: bool) -> None:
-    """Prints the table and the scores of all trials, and writes the results. Arguments as `Trials.run`."""
-    write_results(config, finished, is_kept)
+    """Prints the table and the scores of all trials, and where they are. Arguments as `Trials.run`."""
     print(_table_of_trials(config, finished), end="")
     last = finished[-1]
     classified = [name for name in config.task_names if config.kind_of(name) in ("classification", "spans")]
@@ -384,7 +383,7 @@ def report(config: FinetuningConfig, finished: Sequence[dict[str, Any]], is_kept
         of_trial = f" of trial {last['trial']}"
     for name, errors in last.get("errors", {}).items():
         print(shown_errors(f"{name}{of_trial}", errors), end="")
-    if is_kept:
+    if is_kept and "stopped_at" not in last:
         say(f"wrote {config.results_json}")
 
 

@@ -66,7 +66,10 @@ def table_of(
         )
     if are_words:
         return _table_of_words(name, examples, labels)
-    if isinstance(examples[0], list) and isinstance(json_value(labels[0]), list):
+    first_tags = json_value(labels[0])
+    are_lists = isinstance(examples[0], list) and isinstance(first_tags, list)
+    # Two may be a question and its context, with several answers.
+    if are_lists and len(examples[0]) == len(first_tags) and len(examples[0]) > len(_TEXT_COLUMNS):
         raise UserError(
             f'finetune: {name_of_labels} are lists: task_type="tagging" learns a tag for each word, from lists of words'
         )

@@ -425,7 +425,7 @@ class TaggingTask(Task):
         gold_tags = [self.scheme.tags_of(labels) for labels in gold]
         predicted_tags = [self.scheme.tags_of(labels) for labels in predicted]
         scores = self.scheme.scores(gold_tags, predicted_tags)
-        if any(example.marked for example in split.examples):
+        if self.scheme.has_spans and any(example.marked for example in split.examples):
             # Some spans end inside words, where their tags cannot say it.
             gold_places: list[tuple] = []
             predicted_places: list[tuple] = []
