@@ -14,7 +14,7 @@ from typing import Any
 from electra_tf2.config.hparams import default_of, places
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exports.transformers_programs import explained_program, explained_scores, transformers_usage
-from electra_tf2.formats.huggingface import Exported
+from electra_tf2.formats.huggingface_export import Exported
 from electra_tf2.formats.stored_model import DETECTOR, MASKED_LM, StoredModel
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.pretrain.diagnosis import ON_TRAINING_RECORDS

@@ -15,7 +15,7 @@ from electra_tf2.exports.cards import advice, huggingface_card, lacks_head, miss
 from electra_tf2.exports.exportable import Options, Written
 from electra_tf2.exports.self_check import distance, fixed_inputs, largest, largest_at_tokens
 from electra_tf2.finetune.tasks.head import HeadInput
-from electra_tf2.formats import electra_folder, huggingface, tf1_checkpoint, tf_models
+from electra_tf2.formats import electra_folder, huggingface_export, tf1_checkpoint, tf_models
 from electra_tf2.formats.joining import with_unshared_layers, without_generator
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import StoredModel
@@ -40,8 +40,8 @@ def to_electra(folder: Path, model: StoredModel, options: Options) -> Written:
 def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Written:
     """Writes a Hugging Face directory of a part of a model, with its card."""
     model = with_unshared_layers(with_config(model))
-    exported = huggingface.to_huggingface(model, options.part)
-    huggingface.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
+    exported = huggingface_export.to_huggingface(model, options.part)
+    huggingface_export.write_directory(folder, model, exported, options.dtype, huggingface_card(model, exported))
     summary = _huggingface_summary(folder, model, exported)
     rows = fixed_inputs(model)
     theirs = outputs(read_model(folder), "main", rows)
@@ -58,7 +58,7 @@ def to_huggingface(folder: Path, model: StoredModel, options: Options) -> Writte
     return Written(summary, largest_at_tokens(ours, theirs, rows), exported.class_name)
 
 
-def _huggingface_summary(folder: Path, model: StoredModel, exported: huggingface.Exported) -> str:
+def _huggingface_summary(folder: Path, model: StoredModel, exported: huggingface_export.Exported) -> str:
     """Says what a directory holds; before it, what it lacks if that is the task's head."""
     missing = missing_parts(model, exported)
     if lacks_head(model, exported):

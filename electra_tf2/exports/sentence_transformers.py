@@ -22,7 +22,7 @@ from electra_tf2.exports.self_check import fixed_inputs, largest_at_tokens
 from electra_tf2.files.reading import read_json
 from electra_tf2.files.writing import write_json
 from electra_tf2.formats.folders import read_config
-from electra_tf2.formats.huggingface import Exported, to_huggingface, write_directory
+from electra_tf2.formats.huggingface_export import Exported, to_huggingface, write_directory
 from electra_tf2.formats.huggingface_tensors import load_tensors
 from electra_tf2.formats.joining import with_unshared_layers
 from electra_tf2.formats.readers import read_model

@@ -110,7 +110,7 @@ class Trials:
             tf_keras.backend.clear_session()
         if (finished or unfinished) and self.chief:
             report(config, finished or unfinished, is_kept)
-            if is_kept and not code:
+            if finished and is_kept and not code:
                 _print_next_command(config)
         return code
 

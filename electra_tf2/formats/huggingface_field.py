@@ -49,13 +49,14 @@ def field_of_task(model: StoredModel, task: str) -> dict[str, Any]:
 
 
 def field_of_pretraining(model: StoredModel) -> dict[str, Any]:
-    """Makes the field of config.json about a pre-trained model; {} if its hparams are only those of its kind."""
-    if not model.is_run:
-        return {}
-    return {_FIELD: {"pretraining": {name: model.resolved_hparams[name] for name in _OF_SCORES}}}
+    """Makes the field of config.json about a pre-trained model; {} if nothing tells how its tokens were masked."""
+    masking = model.masking
+    if model.is_run:
+        masking = {name: model.resolved_hparams[name] for name in _OF_SCORES}
+    return {_FIELD: {"pretraining": masking}} if masking else {}
 
 
-def pretraining_hparams(config: Mapping[str, Any]) -> dict[str, Any]:
+def masking_hparams(config: Mapping[str, Any]) -> dict[str, Any]:
     """Reads the hparams of `field_of_pretraining`; {} if there are none. Raises UserError: the field is malformed."""
     field = typed(config.get(_FIELD, {}), dict, f"config.json: {_FIELD}")
     hparams = typed(field.get("pretraining", {}), dict, f"config.json: {_FIELD}.pretraining")

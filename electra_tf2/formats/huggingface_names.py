@@ -8,7 +8,7 @@
 - ModernBERT has no factorised embeddings: ours are multiplied out (`multiplied_out`).
 - ModernBERT has no class for replaced-token detection: it becomes a token classifier of two labels.
 
-formats.huggingface_tensors reads with it, formats.huggingface writes.
+formats.huggingface_tensors reads with it, formats.huggingface_export writes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

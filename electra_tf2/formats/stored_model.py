@@ -251,6 +251,11 @@ class StoredModel:
         return (self.task_states or {}).get(task, {})
 
     @cached_property
+    def masking(self) -> dict[str, Any]:
+        """Hparams of the pre-training of an exported run on which scores of texts depend; {} if nothing tells them."""
+        return {}
+
+    @cached_property
     def scores(self) -> dict[str, Any]:
         """Scores that its run wrote; {} if none."""
         return {}

@@ -332,20 +332,24 @@ def write_folder(folder: Path, model: StoredModel, step: int, adam_slots: bool) 
     Returns:
       The checkpoint's prefix.
     """
-    generator = model.generator_sizes
-    if model.has_generator and generator is not None:
-        made_by_original = (max(1, generator.hidden_size // HEAD_SIZE), 4 * generator.hidden_size)
-        if (generator.num_attention_heads, generator.intermediate_size) != made_by_original:
-            heads, inner = made_by_original
-            warn(
-                f"the original's run_pretraining.py cannot go on with this generator: it has "
-                f"{generator.num_attention_heads} heads and intermediate_size {generator.intermediate_size}, where the "
-                f"original makes {heads} and {inner} of its width. The main network is fine-tuned there as it is"
-            )
+    if model.has_generator and model.generator_sizes is not None:
+        _warn_of_generator(model.generator_sizes)
     prefix = write_checkpoint(folder, model.weights, model.architecture, step, adam_slots)
     write_vocabulary(folder, model)
     write_json(folder / HPARAMS_FILE, original_hparams(model), sort_keys=False)
     return prefix
+
+
+def _warn_of_generator(generator: Architecture) -> None:
+    """Warns of a generator whose heads and feed-forward width are not those that the original makes of its width."""
+    heads = max(1, generator.hidden_size // HEAD_SIZE)
+    inner = 4 * generator.hidden_size
+    if (generator.num_attention_heads, generator.intermediate_size) != (heads, inner):
+        warn(
+            f"the original's run_pretraining.py cannot go on with this generator: it has "
+            f"{generator.num_attention_heads} heads and intermediate_size {generator.intermediate_size}, where the "
+            f"original makes {heads} and {inner} of its width. Fine-tuning of the main network works there"
+        )
 
 
 def write_checkpoint(

@@ -24,12 +24,13 @@ class ExampleTable(NamedTuple):
 
 
 def table_of(
-    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, are_words: bool
+    name: str, examples: Any, labels: Iterable[Any] | None, label_column: str, task_type: str
 ) -> str | ExampleTable:
     """The path of a file of examples, or a table of examples in memory.
 
     Args:
-      name: of the argument, "train" or "dev". are_words: whether examples with labels are lists of words with tags.
+      name: of the argument, "train" or "dev".
+      task_type: the hparam; "" if it is not given.
 
     Raises:
       UserError: there are no examples; labels are missing, too many or not needed.
@@ -64,12 +65,10 @@ def table_of(
             f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
             "each text needs one"
         )
-    if are_words:
+    if task_type == "tagging":
         return _table_of_words(name, examples, labels)
-    first_tags = json_value(labels[0])
-    are_lists = isinstance(examples[0], list) and isinstance(first_tags, list)
-    # Two may be a question and its context, with several answers.
-    if are_lists and len(examples[0]) == len(first_tags) and len(examples[0]) > len(_TEXT_COLUMNS):
+    are_lists = isinstance(examples[0], list) and isinstance(json_value(labels[0]), list)
+    if are_lists and task_type != "qa":  # which may have several answers to a pair
         raise UserError(
             f'finetune: {name_of_labels} are lists: task_type="tagging" learns a tag for each word, from lists of words'
         )

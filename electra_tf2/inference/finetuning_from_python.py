@@ -87,10 +87,10 @@ def finetune(
     if dev is None and dev_labels is not None:
         raise UserError("finetune: dev_labels are given without dev, the texts that they belong to")
     label_column = hparams.get("label_column", "label")
-    are_words = hparams.get("task_type") == "tagging"
-    data = {"train": table_of("train", train, labels, label_column, are_words)}
+    task_type = hparams.get("task_type", "")
+    data = {"train": table_of("train", train, labels, label_column, task_type)}
     if dev is not None:
-        data["dev"] = table_of("dev", dev, dev_labels, label_column, are_words)
+        data["dev"] = table_of("dev", dev, dev_labels, label_column, task_type)
     if folder is not None:
         with _naming_arguments(Path(folder)):
             return _trained(_configuration(data, model, Path(folder), hparams), is_kept=True)
@@ -137,8 +137,8 @@ def _with_examples(message: str, folder: Path) -> str:
     message = re.sub(rf"{files}(, line (?P<line>[0-9]+))?", argument, message)
     if named is None:
         return message
-    # Lines of the same file, of which several may be listed.
-    return re.sub(r"\bline ([0-9]+)", lambda match: f"{named['split']}[{int(match[1]) - 1}]", message)
+    # Lines of the same file that are listed, "line 4: ...; line 9: ...".
+    return re.sub(r"\bline ([0-9]+)(?=: )", lambda match: f"{named['split']}[{int(match[1]) - 1}]", message)
 
 
 def with_arguments(message: str) -> str:

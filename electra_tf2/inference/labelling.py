@@ -72,14 +72,19 @@ def label_file(
         warn(read.warning)
     values = [row.values for row in rows]
     pairs = list(zip(values, read.answers_of_all_rows(answers), strict=True))
-    return labelled(pairs, row_format, _csv_delimiter(source))
+    delimiter = ","
+    if row_format == "csv":
+        delimiter = _csv_delimiter(source, task)
+    return labelled(pairs, row_format, delimiter)
 
 
-def _csv_delimiter(source: str) -> str:
+def _csv_delimiter(source: str, task: Task) -> str:
     """The delimiter of a csv that is labelled, with which it is written again; a comma for any other source."""
-    if Path(plain_name(source)).suffix == ".csv" and Path(source).is_file():
-        return csv_delimiter(read_text(source, "predict"))
-    return ","
+    if Path(plain_name(source)).suffix != ".csv" or not Path(source).is_file():
+        return ","
+    if task.settings is not None and task.settings.delimiter:
+        return task.settings.delimiter
+    return csv_delimiter(read_text(source, "predict"))
 
 
 def _warn_of_texts(task: Task, name: str, rows: Sequence[TableRow], split: Split) -> None:

@@ -414,8 +414,9 @@ class Model:
           UserError: the model is not fine-tuned, or a text does not fit its task.
 
         Warns:
-          LongTexts: some were cut. Tags and answers are found in windows of the whole text. UnknownTokens: some tokens
-          are [UNK]. UserWarning: some texts are empty; their answers hold `error` alone.
+          LongTexts: some were cut. Tags and answers are found in windows of the whole text.
+          UnknownTokens: some tokens are [UNK].
+          UserWarning: some texts are empty; their answers hold `error` alone.
         """
         _check_process()
         if self._predictor is None:

@@ -130,7 +130,7 @@ def label(typed: dict[str, Any], source: str) -> int:
     return 0
 
 
-_FILES = ".jsonl or .json (lines), .csv, .tsv, text; - is standard input"
+_FILES = ".jsonl or .json (lines or a list), .csv, .tsv, text; - is standard input"
 flags.DEFINE_string("predict", None, f"file to label with a fine-tuned model: {_FILES}")
 flags.DEFINE_string(
     "predict_output",

@@ -46,7 +46,8 @@ _MAY_CHANGE = {"precision"}
 _SCHEDULE = ("learning_rate", "num_warmup_steps", "lr_decay_steps")
 _MOST_EPOCHS = 100  # more are warned about
 _MORE_STEPS = 10_000  # of a released model, where an example is given
-_RELEASED = ("electra_small_pp", "electra_large_pp")
+# The released models of these names were trained by other recipes, for longer and on more text.
+_RECIPE_OF_RELEASED = {"electra_small": "electra_small_pp", "electra_large": "electra_large_pp"}
 _MARGIN = 15  # columns of the summary for the names of its lines
 
 
@@ -168,21 +169,20 @@ def check_is_ours(config: PretrainingConfig) -> None:
     The original goes on in such a folder, with the optimizer's slots. Here it is where a new run starts from.
     """
     path = config.model_dir
+    if read_config(path) is not None or not holds_weights(path) or not find_model(path).network:
+        return
     recipe = ""
     if config.recipe:
-        # The released models of these names are those of the recipes with _pp, trained for longer on more text.
-        released = f"{config.recipe}_pp"
-        recipe = f"--recipe {released if released in _RELEASED else config.recipe} "
-    if read_config(path) is None and holds_weights(path) and find_model(path).network:
-        purpose = "To train it further, start a new run from it"
-        only = f" --num-train-steps {_MORE_STEPS}"
-        if not config.do_train:
-            purpose = "To evaluate it, name it as a start"
-            only = " --no-do-train --do-eval"
-        raise UserError(
-            f"{path} holds a model of another program, not a run of this one. {purpose}: "
-            f"--model-name NEW_NAME {recipe}--init-checkpoint {path}{only} (docs/from_google_research.md)"
-        )
+        recipe = f"--recipe {_RECIPE_OF_RELEASED.get(config.recipe, config.recipe)} "
+    purpose = "To train it further, start a new run from it"
+    what_to_do = f"--num-train-steps {_MORE_STEPS}"
+    if not config.do_train:
+        purpose = "To evaluate it, name it as a start"
+        what_to_do = "--no-do-train --do-eval"
+    raise UserError(
+        f"{path} holds a model of another program, not a run of this one. {purpose}: "
+        f"--model-name NEW_NAME {recipe}--init-checkpoint {path} {what_to_do} (docs/from_google_research.md)"
+    )
 
 
 def make_folder(config: PretrainingConfig, dry_run: bool) -> RunFolder:

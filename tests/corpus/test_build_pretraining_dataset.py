@@ -19,10 +19,11 @@ from electra_tf2.corpus import jobs, record_metadata, shards
 from electra_tf2.corpus.build import build, run_beam, run_local
 from electra_tf2.corpus.corpus_reader import Corpus
 from electra_tf2.corpus.jobs import BuildSettings, default_num_shards, make_plan
-from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
+from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, VOCAB_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import writing
+from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.corpora import write_corpus
@@ -453,6 +454,18 @@ def test_what_a_killed_build_left_is_removed(corpus, reference, tmp_path):
 
 def command(*words):
     return run_program("build_pretraining_dataset.py", *map(str, words))
+
+
+def test_the_name_of_a_shipped_model_stands_for_its_vocabulary(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("The chef ate the meal.\n")
+    output = tmp_path / "records"
+    words = ["--corpus-dir", tmp_path / "corpus", "--output-dir", output, "--num-processes", 1]
+    code, _, err = command(*words, "--vocab-file", "electra_mini")
+    assert code == 0, err
+    assert (output / VOCAB_FILE).read_bytes() == (SHIPPED / "electra_mini" / "vocab.txt").read_bytes()
+    code, _, err = command(*words, "--vocab-file", "electra_minni", "--overwrite")
+    assert code == 2 and "'electra_minni' does not exist" in err
 
 
 def test_command_line_builds_and_inspects(corpus, reference, tmp_path):

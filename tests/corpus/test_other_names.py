@@ -96,6 +96,8 @@ def test_every_reader_of_a_folder_passes_over_what_is_no_data(tmp_path: Path) ->
     assert splits_of(table) == {"train": [table / "train.csv"]}
     records = fill(tmp_path / "records", "pretrain_data.tfrecord-0-of-1", "")
     assert record_files(f"{records}/*") == [str(records / "pretrain_data.tfrecord-0-of-1")]
+    with pytest.raises(UserError, match=rf"^{records} is a folder: name the records in it, .*/pretrain_data\."):
+        record_files(str(records))
 
 
 @pytest.mark.parametrize("recursive", [False, True])

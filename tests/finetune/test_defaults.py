@@ -205,6 +205,14 @@ ORIGINAL = {
 }
 
 
+def test_questions_of_ones_own_are_answered_where_an_answer_is_likelier_than_none(tmp_path):
+    own = {"data_dir": str(tmp_path), "task_names": ["q"], "tasks": {"q": {"type": "qa"}}}
+    assert configuration(own).qa_na_threshold == 0
+    assert configuration(own | {"compat": "original"}).qa_na_threshold == -2.75
+    assert configuration({"data_dir": str(tmp_path), "task_names": ["squad"]}).qa_na_threshold == -2.75
+    assert configuration(own | {"qa_na_threshold": 1.5}).qa_na_threshold == 1.5
+
+
 def test_what_nobody_gives_is_what_the_original_has(tmp_path):
     config = configuration({"data_dir": str(tmp_path), "task_names": ["cola"], "compat": "original"})
     assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL

@@ -1,6 +1,7 @@
 """Sentence embeddings: files, the contrast, drawing to TF-IDF, scores on pairs, predictions, vectors from Python."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import electra_tf2 as electra
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_triplets
 from electra_tf2.finetune.tasks.head import HeadInput
+from electra_tf2.finetune.tasks.task import EmptyText
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -171,6 +173,12 @@ def test_without_scored_pairs_the_message_says_what_would_do(tmp_path):
     write_lines(tmp_path / "sentence_embedding" / "train.jsonl", '{"text": "a", "positive": "b"}')
     with pytest.raises(UserError, match=r"STS-B's development data.*text1, text2, score"):
         make(tmp_path).load("dev")
+
+
+@pytest.mark.parametrize("row", [{"text": None}, {"text": ""}, {"text1": "a", "text2": math.nan}])
+def test_empty_and_missing_texts_have_no_vector(tmp_path, row):
+    with pytest.raises(EmptyText, match="here: an empty text"):
+        make(tmp_path).example(row, "here", 0)
 
 
 def test_several_tasks_of_vectors_answer_without_training_data(tmp_path):

@@ -152,8 +152,12 @@ def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(copied, monkeyp
         assert old["training"]["seconds"] == before[number - 1]
         assert not (trial(out, number) / "scores.json").exists()
     # A trial that was stopped is not done for having been scored.
+    written = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     output = run(data, out, "--no-do-train", **settings | {"num_trials": 1})
     assert "stopped at step 4 of 8, so its scores are not kept" in line_of(output)
+    assert "accuracy of the commonest label" in output
+    assert "wrote " not in output and "to label other rows" not in output
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == written
     output = run(data, out, **settings | {"num_trials": 1})
     assert "resuming at step 4 of 8" in output and "done before" not in output
 

@@ -192,6 +192,10 @@ def test_questions_without_a_text_or_a_context_are_left_out_and_counted(tmp_path
         ({"answers": {"text": [""], "answer_start": [0]}}, []),
         ({"answers": [{"text": " ", "answer_start": 4}]}, []),
         ({"answers": {"text": "", "answer_start": 0}}, []),
+        ({"answer": "-"}, []),
+        ({"answer": '"Anna"'}, ["Anna"]),
+        ({"answer": "„Anna lives”."}, ["Anna lives"]),
+        ({"answer": "“Anna.”"}, ["Anna"]),
     ],
 )
 def test_what_else_a_row_holds_is_no_question_and_blank_answers_are_none(tmp_path, row, answers):
@@ -219,6 +223,22 @@ def test_answers_that_are_looked_for_are_those_of_the_context_and_are_told_where
     assert first.answers == [decomposed] and second.answers == ["ot all"]
     warned = " ".join(capsys.readouterr().err.split())
     assert "1 answer found only inside other words, and learned so: line 3: 'ot all'" in warned
+
+
+def test_answers_that_seem_to_say_that_there_is_none_are_told(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    write_lines(path, "question,context,answer", "Who?,Anna lives,Anna", "Where?,Anna lives,N/A")
+    assert len(read_questions(path, v2=True, training=True)) == 1
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "line 3: 'N/A' is not there. Leave the cell empty where there is no answer: 1 have n/a" in warned
+
+
+def test_single_questions_are_held_out_where_documents_are_few(tmp_path, capsys):
+    rows = [{"question": f"Who {number}?", "context": "Anna lives", "answer": "Anna"} for number in range(20)]
+    write_lines(tmp_path / "mine" / "train.jsonl", *map(json.dumps, rows))
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}})
+    assert [len(task.load(split).examples) for split in ("train", "dev")] == [18, 2]
+    assert "10 % of train held out (seed 0), single questions" in " ".join(capsys.readouterr().out.split())
 
 
 def test_swapped_columns_are_told(tmp_path):

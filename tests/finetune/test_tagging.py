@@ -96,6 +96,37 @@ def test_rows_of_a_word_in_the_column_text_are_words(tmp_path):
     assert [row["words"] for row in rows] == [["Anna", "sang"], ["Paris"]]
 
 
+@pytest.mark.parametrize(
+    ("lines", "column"),
+    [
+        (["text,label", "Anna,B-PER", "sang,", "", "Paris,B-LOC"], ""),
+        (["Text,Tag", "Anna,B-PER", "sang,O", "", "Paris,B-LOC"], ""),
+        (["text,mine", "Anna,B-PER", "sang,O", "", "Paris,B-LOC"], "mine"),
+    ],
+)
+def test_rows_of_a_word_in_the_column_text_are_answered_as_sentences(tmp_path, lines, column):
+    write_lines(tmp_path / "ner" / "train.txt", "Anna B-PER", "sang O", "", "Paris B-LOC", "")
+    task = support.task(tmp_path, "ner", {"type": "tagging", "label_column": column, "held_out": 0} if column else None)
+    if column:
+        write_lines(tmp_path / "ner" / "train.csv", *lines)
+        (tmp_path / "ner" / "train.txt").unlink()
+    task.load("train")
+    new = write_lines(tmp_path / "new.csv", *lines)
+    rows = [row.values for row in open_rows(str(new), task).rows]
+    assert [row["words"] for row in rows] == [["Anna", "sang"], ["Paris"]]
+
+
+def test_rows_without_words_or_tags_are_left_out_and_counted(tmp_path, capsys):
+    rows = [{"words": ["Anna", "sang"], "tags": ["B-PER", "O"]}, {"words": None, "tags": None}]
+    rows.append({"words": ["in", "Rome"], "tags": None})
+    write_lines(tmp_path / "mine" / "train.jsonl", *map(json.dumps, rows))
+    task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0})
+    [example] = task.load("train").examples
+    warned = " ".join(capsys.readouterr().err.split())
+    assert list(example.words) == ["Anna", "sang"]
+    assert "1 text left out, without a word" in warned and "1 text left out, whose words have no tags" in warned
+
+
 def test_words_whose_tags_are_missing_stay_words(tmp_path, capsys):
     for split in ("train", "dev"):
         write_lines(tmp_path / "ner" / f"{split}.txt", "Anna B-PER", "sang O", "")

@@ -45,6 +45,17 @@ def test_a_written_checkpoint_has_the_originals_variables_and_values(adam_slots:
     assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
 
 
+def test_a_generator_that_the_original_would_not_make_is_warned_of(tmp_path: Path, capsys) -> None:
+    model = with_config(support.tiny())
+    generator = model.generator_sizes
+    assert generator is not None
+    tf1_checkpoint.write_folder(tmp_path / "same", model, 400, adam_slots=False)
+    assert "cannot go on" not in capsys.readouterr().err
+    other = model.changed(generator_sizes=dataclasses.replace(generator, num_attention_heads=4))
+    tf1_checkpoint.write_folder(tmp_path / "other", other, 400, adam_slots=False)
+    assert "cannot go on with this generator: it has 4 heads" in " ".join(capsys.readouterr().err.split())
+
+
 def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
     _write_tf1(tmp_path, adam_slots=False)
     model, expected = read_model(str(tmp_path)), golden.config()

@@ -13,6 +13,7 @@ import electra_tf2 as electra
 from electra_tf2.config.hparams import all_hparams, dashed
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.inference import finetuning_from_python
+from electra_tf2.inference.examples_in_memory import ExampleTable, table_of
 from electra_tf2.inference.finetuning_from_python import with_arguments
 from electra_tf2.util.progress import say, warn
 from tests.support import golden
@@ -206,6 +207,22 @@ def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) ->
     printed = capsys.readouterr()
     assert printed.out == "note: joint_prediction=False trains another\nas it is: --overwrite\n"
     assert printed.err == "WARNING: see text_column\n"
+
+
+def test_lists_of_answers_are_no_tags() -> None:
+    pairs = [["Who sang?", "Anna or Ann sang"], ["Who?", "Eva"]]
+    answers = [["Anna", "Ann"], ["Eva"]]
+    table = table_of("train", pairs, answers, "answer", "qa")
+    assert isinstance(table, ExampleTable) and table.rows[0]["answer"] == ["Anna", "Ann"]
+    with pytest.raises(electra.UserError, match='labels are lists: task_type="tagging" learns a tag for each word'):
+        table_of("train", [["Anna", "sang"]], [["B-PER", "O"]], "label", "")
+
+
+def test_listed_lines_name_examples_and_quoted_texts_stay(tmp_path: Path) -> None:
+    file = f"{tmp_path}/data/train-0a/texts.jsonl"
+    with pytest.raises(electra.UserError) as error, finetuning_from_python._naming_arguments(tmp_path):
+        raise electra.UserError(f"{file}: 2 left out: line 4: 'see line 7' is wrong; line 9: no")
+    assert str(error.value) == "train: 2 left out: train[3]: 'see line 7' is wrong; train[8]: no"
 
 
 def test_lists_of_words_come_with_lists_of_tags(tmp_path: Path) -> None:

@@ -218,10 +218,20 @@ def test_without_held_out_records_the_training_records_are_evaluated_with_a_warn
     assert "**text that it was trained on**" in "".join(cards._scores(with_config(read_model(folder)), ""))
 
 
+def test_what_is_made_of_a_run_says_that_it_was_stopped(trained, tmp_path):
+    stored = with_config(read_model(tmp_path / "model"))
+    assert stored.progress == "" and "Trained for" not in cards.training(stored)
+    stopped = stored.changed(hparams=stored.hparams | {"num_train_steps": 1000})
+    assert stopped.progress == "4 of 1,000 steps"
+    assert "**Trained for 4 of 1,000 steps.**" in cards.training(stopped)
+
+
 def test_a_model_that_is_trained_further_is_evaluated_before_that(run, trained, settings, tmp_path):
     further = settings | {"model_dir": str(tmp_path / "further"), "init_checkpoint": str(tmp_path / "model")}
     code, out, err = run(further, "--do-eval")
     assert code == 0 and out.count("evaluation at step 0:") == out.count("evaluation at step 4:") == 1, out + err
+    # Among the evaluations that curves are drawn of.
+    assert json.loads((tmp_path / "further" / "eval" / "step-0.json").read_text()).keys() >= {"masked_lm_loss"}
     code, out, err = run(settings | {"model_dir": str(tmp_path / "new")}, "--do-eval")
     assert code == 0 and "evaluation at step 0:" not in out, out + err
 

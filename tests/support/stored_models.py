@@ -10,8 +10,8 @@ import numpy as np
 
 from electra_tf2.exports.cards import huggingface_card
 from electra_tf2.finetune.starts import configuration
-from electra_tf2.formats import electra_folder, huggingface
-from electra_tf2.formats.huggingface import Exported
+from electra_tf2.formats import electra_folder, huggingface_export
+from electra_tf2.formats.huggingface_export import Exported
 from electra_tf2.formats.readers import read_model
 from electra_tf2.formats.stored_model import Casing, StoredModel
 from electra_tf2.formats.tensor_file import write_tensors
@@ -52,14 +52,14 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
 
 
 def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
-    return huggingface.to_huggingface(with_config(model), part)
+    return huggingface_export.to_huggingface(with_config(model), part)
 
 
 def write_huggingface(folder: str | Path, model: StoredModel, part: str = "main") -> None:
     """Writes a Hugging Face directory with its card, as convert_model.py does."""
     model = with_config(model)
-    exported = huggingface.to_huggingface(model, part)
-    huggingface.write_directory(folder, model, exported, card=huggingface_card(model, exported))
+    exported = huggingface_export.to_huggingface(model, part)
+    huggingface_export.write_directory(folder, model, exported, card=huggingface_card(model, exported))
 
 
 def dense(outputs: int, *names: str, inputs: int = 128) -> dict[str, list[int]]:

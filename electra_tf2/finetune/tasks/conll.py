@@ -43,7 +43,8 @@ class Sentence(NamedTuple):
     tags: one of each word; fewer, in a file that may be untagged, where words have none.
     where: file and line of the first word, for messages.
     text: the text of these words; None: the file has words alone.
-    divided: the same text as it is learned, if it is divided otherwise. New text cannot be, so this one is answered.
+    divided: the same text, divided at the ends of its marked spans, too, if some end inside words. It is learned.
+      `words` and `text` are what is answered and scored, since nobody knows such ends of new text.
     """
 
     words: list[str]
@@ -101,7 +102,7 @@ def sentences_by_look(
     columns, at least two. Any other text gives [].
 
     Args:
-      may_lack_tags: whether lines may also hold a word alone, if they are fewer than the others.
+      may_lack_tags: whether some lines may hold a word alone. Most have its tag.
       others: as of `sentences_in_text`.
     """
     lines = _lines(text)

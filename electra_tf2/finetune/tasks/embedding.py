@@ -20,6 +20,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.files import table_files
+from electra_tf2.files.cells import is_null
 from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.head import Head, HeadInput, HeadOutput
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Label, Prediction, Split, Task, TaskData
@@ -152,9 +153,14 @@ class EmbeddingTask(Task):
     def example(self, row: dict[str, Any], where: str, index: int) -> TextExample:
         """Reads `text`, to be answered by its vector, or `text1` and `text2`, by their similarity."""
         names_of_texts: Sequence[tuple[str, ...]] = [columns.ANCHOR]
-        if _first_value(row, columns.SCORED_PAIR[1]) is not None:
+        if any(name in row for name in columns.SCORED_PAIR[1]):
             names_of_texts = columns.SCORED_PAIR
-        texts = [_first_value(row, names) for names in names_of_texts]
+        texts = []
+        for names in names_of_texts:
+            given = [row[name] for name in names if name in row]
+            if given and all(map(is_null, given)):
+                raise EmptyText(f"{where}: an empty text")
+            texts.append(_first_value(row, names))
         if not all(isinstance(text, str) for text in texts):
             raise UserError(f"{where}: a text, or text1 and text2, are needed; got {shown(row)}")
         if not all(str(text).strip() for text in texts):

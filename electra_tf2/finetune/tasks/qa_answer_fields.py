@@ -98,7 +98,7 @@ def _as_in_context(answer: str, context: str) -> str:
     return answer
 
 
-_QUOTED = (('"', '"'), ("'", "'"), ("“", "”"), ("„", "“"), ("‘", "’"), ("«", "»"))
+_QUOTED = (('"', '"'), ("'", "'"), ("“", "”"), ("„", "“"), ("„", "”"), ("‘", "’"), ("«", "»"))
 
 
 def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str) -> dict[str, Any]:
@@ -110,17 +110,23 @@ def _answer_in_context(answer: str, qa: dict[str, Any], context: str, where: str
     first = cell(qa, "answer_start", "whole", where)
     if first is not None and first >= 0:
         return {"text": answer, "answer_start": first}
-    place = place_of(answer, context)
-    if place is None and len(answer) > 2 and (answer[0], answer[-1]) in _QUOTED:
-        answer = answer[1:-1]
-        place = place_of(answer, context)
-    if place is None and answer.endswith("."):
-        answer = answer.removesuffix(".")
-        place = place_of(answer, context)
-    if place is None:
-        return {"text": answer, "answer_start": -1}
-    first, behind = place
-    return {"text": answer, "answer_start": first, "learned": context[first:behind]}
+    for spelled in _spellings(answer):
+        place = place_of(spelled, context)
+        if place is not None:
+            first, behind = place
+            return {"text": spelled, "answer_start": first, "learned": context[first:behind]}
+    return {"text": answer, "answer_start": -1}
+
+
+def _spellings(answer: str) -> list[str]:
+    """An answer, then without a full stop behind it, without quotes around it, and without a full stop inside them."""
+    spellings = [answer]
+    for _ in range(2):
+        without_stop = spellings[-1].removesuffix(".")
+        spellings.append(without_stop)
+        if len(without_stop) > 2 and (without_stop[0], without_stop[-1]) in _QUOTED:
+            spellings.append(without_stop[1:-1])
+    return spellings
 
 
 def place_of(answer: str, context: str) -> tuple[int, int] | None:

@@ -69,7 +69,7 @@ class AnswerHead(Head):
             end_logits = _logit(self.end, states) + penalty
         end_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["end_positions"], end_logits)
         losses = 0.5 * (start_losses + end_losses)
-        answerable = tf.zeros_like(start_logits[:, 0])  # not of the losses, which exports would keep then
+        answerable = tf.zeros_like(start_logits[:, 0])  # of the losses, exports would hold their graph
         if self.answerable is not None:
             answerable = self._answerable_logit(states, start_logits)
             impossible = tf.cast(labels["is_impossible"], tf.float32)

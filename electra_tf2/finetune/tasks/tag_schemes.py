@@ -19,6 +19,9 @@ from electra_tf2.finetune.tasks.tags import (
     with_all_positions,
 )
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import counted, say, warn
+
+_MANY_TAGS = 3
 
 
 class TagScheme(abc.ABC):
@@ -155,6 +158,36 @@ class OriginalsSpanTags(SpanTags):
 
     def well_formed(self, labels: list[str]) -> list[str]:
         return bioes(originals_spans(labels), len(labels))
+
+
+def check_single_tags(name: str, sentences: Sequence[Sentence]) -> None:
+    """Prints that tags are no spans. Raises UserError if words seem to stand in the place of tags."""
+    words: set[str] = set()
+    tags: set[str] = set()
+    num_words = 0
+    for sentence in sentences:
+        words.update(sentence.words)
+        tags.update(sentence.tags)
+        num_words += len(sentence.words)
+    if tags and all(tag.isdecimal() for tag in tags):
+        raise UserError(
+            f"{name}: all tags are numbers: give their names in the order of the numbers, "
+            '"labels": ["O", "B-PER", ...] in the task\'s description, or say that they are no spans, "spans": false'
+        )
+    if len(tags) > len(words):
+        raise UserError(
+            f"{name}: there are more different tags ({len(tags):,}) than different words ({len(words):,}): on a line "
+            "the word is the first column and its tag the last"
+        )
+    if len(tags) == 1:
+        raise UserError(
+            f"{name}: all words of the training data have the same tag, {shown(min(tags))}: is another column meant "
+            "(--label-column)?"
+        )
+    if len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
+        warn(f"{name}: most tags occur once, as if lines were texts, whose last words are no tags")
+    of_words = f"{counted(len(tags), 'tag')} of single words"
+    say(f"{name}: {of_words}, since none begins with B- or I-: they are scored word by word")
 
 
 def _why_no_span_tag(tag: str, tags: Sequence[str]) -> str:

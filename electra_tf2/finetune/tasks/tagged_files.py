@@ -87,7 +87,7 @@ def _has_header(path: Path, text: str, label_column: str) -> bool:
     of_words = (label_column, *TAG, *TAGS, *PART_OF_SPEECH, *SENTENCE_OF_WORD)
     if columns_named(columns, WORD) and columns_named(columns, of_words):
         return True
-    if columns_named(columns, (TEXT,)) and columns_named(columns, MARKED_SPANS):
+    if columns_named(columns, (TEXT,)) and columns_named(columns, (label_column, *TAG, *MARKED_SPANS)):
         return name.endswith(".csv") or "[" in text
     if name.endswith(".csv") and len(columns) > 1 and "\t" not in first_line:
         raise UserError(

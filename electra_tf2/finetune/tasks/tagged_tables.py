@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from electra_tf2.files.cells import cell, is_no_label
+from electra_tf2.files.cells import cell, is_no_label, is_null
 from electra_tf2.files.tables import Table, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
 from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, says_annotated, text_of, words_and_tags
@@ -62,7 +62,7 @@ def sentences_in_table(table: Table, tagged: bool, tag_column: TagColumn) -> Ite
       UserError: names file and line.
     """
     rows = list(table.readable())
-    word_name = _column_of_single_words(rows, table.columns is not None)
+    word_name = _column_of_single_words(table, rows, tag_column)
     if word_name is not None:
         return _sentences_in_rows(table, rows, word_name, tagged, tag_column)
     return _sentences_in_whole_rows(table, rows, tagged, tag_column)
@@ -71,25 +71,26 @@ def sentences_in_table(table: Table, tagged: bool, tag_column: TagColumn) -> Ite
 def sentences_of_rows_with_a_word(table: Table, tag_column: TagColumn) -> list[Sentence] | None:
     """Reads the sentences of a table with a word in each row, tagged or not; None: it has none. Raises UserError."""
     rows = list(table.readable())
-    word_name = _column_of_single_words(rows, table.columns is not None)
+    word_name = _column_of_single_words(table, rows, tag_column)
     if word_name is None:
         return None
     return list(_sentences_in_rows(table, rows, word_name, False, tag_column))
 
 
-def _column_of_single_words(rows: Rows, delimited: bool) -> str | None:
+def _column_of_single_words(table: Table, rows: Rows, tag_column: TagColumn) -> str | None:
     """Finds the column of words in a table that has one in each row; None: it is another table.
 
-    Args:
-      delimited: whether it is a csv or tsv, which has a list of words as text: "['Ann', 'saw']".
+    A csv or tsv may have a list of words as text, "['Ann', 'saw']".
     """
     if not rows:
         return None
     columns = rows[0][1]
+    is_delimited = table.columns is not None
     word_name = _first(columns_named(columns, WORD))
-    if word_name is None and delimited and _text_is_a_word(rows):
-        return TEXT
-    if word_name is None or not (delimited or columns_named(columns, SENTENCE_OF_WORD)):
+    text_name = _first(columns_named(columns, (TEXT,)))
+    if word_name is None and text_name is not None and is_delimited:
+        return text_name if _are_words(table.name, rows, text_name, tag_column) else None
+    if word_name is None or not (is_delimited or columns_named(columns, SENTENCE_OF_WORD)):
         return None
     words = [row.get(word_name) for _, row in rows]
     if any(isinstance(word, list) or _looks_like_list(word) for word in words):
@@ -97,16 +98,17 @@ def _column_of_single_words(rows: Rows, delimited: bool) -> str | None:
     return word_name
 
 
-def _text_is_a_word(rows: Rows) -> bool:
-    """Tells whether the column `text` holds single words, and `label` or `tag` their tags, not spans in texts."""
-    columns = rows[0][1]
-    tag_names = columns_named(columns, TAG)
-    if TEXT not in columns or not tag_names:
+def _are_words(name: str, rows: Rows, text_name: str, tag_column: TagColumn) -> bool:
+    """Tells whether a column of texts holds single words, and that of tags their tags, not spans in texts.
+
+    A word's tag may be missing.
+    """
+    tag_name = tag_column.find(rows[0][1], name, text_name)
+    if tag_name is None:
         return False
     for _, row in rows:
-        text = str(row[TEXT]).split()
-        tag = str(row[tag_names[0]]).split()
-        if len(text) > 1 or len(tag) != len(text) or "".join(tag).startswith(("[", "{")):
+        tag = str(row[tag_name]).split()
+        if len(str(row[text_name]).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
             return False
     return True
 
@@ -211,6 +213,7 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
     """Reads the sentences of rows with lists of words and tags, or with texts in which spans are marked."""
     spans_left_out: list[str] = []  # where
     texts_left_out = 0
+    untagged: list[str] = []  # where
     empty: list[str] = []  # where
     cut_words: list[str] = []  # where, and the text of a span
     marked_rows = [_marked(row, tag_column.label_column, table.where(line)) for line, row in rows]
@@ -221,11 +224,14 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
             text = text_of(row)
             if text is not None:
                 marked = MarkedText(text, [], is_annotated=says_annotated(row))
-        if marked is None:
+        word_name = _words_column(row) or _first(columns_named(row, WORD))
+        if marked is None and word_name is not None and is_null(row[word_name]):
+            empty.append(where)
+        elif marked is None:
             words = _words_of_row(row, where)
             tags = _tags_of_row(row, words, tagged, tag_column, where)
             if tags is None:
-                texts_left_out += 1
+                untagged.append(where)
             elif words:
                 yield Sentence(words, tags, where)
             else:
@@ -243,6 +249,8 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
                 empty.append(where)
     if empty:
         warn(f"{counted(len(empty), 'text')} left out, without a word; the first: {empty[0]}")
+    if untagged:
+        warn(f"{counted(len(untagged), 'text')} left out, whose words have no tags; the first: {untagged[0]}")
     if spans_left_out:
         spans = counted(len(spans_left_out), "span")
         warn(f"{spans} left out, without text, or inside or across others; the first: {spans_left_out[0]}")

@@ -20,7 +20,7 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tag_decoding import log_softmax
-from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme
+from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
 from electra_tf2.finetune.tasks.tagged_files import read_sentences, sentences_of_word_rows
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
@@ -53,7 +53,6 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
-_MANY_TAGS = 3
 _KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
 
 
@@ -95,7 +94,6 @@ class TaggingTask(Task):
         self._names_of_numbers = labels
         self._label_column = label_column
         self._as_original = config.compat == "original"
-        self.spans: bool | None = None
         self.primary_metric = "f1"
         self._scheme: TagScheme | None = None
         if spans is not None:
@@ -114,8 +112,14 @@ class TaggingTask(Task):
         assert self._scheme is not None
         return self._scheme
 
+    @property
+    def spans(self) -> bool | None:
+        """Whether tags mean spans; None: nothing tells it yet."""
+        if self._scheme is None:
+            return None
+        return self._scheme.has_spans
+
     def _set_scheme(self, spans: bool, encoding: str) -> None:
-        self.spans = spans
         self._scheme = SingleTags()
         if spans:
             self._scheme = OriginalsSpanTags(encoding) if self._as_original else SpanTags(encoding)
@@ -205,7 +209,7 @@ class TaggingTask(Task):
         if spans is None:
             spans = any(has_span_tags(sentences) for sentences in files)
             if not spans:
-                _check_single_tags(self.name, list(itertools.chain(*files)))
+                check_single_tags(self.name, list(itertools.chain(*files)))
         encoding = "BIO"
         if spans:
             all_sentences = list(itertools.chain(*files))
@@ -270,7 +274,7 @@ class TaggingTask(Task):
             sentences = conll.sentences_by_look(text, name, tag_column)
             if self._has_known_tags(sentences):
                 return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
-        partly_tagged = conll.sentences_by_look(text, name, may_lack_tags=True)
+        partly_tagged = conll.sentences_by_look(text, name, usual_column, may_lack_tags=True)
         if self._has_known_tags(partly_tagged):
             warn(f"{name}: some words have no tag, so that nothing is scored")
             return [{"words": sentence.words} for sentence in partly_tagged]
@@ -430,8 +434,8 @@ class TaggingTask(Task):
             gold_places: list[tuple] = []
             predicted_places: list[tuple] = []
             for number, (example, labels) in enumerate(zip(split.examples, predicted, strict=True)):
-                gold_places += _gold_places(number, example)
-                predicted_places += _places(number, example.text, labels)
+                gold_places += [(number, *place) for place in example.gold_places]
+                predicted_places += [(number, *place) for place in example.places(labels)]
             scores |= scores_of_places(gold_places, predicted_places)
         return scores
 
@@ -450,7 +454,7 @@ class TaggingTask(Task):
             text = example.text
             if text.text not in of_text:
                 return None
-            gold += _gold_places(number, example)
+            gold += [(number, *place) for place in example.gold_places]
             for entity in of_text[text.text]["entities"]:
                 predicted.append((number, entity["start"], entity["end"], entity["type"]))
         return scores_of_places(gold, predicted)
@@ -538,49 +542,3 @@ class TaggingTask(Task):
         if self.target is None:
             self.target = names
         check_same_names(self.target, names, self.name)
-
-
-def _places(number: int, text: Words, labels: Sequence[str]) -> list[tuple]:
-    """Lists (number, start, end, type) of the spans in labels, with the places of their characters."""
-    places: list[tuple] = []
-    for span in spans_of(labels):
-        end = int(text.starts[span.end]) + len(text.words[span.end])
-        places.append((number, int(text.starts[span.start]), end, span.type))
-    return places
-
-
-def _gold_places(number: int, example: TaggedSentence) -> list[tuple]:
-    """Lists (number, start, end, type) of the spans of a sentence."""
-    if example.marked:
-        return [(number, *span) for span in example.marked]
-    return _places(number, example.text, example.labels or [])
-
-
-def _check_single_tags(name: str, sentences: Sequence[conll.Sentence]) -> None:
-    """Prints that tags are no spans. Raises UserError if words seem to stand in the place of tags."""
-    words: set[str] = set()
-    tags: set[str] = set()
-    num_words = 0
-    for sentence in sentences:
-        words.update(sentence.words)
-        tags.update(sentence.tags)
-        num_words += len(sentence.words)
-    if tags and all(tag.isdecimal() for tag in tags):
-        raise UserError(
-            f"{name}: all tags are numbers: give their names in the order of the numbers, "
-            '"labels": ["O", "B-PER", ...] in the task\'s description, or say that they are no spans, "spans": false'
-        )
-    if len(tags) > len(words):
-        raise UserError(
-            f"{name}: there are more different tags ({len(tags):,}) than different words ({len(words):,}): on a line "
-            "the word is the first column and its tag the last"
-        )
-    if len(tags) == 1:
-        raise UserError(
-            f"{name}: all words of the training data have the same tag, {shown(min(tags))}: is another column meant "
-            "(--label-column)?"
-        )
-    if len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
-        warn(f"{name}: most tags occur once, as if lines were texts, whose last words are no tags")
-    of_words = f"{counted(len(tags), 'tag')} of single words"
-    say(f"{name}: {of_words}, since none begins with B- or I-: they are scored word by word")

@@ -8,6 +8,7 @@ import numpy as np
 from electra_tf2.corpus.encoding import Row, windows_of
 from electra_tf2.corpus.tokenization import Located, Words
 from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.finetune.tasks.tags import spans_of
 
 
 class PredictedWords(NamedTuple):
@@ -22,8 +23,8 @@ class TaggedSentence(NamedTuple):
 
     labels: those that are learned (BIOES for spans); None: the text has no tags.
     windows: the text's inputs, several of a long text.
-    learned: the same text as it is learned, if spans are marked that end inside words.
-    marked: (start, end, type) of these spans' characters.
+    learned: the same text as it is learned, if some marked spans end inside words.
+    marked: in this case, (start, end, type) of the characters of all its spans.
     """
 
     text: Words
@@ -35,6 +36,20 @@ class TaggedSentence(NamedTuple):
     @property
     def words(self) -> Sequence[str]:
         return self.text.words
+
+    def places(self, labels: Sequence[str]) -> list[tuple[int, int, str]]:
+        """Lists (start, end, type) of the spans in labels of its words, with the places of their characters."""
+        places = []
+        for span in spans_of(labels):
+            last = span.end
+            end = int(self.text.starts[last]) + len(self.text.words[last])
+            places.append((int(self.text.starts[span.start]), end, span.type))
+        return places
+
+    @property
+    def gold_places(self) -> Sequence[tuple[int, int, str]]:
+        """The same of its own spans."""
+        return self.marked or self.places(self.labels or [])
 
     @property
     def texts(self) -> tuple[str]:
