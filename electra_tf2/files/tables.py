@@ -34,11 +34,13 @@ class TableRow(NamedTuple):
 
     line: its line number, or in lists and columnar files its row number, from 1. values: column name -> value.
     problem: an error message with file and line; "" if there is none.
+    parts: rows of the file that this row was put together of, such as those of a sentence's words; () if it is one.
     """
 
     line: int
     values: dict[str, Any]
     problem: str = ""
+    parts: Sequence[dict[str, Any]] = ()
 
 
 class Table(NamedTuple):
@@ -60,12 +62,12 @@ class Table(NamedTuple):
     def where(self, line: int) -> str:
         return f"{self.name}, {self.unit} {line}"
 
-    def readable(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yields line number and values of every row. Raises UserError at a row that cannot be read."""
-        for line, values, problem in self.rows:
-            if problem:
-                raise UserError(problem)
-            yield line, values
+    def readable(self) -> Iterator[TableRow]:
+        """Yields every row. Raises UserError at one that cannot be read."""
+        for row in self.rows:
+            if row.problem:
+                raise UserError(row.problem)
+            yield row
 
 
 def open_table(

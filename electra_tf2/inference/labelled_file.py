@@ -10,8 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from electra_tf2.files.tables import columns_named
 from electra_tf2.finetune.tasks.conll import tagged_lines
 from electra_tf2.finetune.tasks.files import json_lines
+from electra_tf2.settings.columns import SENTENCE_OF_WORD
 
 # Rows as they were read, and their answers.
 Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
@@ -34,6 +36,24 @@ def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
     if row_format == "conll":
         return _tagged_words(rows)
     return labelled_lines(rows)
+
+
+def rows_of_words(sentences: Sequence[Sequence[dict[str, Any]]], answers: Sequence[dict[str, Any]]) -> Labelled:
+    """Puts a tag and its probability beside each row of a table with a word in each.
+
+    An empty row parts the sentences if their numbers do not.
+
+    Args:
+      sentences: the rows of each sentence's words. answers: the `tags` and `probabilities` of each sentence.
+    """
+    are_numbered = bool(columns_named(sentences[0][0], SENTENCE_OF_WORD))
+    rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for words, answer in zip(sentences, answers, strict=True):
+        if rows and not are_numbered:
+            rows.append(({}, {}))
+        for row, tag, probability in zip(words, answer["tags"], answer["probabilities"], strict=True):
+            rows.append((row, {"tag": tag, "probability": probability}))
+    return rows
 
 
 def _tagged_words(rows: Labelled) -> str:

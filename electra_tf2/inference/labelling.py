@@ -25,7 +25,7 @@ from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
-from electra_tf2.inference.labelled_file import labelled
+from electra_tf2.inference.labelled_file import Labelled, labelled, rows_of_words
 from electra_tf2.inference.predictor import Predictor, limit_of_texts, unknown_in
 from electra_tf2.inference.scores_of_file import Answered, Predict, report_on_file
 from electra_tf2.util.errors import UserError, shown
@@ -70,12 +70,14 @@ def label_file(
             print(_scores(task, source, rows, Answered(read.split, predictions), predict), end="")
     if read.warning:
         warn(read.warning)
-    values = [row.values for row in rows]
-    pairs = list(zip(values, read.answers_of_all_rows(answers), strict=True))
     delimiter = ","
     if row_format == "csv":
         delimiter = _csv_delimiter(source, task)
-    return labelled(pairs, row_format, delimiter)
+    all_answers = read.answers_of_all_rows(answers)
+    answered: Labelled = [(row.values, answer) for row, answer in zip(rows, all_answers, strict=True)]
+    if row_format in ("csv", "tsv") and all(row.parts for row in rows):
+        answered = rows_of_words([row.parts for row in rows], all_answers)
+    return labelled(answered, row_format, delimiter)
 
 
 def _csv_delimiter(source: str, task: Task) -> str:
@@ -128,7 +130,7 @@ def open_rows(source: str, task: Task) -> Table:
     if content is not None:
         rows = task.rows_of_text(content, name)
         if rows is not None:
-            return Table(name, "row", itertools.starmap(TableRow, enumerate(rows, start=1)))
+            return Table(name, "row", iter(rows))
     read_line = functools.partial(row_of_line, task)
     settings = task.settings
     if settings is None:
@@ -175,13 +177,13 @@ def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> It
     if settings is not None and settings.texts:
         names_in_table = tables.find_columns(table, settings.texts)
     if settings is None or names_in_table is None:  # rows have the task's names already, such as JSON objects
-        for line, values in table.readable():
-            yield TableRow(line, values), values
+        for row in table.readable():
+            yield row, row.values
         return
     keys = [tables.names_of(column)[0] for column in settings.texts]
-    for line, values in table.readable():
-        texts = {key: values[name] for key, name in zip(keys, names_in_table, strict=True)}
-        yield TableRow(line, values), values | texts
+    for row in table.readable():
+        texts = {key: row.values[name] for key, name in zip(keys, names_in_table, strict=True)}
+        yield row, row.values | texts
 
 
 def _rows_of_columns(
@@ -192,9 +194,9 @@ def _rows_of_columns(
     if not keys_of_texts:
         counts = " or ".join(str(len(keys)) for keys in task.text_keys)
         raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
-    for line, values in table.readable():
-        missing = [column for column in text_columns if column not in values]
+    for row in table.readable():
+        missing = [column for column in text_columns if column not in row.values]
         if missing:
-            raise UserError(f"{table.where(line)}: no column {missing[0]!r}; it has {shown(', '.join(values))}")
-        texts = {key: values[column] for key, column in zip(keys_of_texts[0], text_columns, strict=True)}
-        yield TableRow(line, values), values | texts
+            raise UserError(f"{table.where(row.line)}: no column {missing[0]!r}; it has {shown(', '.join(row.values))}")
+        texts = {key: row.values[column] for key, column in zip(keys_of_texts[0], text_columns, strict=True)}
+        yield row, row.values | texts

@@ -15,10 +15,12 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
+from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.inference.labelled_file import labelled, labelled_lines, labelled_table
+from electra_tf2.inference.labelling import label_file
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
-from tests.support import golden
+from tests.support import golden, stored_models
 from tests.support.finetuning import write_lines
 from tests.support.finetuning_runs import SIZES, WORDS
 from tests.support.programs import run_program
@@ -208,6 +210,32 @@ def test_no_column_is_lost_however_often_a_file_is_labelled(write):
     values = [str(value) for row in rows for value in row.values()]
     assert {"x0", "x1", "x2", "gold", "0.1", "?", "a", "b"} <= {*values}
     assert [row["label"] for row in rows] == ["x2", "x2"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "header"),
+    [
+        (["sentence_id;word;page", "1;the;7", ";man;7", "2;went;8"], "sentence_id;word;page;tag;probability"),
+        (["page;word;tag", "7;the;B-NP", "7;man;I-NP", "", "8;went;O"], "page;word;given_tag;tag;probability"),
+    ],
+)
+def test_a_table_of_words_comes_back_with_a_tag_in_each_row(tmp_path, lines, header):
+    folder = tmp_path / "chunk"
+    labels = {"labels": ["B-NP", "E-NP", "I-NP", "O", "S-NP"]}
+    stored_models.write_folder(folder, stored_models.fine_tuned("chunk", stored_models.dense(5), labels))
+    new = write_lines(tmp_path / "new.csv", *lines)
+    config = trained_config(folder, {}, elsewhere=True)
+    text = label_file(config, folder, "chunk", str(new), "csv")
+    written = text.splitlines()
+    assert written[0] == header
+    assert [line.split(";")[1] for line in written[1:]] == [line.partition(";")[2].split(";")[0] for line in lines[1:]]
+    [first, second] = map(json.loads, label_file(config, folder, "chunk", str(new), "jsonl").splitlines())
+    answers = [line.split(";")[-2:] for line in written[1:] if line.strip(";")]
+    tags = [*first["tags"], *second["tags"]]
+    probabilities = [*first["probabilities"], *second["probabilities"]]
+    assert answers == [[tag, str(value)] for tag, value in zip(tags, probabilities, strict=True)]
+    again = write_lines(tmp_path / "again.csv", *written)
+    assert len(label_file(config, folder, "chunk", str(again), "jsonl").splitlines()) == 2
 
 
 def test_what_a_row_and_its_answer_both_have_stays_as_it_was_read():

@@ -68,8 +68,8 @@ class ChoiceTask(Task):
                 yield str(path), {"level": path.parent.name, "id": path.name} | read_json(path, "task")
                 continue
             table = open_table(path)
-            for line, row in table.readable():
-                yield table.where(line), row
+            for row in table.readable():
+                yield table.where(row.line), row.values
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Passage:
         return self._passage(row, where, index, labelled=False)

@@ -8,7 +8,7 @@ every line has one, otherwise blanks do.
 import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.delimited import numbered_lines
@@ -45,6 +45,7 @@ class Sentence(NamedTuple):
     text: the text of these words; None: the file has words alone.
     divided: the same text, divided at the ends of its marked spans, too, if some end inside words. It is learned.
       `words` and `text` are what is answered and scored, since nobody knows such ends of new text.
+    rows: of a table with a word in each row, those of the words; () of any other file.
     """
 
     words: list[str]
@@ -52,6 +53,7 @@ class Sentence(NamedTuple):
     where: str
     text: Words | None = None
     divided: Divided | None = None
+    rows: Sequence[dict[str, Any]] = ()
 
 
 def split_words(text: str) -> Words:

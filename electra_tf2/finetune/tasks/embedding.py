@@ -51,15 +51,17 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
     """
     rows = []
     table = open_table(path, parse_line=_row_of_line)
-    for line, row in table.readable():
-        text = _first_value(row, columns.ANCHOR)
-        positive = _first_value(row, columns.POSITIVE)
-        negative = _first_value(row, columns.NEGATIVE)
+    for row in table.readable():
+        values = row.values
+        where = table.where(row.line)
+        text = _first_value(values, columns.ANCHOR)
+        positive = _first_value(values, columns.POSITIVE)
+        negative = _first_value(values, columns.NEGATIVE)
         if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
-            raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
+            raise UserError(f"{where}: texts are needed, got {shown(values)}")
         if not text or not text.strip():
             names = ", ".join(columns.ANCHOR)
-            raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
+            raise UserError(f"{where}: no text (a column named {names}); it has {shown(', '.join(values))}")
         if not positive or not positive.strip():
             positive = ""
         rows.append((text, positive, negative or ""))

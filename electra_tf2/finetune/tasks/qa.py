@@ -12,6 +12,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
+from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
 from electra_tf2.finetune.tasks.qa_files import (
@@ -110,7 +111,7 @@ class QATask(Task):
     def label_columns(self) -> set[str]:
         return {*ANSWERS, self._columns.answer} - {""}
 
-    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
+    def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
         """Reads the questions of a file of SQuAD or MRQA, with their answers if it has some."""
         if '"qas"' not in text or '"context"' not in text:
             return None
@@ -120,11 +121,11 @@ class QATask(Task):
                 '{"question": ..., "context": ...}'
             )
         rows = []
-        for question in read_questions(Path(name), v2=True, training=False):
-            row: dict[str, Any] = {"id": question.id, "question": question.text, "context": question.paragraph.text}
+        for number, question in enumerate(read_questions(Path(name), v2=True, training=False), start=1):
+            values: dict[str, Any] = {"id": question.id, "question": question.text, "context": question.paragraph.text}
             if question.answers:
-                row["answers"] = question.answers
-            rows.append(row)
+                values["answers"] = question.answers
+            rows.append(TableRow(number, values))
         return rows
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Question:

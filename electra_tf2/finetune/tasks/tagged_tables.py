@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.cells import cell, is_no_label, is_null
-from electra_tf2.files.tables import Table, columns_named
+from electra_tf2.files.tables import Table, TableRow, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
 from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, says_annotated, text_of, words_and_tags
 from electra_tf2.settings.columns import DOCUMENT_OF_WORD, PART_OF_SPEECH, SENTENCE_OF_WORD, TAG, TAGS, TEXT, WORD
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, warn
 
-Rows = Sequence[tuple[int, dict[str, Any]]]  # line number and values
+Rows = Sequence[TableRow]
 
 
 class TagColumn(NamedTuple):
@@ -84,7 +84,7 @@ def _column_of_single_words(table: Table, rows: Rows, tag_column: TagColumn) -> 
     """
     if not rows:
         return None
-    columns = rows[0][1]
+    columns = rows[0].values
     is_delimited = table.columns is not None
     word_name = _first(columns_named(columns, WORD))
     text_name = _first(columns_named(columns, (TEXT,)))
@@ -92,7 +92,7 @@ def _column_of_single_words(table: Table, rows: Rows, tag_column: TagColumn) -> 
         return text_name if _are_words(table.name, rows, text_name, tag_column) else None
     if word_name is None or not (is_delimited or columns_named(columns, SENTENCE_OF_WORD)):
         return None
-    words = [row.get(word_name) for _, row in rows]
+    words = [row.values.get(word_name) for row in rows]
     if any(isinstance(word, list) or _looks_like_list(word) for word in words):
         return None
     return word_name
@@ -103,12 +103,12 @@ def _are_words(name: str, rows: Rows, text_name: str, tag_column: TagColumn) -> 
 
     A word's tag may be missing.
     """
-    tag_name = tag_column.find(rows[0][1], name, text_name)
+    tag_name = tag_column.find(rows[0].values, name, text_name)
     if tag_name is None:
         return False
-    for _, row in rows:
-        tag = str(row[tag_name]).split()
-        if len(str(row[text_name]).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
+    for row in rows:
+        tag = str(row.values[tag_name]).split()
+        if len(str(row.values[text_name]).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
             return False
     return True
 
@@ -129,7 +129,7 @@ def _sentences_in_rows(
     A row whose sentence is not named goes on with that of the row before, as spreadsheets have it. Without a column of
     sentences, blank lines stand between them.
     """
-    columns = list(rows[0][1])
+    columns = list(rows[0].values)
     tag_name = tag_column.find(columns, table.name, word_name)
     if tag_name is None and tagged:
         raise UserError(
@@ -145,27 +145,30 @@ def _sentences_in_rows(
         )
     words: list[str] = []
     tags: list[str] = []
+    rows_of_words: list[dict[str, Any]] = []
     where = ""
-    for index, (line, row) in enumerate(rows):
+    for index, row in enumerate(rows):
         if index in borders and words:
-            yield Sentence(words, tags, where)
+            yield Sentence(words, tags, where, rows=rows_of_words)
             words = []
             tags = []
-        word = str(row[word_name]).strip()
+            rows_of_words = []
+        word = str(row.values[word_name]).strip()
         tag = ""
         if tag_name is not None:
-            tag = str(row[tag_name]).strip()
+            tag = str(row.values[tag_name]).strip()
         if not word and not tag:
             continue  # a line of delimiters alone
         if not word or "\n" in word or (tagged and not tag):
-            raise UserError(f"{table.where(line)}: a word and a tag are needed, got {word!r} and {tag!r}")
+            raise UserError(f"{table.where(row.line)}: a word and a tag are needed, got {word!r} and {tag!r}")
         if not words:
-            where = table.where(line)
+            where = table.where(row.line)
         words.append(word)
+        rows_of_words.append(row.values)
         if tag:
             tags.append(tag)
     if words:
-        yield Sentence(words, tags, where)
+        yield Sentence(words, tags, where, rows=rows_of_words)
 
 
 def _borders_by_number(rows: Rows, columns: Sequence[str]) -> set[int] | None:
@@ -182,12 +185,12 @@ def _borders_by_number(rows: Rows, columns: Sequence[str]) -> set[int] | None:
     document_name = _first(columns_named(columns, DOCUMENT_OF_WORD))
     borders = {0}
     last_id: list[Any] = []
-    for index, (_, row) in enumerate(rows):
-        if is_no_label(row[number_name]):
+    for index, row in enumerate(rows):
+        if is_no_label(row.values[number_name]):
             continue
-        sentence_id = [row[number_name]]
+        sentence_id = [row.values[number_name]]
         if document_name is not None:
-            sentence_id.append(row[document_name])
+            sentence_id.append(row.values[document_name])
         if sentence_id != last_id:
             borders.add(index)
         last_id = sentence_id
@@ -197,12 +200,12 @@ def _borders_by_number(rows: Rows, columns: Sequence[str]) -> set[int] | None:
 def _borders_by_blank_lines(rows: Rows) -> set[int]:
     """Finds the indices of the rows that follow a blank line, or are one of delimiters alone."""
     borders = set()
-    last_line = rows[0][0]
-    for index, (line, row) in enumerate(rows):
-        is_blank = not any(str(value).strip() for value in row.values())
-        if is_blank or line > last_line + 1:
+    last_line = rows[0].line
+    for index, row in enumerate(rows):
+        is_blank = not any(str(value).strip() for value in row.values.values())
+        if is_blank or row.line > last_line + 1:
             borders.add(index)
-        last_line = line
+        last_line = row.line
     return borders
 
 
@@ -216,10 +219,11 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
     untagged: list[str] = []  # where
     empty: list[str] = []  # where
     cut_words: list[str] = []  # where, and the text of a span
-    marked_rows = [_marked(row, tag_column.label_column, table.where(line)) for line, row in rows]
+    marked_rows = [_marked(row.values, tag_column.label_column, table.where(row.line)) for row in rows]
     file_has_marks = any(marked is not None for marked in marked_rows)
-    for (line, row), marked in zip(rows, marked_rows, strict=True):
-        where = table.where(line)
+    for table_row, marked in zip(rows, marked_rows, strict=True):
+        row = table_row.values
+        where = table.where(table_row.line)
         if marked is None and file_has_marks and _words_column(row) is None:
             text = text_of(row)
             if text is not None:

@@ -15,13 +15,13 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.files.cells import is_null
-from electra_tf2.files.content import is_json
+from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tag_decoding import log_softmax
 from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
-from electra_tf2.finetune.tasks.tagged_files import read_sentences, sentences_of_word_rows
+from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
     PredictedWords,
@@ -34,10 +34,10 @@ from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
     encoding_of,
     has_span_tags,
-    is_span_tag,
     scores_of_places,
     spans_of,
     tagging_scores,
+    types_of,
 )
 from electra_tf2.finetune.tasks.targets import check_same_names
 from electra_tf2.finetune.tasks.task import (
@@ -49,11 +49,10 @@ from electra_tf2.finetune.tasks.task import (
     Task,
     TaskData,
 )
+from electra_tf2.finetune.tasks.words_to_tag import TaggedTask, sentences_to_tag
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
-
-_KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
 
 
 class TaggingTask(Task):
@@ -185,7 +184,8 @@ class TaggingTask(Task):
             self._learn_form(files)
         sentences: list[conll.Sentence] = []
         for sentences_of_file in files:
-            sentences += self.scheme.spelled(sentences_of_file, self._known_types())
+            # The types are not known while the training data are read.
+            sentences += self.scheme.spelled(sentences_of_file, types_of(self.target or ()))
         return sentences
 
     def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
@@ -251,62 +251,18 @@ class TaggingTask(Task):
                 paths += super().files_of(name)
         return paths
 
-    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
-        """Reads the sentences of a file of words, one a line.
-
-        Their tags are those of the column that has nearly only tags of the task. If none has, words alone are read
-        where blank lines part the sentences; else lines are texts.
-        """
-        if is_json(text):
+    def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
+        known = TaggedTask(self.name, self.scheme, self.label_names, self._label_column)
+        sentences = sentences_to_tag(text, name, known, self._splits_at_signs)
+        if sentences is None:
             return None
-        in_rows = sentences_of_word_rows(Path(name), text, self._label_column, self.name)
-        if in_rows is not None:
-            if self._has_known_tags(in_rows):
-                return [{"words": sentence.words, "tags": sentence.tags} for sentence in in_rows]
-            return [{"words": sentence.words} for sentence in in_rows]
-        if not self._splits_at_signs and conll.has_a_word_a_line(text):
-            untagged = conll.sentences_in_text(text, name, tagged=False, unended=True)
-            return [{"words": sentence.words} for sentence in untagged]
-        usual_column = None
-        if self._label_column.isdecimal():
-            usual_column = int(self._label_column)
-        for tag_column in (usual_column, *range(1, conll.num_columns(text))):
-            sentences = conll.sentences_by_look(text, name, tag_column)
-            if self._has_known_tags(sentences):
-                return [{"words": sentence.words, "tags": sentence.tags} for sentence in sentences]
-        partly_tagged = conll.sentences_by_look(text, name, usual_column, may_lack_tags=True)
-        if self._has_known_tags(partly_tagged):
-            warn(f"{name}: some words have no tag, so that nothing is scored")
-            return [{"words": sentence.words} for sentence in partly_tagged]
-        sentences = conll.sentences_by_look(text, name)
-        if not sentences or not conll.has_parted_sentences(text):
-            return None
-        warn(f"{name} looks like a file of tagged words, with other tags than {self.name} has: words alone are read")
-        return [{"words": sentence.words} for sentence in sentences]
-
-    def _has_known_tags(self, sentences: Sequence[conll.Sentence]) -> bool:
-        """Tells whether nearly all tags of sentences are the task's."""
-        tags: list[str] = []
-        for sentence in self.scheme.spelled(sentences, self._known_types()):
-            tags += sentence.tags
-        # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
-        is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
-        if self.spans:
-            # Words outside of spans say nothing of the types: those of another task may be as many.
-            tags = [tag for tag in tags if tag != "O"]
-        return is_varied and self._num_known(tags) >= _KNOWN_TAGS * len(tags)
-
-    def _num_known(self, tags: Sequence[str]) -> int:
-        """Counts the tags that are the task's; of spans the tags whose type is."""
-        if not self.spans:
-            known_tags = set(self.label_names)
-            return sum(tag in known_tags for tag in tags)
-        known_types = self._known_types()
-        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
-
-    def _known_types(self) -> set[str]:
-        """The types of spans in the training data; none while these are read."""
-        return {label[2:] for label in self.target or () if label != "O"}
+        rows = []
+        for number, sentence in enumerate(sentences, start=1):
+            values: dict[str, Any] = {"words": sentence.words}
+            if sentence.tags:
+                values["tags"] = sentence.tags
+            rows.append(TableRow(number, values, parts=sentence.rows))
+        return rows
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""

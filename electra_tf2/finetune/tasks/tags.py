@@ -1,6 +1,6 @@
 """Tags of spans in the encodings that files use, BIO, BIOES, BILOU and BMES, and the scores of tags."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -202,6 +202,11 @@ def has_span_tags(sentences: Sequence[Sentence]) -> bool:
                     return True
                 has_others = True
     return not has_others
+
+
+def types_of(labels: Iterable[str]) -> set[str]:
+    """The types of spans among labels: the part behind the letter and its sign."""
+    return {label[2:] for label in labels if label != "O"}
 
 
 def is_span_tag(tag: str) -> bool:

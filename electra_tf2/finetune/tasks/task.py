@@ -16,7 +16,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.files.tables import names_of
+from electra_tf2.files.tables import TableRow, names_of
 from electra_tf2.finetune.tasks import sampling
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.tasks.head import Head
@@ -211,7 +211,7 @@ class Task(abc.ABC):
 
     # What it may say besides.
 
-    def rows_of_text(self, text: str, name: str) -> list[dict[str, Any]] | None:
+    def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
         """Reads the rows of a file to be answered that has the form of the task's training files.
 
         Args:

@@ -81,13 +81,13 @@ def read_texts(
     problems: list[str] = []
     without_text: list[str] = []  # where they stand
     num_lines = 0
-    for line, values, problem in table.rows:
+    for row in table.rows:
         num_lines += 1
-        where = table.where(line)
+        where = table.where(row.line)
         try:
-            if problem:
-                raise UserError(problem)
-            example = example_of(values, settings, where, names, label_optional)
+            if row.problem:
+                raise UserError(row.problem)
+            example = example_of(row.values, settings, where, names, label_optional)
         except UserError as error:
             problems.append(str(error))
             continue

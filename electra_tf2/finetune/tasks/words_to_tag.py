@@ -1,0 +1,92 @@
+"""Recognises files of words that are to be tagged: tables and lines of words, whose tags may stand beside them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from electra_tf2.files.content import is_json
+from electra_tf2.finetune.tasks.conll import (
+    Sentence,
+    has_a_word_a_line,
+    has_parted_sentences,
+    num_columns,
+    sentences_by_look,
+    sentences_in_text,
+)
+from electra_tf2.finetune.tasks.tag_schemes import TagScheme
+from electra_tf2.finetune.tasks.tagged_files import sentences_of_word_rows
+from electra_tf2.finetune.tasks.tags import is_span_tag, types_of
+from electra_tf2.util.progress import warn
+
+_KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
+
+
+class TaggedTask(NamedTuple):
+    """What recognising a file's tags needs of a task: its name, its scheme, its labels, and its `label_column`."""
+
+    name: str
+    scheme: TagScheme
+    labels: Sequence[str]
+    label_column: str
+
+    def has_tags_of(self, sentences: Sequence[Sentence]) -> bool:
+        """Tells whether nearly all tags of sentences are the task's."""
+        tags: list[str] = []
+        for sentence in self.scheme.spelled(sentences, types_of(self.labels)):
+            tags += sentence.tags
+        # Texts of as many words may all end in a full stop, which is a tag of parts of speech.
+        is_varied = len(set(tags)) > 1 or set(tags) == {"O"}
+        if self.scheme.has_spans:
+            # Words outside of spans say nothing of the types: those of another task may be as many.
+            tags = [tag for tag in tags if tag != "O"]
+        return is_varied and self._num_known(tags) >= _KNOWN_TAGS * len(tags)
+
+    def _num_known(self, tags: Sequence[str]) -> int:
+        """Counts the tags that are the task's; of spans the tags whose type is."""
+        if not self.scheme.has_spans:
+            known_tags = set(self.labels)
+            return sum(tag in known_tags for tag in tags)
+        known_types = types_of(self.labels)
+        return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
+
+
+def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bool) -> list[Sentence] | None:
+    """Reads the sentences of a file of words, one on each line or in each row of a table.
+
+    Their tags are those of the column that has nearly only tags of the task. If none has, words alone are read where a
+    table has a word in each row, or blank lines part the sentences.
+
+    Args:
+      text: the file's content. name: its name.
+      splits_at_signs: whether the task reads raw text, split at signs. Then short lines are texts.
+
+    Returns:
+      Sentences, without tags where these are not the task's; None for another file, such as one of raw texts.
+    """
+    if is_json(text):
+        return None
+    in_rows = sentences_of_word_rows(Path(name), text, task.label_column, task.name)
+    if in_rows is not None:
+        return in_rows if task.has_tags_of(in_rows) else _untagged(in_rows)
+    if not splits_at_signs and has_a_word_a_line(text):
+        return sentences_in_text(text, name, tagged=False, unended=True)
+    usual_column = None
+    if task.label_column.isdecimal():
+        usual_column = int(task.label_column)
+    for tag_column in (usual_column, *range(1, num_columns(text))):
+        sentences = sentences_by_look(text, name, tag_column)
+        if task.has_tags_of(sentences):
+            return sentences
+    partly_tagged = sentences_by_look(text, name, usual_column, may_lack_tags=True)
+    if task.has_tags_of(partly_tagged):
+        warn(f"{name}: some words have no tag, so that nothing is scored")
+        return _untagged(partly_tagged)
+    sentences = sentences_by_look(text, name)
+    if not sentences or not has_parted_sentences(text):
+        return None
+    warn(f"{name} looks like a file of tagged words, with other tags than {task.name} has: words alone are read")
+    return _untagged(sentences)
+
+
+def _untagged(sentences: Sequence[Sentence]) -> list[Sentence]:
+    return [sentence._replace(tags=[]) for sentence in sentences]
