@@ -583,6 +583,21 @@ def test_windows_are_counted_apart_from_questions(tmp_path):
     assert kind.name_of_inputs(65, 40) == "window" and kind.name_of_inputs(40, 40) == "question"
 
 
+def test_questions_without_ids_are_numbered(tmp_path):
+    """Written by hand, such files often have none. Messages name the question by its text."""
+    asked = [{name: value for name, value in question(f"{n}").items() if name != "id"} for n in range(3)]
+    asked[1]["id"] = None
+    path = write(tmp_path, *asked, name="mine")
+    read = read_questions(path, v2=True, training=True)
+    assert [(one.id, one.has_id) for one in read] == [("1", False), ("2", False), ("3", False)]
+    write(tmp_path, *asked, name="mine", split="dev")
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}})
+    assert [example.question.id for example in task.load("dev").examples] == ["1", "2", "3"]
+    asked[2]["question"] = 5
+    with pytest.raises(UserError, match=r"train\.json, question 5: the field 'question' is missing or of the wrong"):
+        read_questions(write(tmp_path, *asked, name="mine"), v2=True, training=True)
+
+
 def test_paragraphs_of_squad_may_be_lines(tmp_path):
     """Only MRQA's questions under "qas" have qid and detected_answers."""
     whole = write(tmp_path, question(), question("b", "Which line is a list?", "The first line", 0))

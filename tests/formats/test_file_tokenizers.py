@@ -18,7 +18,7 @@ from electra_tf2.exports import onnx, saved_model
 from electra_tf2.exports.exportable import Options
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.tasks.qa_files import split_words
+from electra_tf2.finetune.tasks.questions import split_words
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text import span_label
 from electra_tf2.formats.huggingface_tokenizer import write_tokenizer

@@ -15,15 +15,7 @@ from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_json
 from electra_tf2.finetune.tasks.qa_answers import NO_ANSWER, Decoded, candidate_spans, decode
-from electra_tf2.finetune.tasks.qa_files import (
-    Question,
-    check_ids_are_unique,
-    id_of_row,
-    question_of,
-    read_questions,
-    split_words,
-    with_ids,
-)
+from electra_tf2.finetune.tasks.qa_files import id_of_row, question_of, read_questions
 from electra_tf2.finetune.tasks.qa_head import AnswerHead
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, answered_scores, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import (
@@ -34,6 +26,7 @@ from electra_tf2.finetune.tasks.qa_windows import (
     original_answer_pieces,
 )
 from electra_tf2.finetune.tasks.question_columns import QuestionColumns
+from electra_tf2.finetune.tasks.questions import Question, check_ids_are_unique, split_words, with_ids
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.columns import ANSWERS

@@ -9,8 +9,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.tasks.qa_files import Question, split_words
 from electra_tf2.finetune.tasks.qa_windows import DocumentWindow, QAExample, max_context
+from electra_tf2.finetune.tasks.questions import Question, split_words
 from electra_tf2.finetune.tasks.task import Prediction
 
 _WINDOWS_AT_ONCE = 256  # in a call of `candidates`

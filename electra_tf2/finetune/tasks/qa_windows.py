@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.tokenization import Located
-from electra_tf2.finetune.tasks.qa_files import Question
+from electra_tf2.finetune.tasks.questions import Question
 
 
 class DocumentWindow(NamedTuple):
