@@ -101,9 +101,10 @@ def command() -> None:
 
         _print(__version__)
     elif word not in COMMANDS:
-        from electra_tf2.util.errors import closest
+        from electra_tf2.util.errors import closest, see_help
 
-        _fail(f"there is no command {word!r}{closest(word, COMMANDS)} (one of {', '.join(COMMANDS)}); see --help")
+        hint = closest(word, COMMANDS) or f", but {', '.join(COMMANDS)}"
+        _fail(see_help(f"there is no command {word!r}{hint}"))
     elif word == "predict":
         _predict(f"{name} predict", rest)
     elif word == "models":

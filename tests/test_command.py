@@ -58,7 +58,8 @@ def test_commands_answer(run: Callable[..., tuple[int, str, str]], words: str, e
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pretrian"], "there is no command 'pretrian'; did you mean 'pretrain'? (one of plan,"),
+        (["pretrian"], "there is no command 'pretrian'; did you mean 'pretrain'? See --help"),
+        (["zzz"], "there is no command 'zzz', but plan, build-vocab, "),
         (["pretrain", "--train-batch-siz=3"], "unknown flag --train-batch-siz; did you mean '--train-batch-size'?"),
         (["predict", "new.csv"], "new.csv"),
         (["predict", "new.csv", "--output=-", "--mdel-dir=x"], "unknown flag --mdel-dir"),

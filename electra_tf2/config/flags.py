@@ -37,7 +37,7 @@ from electra_tf2.config.papers import paper_with_hparam
 from electra_tf2.config.recipes import read_recipe, recipe_names
 from electra_tf2.files.reading import parse_json, read_json
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.errors import UserError, closest, one_line, reason, shown
+from electra_tf2.util.errors import UserError, closest, one_line, reason, see_help, shown
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 
 C = TypeVar("C")  # a dataclass of hparams: PretrainingConfig, FinetuningConfig
@@ -327,7 +327,7 @@ def parse(words: Sequence[str], lenient: bool = False) -> list[str]:
         if flag is None and lenient:
             continue
         if flag is None:
-            raise UserError(f"unknown flag {dashed(name)}{_hint_for_unknown(name)}; see --help")
+            raise UserError(see_help(f"unknown flag {dashed(name)}{_hint_for_unknown(name)}"))
         if negated and equals:
             raise UserError(f"{typed} takes no value, got {shown(value)}")
         if flag.boolean and not equals:

@@ -21,7 +21,7 @@ from electra_tf2.config.papers import load_paper, paper_names
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.files.writing import check_new
 from electra_tf2.papers.counts import Option, TableKind, record_inputs
-from electra_tf2.util.errors import UserError, closest
+from electra_tf2.util.errors import UserError, closest, see_help
 
 
 def kinds_of_tables(paper: str | None = None) -> dict[str, TableKind]:
@@ -42,7 +42,7 @@ def main() -> None:
         hint = ""
         if values.kind:
             hint = f", not {values.kind!r}{closest(values.kind, kinds)}"
-        raise UserError(f"the first argument is the kind of table: {', '.join(kinds)}{hint}; see --help")
+        raise UserError(see_help(f"the first argument is the kind of table: {', '.join(kinds)}{hint}"))
     kind = kinds[values.kind]
     options = {name: values[name].value for name in kind.options}
     output = values.output_file or str(Path(values.data_dir, f"{values.kind}.npz"))

@@ -61,6 +61,13 @@ def shown(value: Any, width: int = 100) -> str:
     return text[: width - 3] + "..."
 
 
+def see_help(message: str) -> str:
+    """Adds to a message where the flags are explained."""
+    if message.endswith("?"):
+        return f"{message} See --help"
+    return f"{message}; see --help"
+
+
 def closest(name: object, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?", or "" if no valid name is similar."""
     # The dashes of flags would make any two of them similar.
