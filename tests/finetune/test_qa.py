@@ -147,7 +147,7 @@ def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
 @pytest.mark.parametrize(
     ("questions", "context", "message"),
     [
-        (None, CONTEXT, r"no file of split 'train': looked for .*squad/train.json"),
+        (None, CONTEXT, r"no file of split 'train': looked for train.json, .* in .*squad"),
         ([], CONTEXT, r"train.json holds no questions"),
         ([question(text=" ")], CONTEXT, r"train.json: 1 question left out: question a: an empty question"),
         ([question()], " ", r"train.json: 1 question left out: question a: an empty context"),

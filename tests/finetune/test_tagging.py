@@ -350,7 +350,7 @@ def test_more_words_than_tokens(tmp_path):
         ("train", ["the x NP"], r"train.txt, line 1: 'NP' is neither O nor"),
         ("train", ["the 0", "file 3"], r"line 1: '0' is the number of a tag: give their names"),
         ("train", ["the 0", "file B-NP"], r"line 1: '0' is the digit: tag words outside of spans by the letter O"),
-        ("dev", None, r"no file of split 'dev': looked for .*dev\.txt"),
+        ("dev", None, r"no file of split 'dev': looked for dev\.txt, .* in "),
     ],
 )
 def test_bad_files_are_named_with_their_line(tmp_path, split, lines, message):

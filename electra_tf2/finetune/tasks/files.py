@@ -103,7 +103,9 @@ class TaskFiles:
 
     def _not_found(self, split: str, tried: Sequence[Path]) -> str:
         there = [str(path) for folder in self.folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
-        message = f"no file of split {split!r}: looked for {', '.join(map(str, tried))}"
+        names = ", ".join(dict.fromkeys(path.name for path in tried))
+        folders = " and ".join(map(str, self.folders))
+        message = f"no file of split {split!r}: looked for {names} in {folders}"
         if there:
             message += f"; there are {', '.join(there)}"
         if split == "dev" and self.name in self.config.tasks:
