@@ -15,11 +15,12 @@ from electra_tf2.corpus.corpus_reader import Corpus
 
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _JOINED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+WITHOUT_BLANKS = f"{_CHINESE}{_JOINED}"  # letters of scripts without blanks between words, as a regular expression
 _MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b6-\u17d3\u3099\u309a\u30fc"
-_UNIT = re.compile(f"\\s*(?:[{_CHINESE}{_JOINED}][{_MARKS}]*|[^\\s{_CHINESE}{_JOINED}]+)")
+_UNIT = re.compile(f"\\s*(?:[{WITHOUT_BLANKS}][{_MARKS}]*|[^\\s{WITHOUT_BLANKS}]+)")
 _IS_JOINED = re.compile(f"[{_JOINED}]")
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
-_LETTER = re.compile(f"[{_CHINESE}{_JOINED}]")
+_LETTER = re.compile(f"[{WITHOUT_BLANKS}]")
 _SAMPLE_FILES = 8
 _SAMPLE_CHARACTERS = 1 << 18
 _LONGEST_WORD = 10  # letters between two blanks; if the mean is higher, blanks do not divide words

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks import signs
 from electra_tf2.finetune.tasks.tags import letters_in_file
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of
@@ -306,45 +307,69 @@ for (_, answer), (wrong, right) in zip(answers, all_logits):
     return Section(text, rows=2)
 
 
-def words_of_example(state: Mapping[str, Any]) -> str:
-    """The right side of a line that makes the words of a text. Needs `re` where texts are split at signs."""
+def lines_of_words(state: Mapping[str, Any]) -> str:
+    """Lines that make the `words` of a text; of one that is split at signs also their `starts` in `text`."""
+    if not state.get("splits_at_signs"):
+        return f'words = "{EXAMPLE_WORDS}".split()  # as in the training file, where signs of punctuation may be words'
+    return f"""{signs.source()}
+
+text = "{EXAMPLE_TEXT}"
+starts = []  # places of the words' first characters in the text
+words = []
+for start, word in words_at_signs(text):
+    starts.append(start)
+    words.append(word)"""
+
+
+def imports_of_words(state: Mapping[str, Any]) -> str:
+    """The imports that `lines_of_words` needs."""
     if state.get("splits_at_signs"):
-        return f're.findall(r"[^\\W_]+|[^\\w\\s]|_", "{EXAMPLE_TEXT}")  # signs of punctuation are words'
-    return f'"{EXAMPLE_WORDS}".split()  # as in the training file, where signs of punctuation may be words'
+        return "import re\nimport unicodedata"
+    return ""
 
 
 def lines_of_tags(state: Mapping[str, Any]) -> str:
-    """Lines that print the tags of `words_read` from the `labels` of the network, given the `scores` of each word."""
+    """Lines that print the tags of the words whose numbers are in `read`, given the `scores` of their `labels`."""
     if "encoding" in state:
         return _tags_of_spans(state)
     return _SINGLE_TAGS
 
 
 def _tags(task: str, state: Mapping[str, Any]) -> Section:
-    imports = "import re" if state.get("splits_at_signs") else ""
     text = f"""
 # {task}: the tag of each word, with its probability.
-words = {words_of_example(state)}
+{lines_of_words(state)}
 labels = about["tasks"]["{task}"]["labels"]
 row = tokenizer.encode(" ".join(words))
 logits = outputs_of([row])["{task}.logits"][0]
-words_read = []
+read = []  # numbers of the words that the network reads
 scores = []  # of each of them, the logarithms of its labels' probabilities
-start = 0  # of the word among the characters
-for word in words:
-    token = row.char_to_token(start)  # its first one, which has the word's label
-    start += len(word) + 1
+place = 0  # of the word among the characters of the joined words
+for number, word in enumerate(words):
+    token = row.char_to_token(place)  # its first one, which has the word's label
+    place += len(word) + 1
     if token is None:
         continue  # the word is beyond the longest input: give long texts in parts
-    words_read.append(word)
+    read.append(number)
     scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
 {lines_of_tags(state)}"""
-    return Section(text, imports=imports)
+    return Section(text, imports=imports_of_words(state))
 
 
-_SINGLE_TAGS = """for word, of_labels in zip(words_read, scores):
+_SINGLE_TAGS = """for number, of_labels in zip(read, scores):
     best = of_labels.argmax()
-    print(word, labels[best], np.exp(of_labels[best]))
+    print(words[number], labels[best], np.exp(of_labels[best]))
+"""
+
+
+_PLACES_OF_SPANS = """
+# The spans: their first character, the one behind their last, and their type.
+for number, label in zip(read, sequence):
+    end = starts[number] + len(words[number])
+    if labels[label][0] in "BS":
+        first = starts[number]
+    if labels[label][0] in "ES":
+        print(first, end, labels[label][2:], text[first:end])
 """
 
 
@@ -355,6 +380,7 @@ def _tags_of_spans(state: Mapping[str, Any]) -> str:
     kind = "label[1:]"
     if types == {"_"}:  # the training file had letters alone
         kind = '""'
+    places = _PLACES_OF_SPANS if state.get("splits_at_signs") else ""
     return f"""
 # Labels are BIOES (B: first word of a span, I: inside, E: last, S: a span of one word, O: outside). The likeliest
 # ones that make up whole spans are found by Viterbi's algorithm.
@@ -382,10 +408,10 @@ for previous in reversed(best_previous):
     sequence.insert(0, previous[sequence[0]])
 letters = {json.dumps(letters_in_file(encoding))}  # of the training file, which had {encoding}
 tags = [letters[label[0]] + {kind} for label in labels]
-for word, number, of_labels in zip(words_read, sequence, scores):
-    of_this_tag = np.array(tags) == tags[number]  # two labels may be one tag
-    print(word, tags[number], np.exp(of_labels)[of_this_tag].sum())
-"""
+for number, label, of_labels in zip(read, sequence, scores):
+    of_this_tag = np.array(tags) == tags[label]  # two labels may be one tag
+    print(words[number], tags[label], np.exp(of_labels)[of_this_tag].sum())
+{places}"""
 
 
 def _answer(task: str, state: Mapping[str, Any], config: FinetuningConfig) -> Section:

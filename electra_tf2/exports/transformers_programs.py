@@ -12,9 +12,10 @@ from electra_tf2.exports.card_programs import (
     EXAMPLE_QUESTION,
     EXAMPLE_TEXT,
     FOLDER,
+    imports_of_words,
     lines_of_tags,
+    lines_of_words,
     texts_of_task,
-    words_of_example,
 )
 from electra_tf2.finetune.tasks.targets import Scale, adopted, known_target
 from electra_tf2.formats.stored_model import StoredModel
@@ -163,20 +164,20 @@ def _tags(state: dict[str, Any], has_own_tokenizer: bool, max_length: int) -> st
         is_read = f"encoded.char_to_token({start}) is not None"
         token = f"encoded.char_to_token({start})"
     imports = "import numpy as np\n"
-    if state.get("splits_at_signs"):
-        imports = "import re\n\nimport numpy as np\n"
+    if imports_of_words(state):
+        imports = f"{imports_of_words(state)}\n\n{imports}"
     return f"""{_loaded("AutoModelForTokenClassification", imports)}
-words = {words_of_example(state)}
+{lines_of_words(state)}
 labels = {json.dumps(state["labels"], ensure_ascii=False)}
 encoded = {encoding}, return_tensors="pt")
 with torch.no_grad():
     logits = np.array(model(**encoded).logits[0].tolist())
-words_read = []
+read = []  # numbers of the words that the network reads
 scores = []  # of each of them, the logarithms of its labels' probabilities
 for number, word in enumerate(words):
     if {is_read}:  # else the text is too long: give it in parts
         token = {token}  # its first one
-        words_read.append(word)
+        read.append(number)
         scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
 {lines_of_tags(state)}"""
 
@@ -188,8 +189,9 @@ def _explained_tags(state: dict[str, Any], config: FinetuningConfig) -> list[str
         paragraphs.append(
             "The model was trained on texts with marked spans, in which signs of punctuation are words. The program "
             "below gives the spans of `electra predict`. The token-classification pipeline of transformers "
-            '(`aggregation_strategy="first"`) reads words so, too, but joins spans of one type that stand side by '
-            "side, and takes each word's likeliest label by itself."
+            '(`aggregation_strategy="first"`) gives nearly the same: it joins spans of one type that stand side by '
+            "side, takes each word's likeliest label by itself, and takes a word with an emoji or another symbol for "
+            "one word."
         )
     else:
         paragraphs.append(

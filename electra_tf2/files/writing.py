@@ -26,6 +26,7 @@ _ROW_FORMATS = {
     ".tsv": "tsv",
     ".tab": "tsv",
     ".conll": "conll",
+    ".txt": "conll",
 }
 
 
@@ -213,7 +214,7 @@ def keep_steps(path: str | os.PathLike[str], last: int) -> None:
 
 
 def row_format(path: str) -> str:
-    """The format for a file of rows with this name: "jsonl", "json", "csv", "tsv", or "conll", of tagged words.
+    """The format for a file of rows with this name: "jsonl", "json", "csv", "tsv", or "conll", lines of tagged words.
 
     Raises:
       UserError: the name is of a format that cannot be written.

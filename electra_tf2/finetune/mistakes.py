@@ -10,7 +10,6 @@ from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
 from electra_tf2.finetune.results import aligned, figure_of
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_scores import Comparison
-from electra_tf2.finetune.tasks.tags import Span, spans_of
 from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.util.progress import counted
 
@@ -211,21 +210,21 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
     counts: dict[str, np.ndarray] = {}  # type -> right, gold, predicted
     wrong = []
     for row in rows:
-        gold = set(spans_of(row["gold"]))
-        predicted = set(spans_of(row["tags"]))
-        for column, spans in enumerate((gold & predicted, gold, predicted)):
-            for span in spans:
-                counts.setdefault(span.type, np.zeros(3, int))[column] += 1
-        for span in predicted - gold:
-            overlapping = [other for other in sorted(gold) if other.start <= span.end and span.start <= other.end]
-            described = [f"{_words_of(row, other)} ({other.type})" for other in overlapping]
+        gold = _by_place(row["gold_entities"])
+        predicted = _by_place(row["entities"])
+        for column, places in enumerate((gold.keys() & predicted.keys(), gold, predicted)):
+            for _, _, kind in places:
+                counts.setdefault(kind, np.zeros(3, int))[column] += 1
+        for start, end, kind in predicted.keys() - gold.keys():
+            found = predicted[start, end, kind]
+            overlapping = [f"{one['text']} ({one['type']})" for one in gold.values() if _overlap(one, found)]
             wrong.append(
                 {
-                    "text": _words_of(row, span),
-                    "label": span.type,
-                    "probability": min(row["probabilities"][span.start : span.end + 1]),
-                    "gold": ", ".join(described) or "no span",
-                    "sentence": row.get("text", " ".join(row["words"])),
+                    "text": found["text"],
+                    "label": kind,
+                    "probability": found["probability"],
+                    "gold": ", ".join(overlapping) or "no span",
+                    "sentence": row["text"],
                 }
             )
     wrong.sort(key=lambda mistake: (-mistake["probability"], mistake["sentence"], mistake["text"]))
@@ -235,10 +234,12 @@ def _wrong_spans(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"by_label": by_label, "mistakes": _first_of_each(wrong)}
 
 
-def _words_of(row: Mapping[str, Any], span: Span) -> str:
-    if "text" in row:
-        return row["text"][row["starts"][span.start] : row["ends"][span.end]]
-    return " ".join(row["words"][span.start : span.end + 1])
+def _by_place(entities: Sequence[dict[str, Any]]) -> dict[tuple[int, int, str], dict[str, Any]]:
+    return {(entity["start"], entity["end"], entity["type"]): entity for entity in entities}
+
+
+def _overlap(entity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return entity["start"] < other["end"] and other["start"] < entity["end"]
 
 
 def _wrong_answers(rows: list[dict[str, Any]], comparison: Comparison) -> dict[str, Any]:

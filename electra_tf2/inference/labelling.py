@@ -55,7 +55,9 @@ def label_file(
     task_index = config.task_names.index(task_name)
     task = predictor.tasks[task_index]
     if row_format == "conll" and not isinstance(task, TaggingTask):
-        raise UserError(f"--output: a .conll file holds tagged words, and {task_name} is no tagging task: give a .csv")
+        raise UserError(
+            f"--output: files called .conll and .txt hold tagged words, and {task_name} is no tagging task: give a .csv"
+        )
     table = open_rows(source, task)
     rows, read = read_rows(task, table, text_columns)
     if not rows:

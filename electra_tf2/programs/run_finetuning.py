@@ -136,7 +136,7 @@ flags.DEFINE_string(
     "predict_output",
     None,
     "file that --predict writes: a table if it is .csv or .tsv, a list if it is .json, lines of a word and its tag "
-    "if it is .conll, else JSON lines; "
+    "if it is .conll or .txt, else JSON lines; "
     "-: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")

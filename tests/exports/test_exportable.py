@@ -321,11 +321,14 @@ def _cards() -> list[Any]:
     return cases
 
 
-def _as_printed(answer: dict[str, Any]) -> list[list[Any]]:
+def _as_printed(answer: dict[str, Any], of_text: bool) -> list[list[Any]]:
     """What a card's program prints of an answer at the end of each line: words, and a number."""
     if "tags" in answer:
-        rows = zip(answer["words"], answer["tags"], answer["probabilities"], strict=True)
-        return [list(row) for row in rows]
+        lines = [list(row) for row in zip(answer["words"], answer["tags"], answer["probabilities"], strict=True)]
+        if of_text:
+            for span in answer["entities"]:
+                lines.append([str(span["start"]), str(span["end"]), span["type"], *span["text"].split()])
+        return lines
     if "prediction_text" in answer:
         return [["answer:", *answer["prediction_text"].split()]]
     if "probabilities" in answer:
@@ -339,7 +342,8 @@ def test_the_cards_program_prints_the_answers_of_predict(hparams, task, head, st
     exportable.write_network(tmp_path, model, exportable.make_exportable(model, "main"), onnx.RUNTIME)
     (answer,) = Predictor(model, model.tokenizer())([row], task)
     printed = exports.printed_by_card(tmp_path)
-    for line, expected in zip(printed, _as_printed(answer), strict=task in ("ner", "pos", "squad")):
+    lines = _as_printed(answer, "splits_at_signs" in state)
+    for line, expected in zip(printed, lines, strict=task in ("ner", "pos", "squad")):
         values = line.split()[-len(expected) :]
         if isinstance(expected[-1], float):
             assert float(values.pop()) == pytest.approx(expected.pop(), abs=1e-4)

@@ -1,6 +1,8 @@
 """Texts with marked spans, as programs for annotation export them, become words with tags."""
 
 import json
+import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.corpus.tokenization import joined
+from electra_tf2.finetune.mistakes import errors_of
+from electra_tf2.finetune.tasks import signs
 from electra_tf2.finetune.tasks.conll import split_words
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
@@ -52,6 +56,27 @@ def test_marked_texts_are_scored_on_the_answers_that_are_written():
         answers = [{"entities": [{"start": 9, "end": end, "type": "LOC"}]}]
         assert task.scores_of_answers(gold, answered, answers)["f1"] == f1
     assert task.scores_of_answers(gold, task.encode([TaggedSentence(split_words("a"), None)], "new"), [{}]) is None
+
+
+def test_a_span_that_ends_inside_a_word_is_missed_in_the_table_of_types_too(tmp_path: Path) -> None:
+    """As in the scores: nobody can find such ends in new text."""
+    row = {"text": "Googles in Rome", "entities": [[0, 6, "ORG"], [11, 15, "LOC"]]}
+    for split in ("train", "dev"):
+        support.write_lines(tmp_path / "own" / f"{split}.jsonl", json.dumps(row))
+    task = support.task(tmp_path, "own", {"type": "tagging"})
+    task.load("train")
+    split = task.load("dev")
+    whole = [{"type": "ORG", "text": "Googles", "start": 0, "end": 7, "probability": 0.9}]
+    whole.append({"type": "LOC", "text": "Rome", "start": 11, "end": 15, "probability": 0.8})
+    errors = errors_of(task, split, [{"words": ["Googles", "in", "Rome"], "entities": whole}])
+    found = {kind: counts["f1"] for kind, counts in errors["by_label"].items()}
+    assert found == {"ORG": 0.0, "LOC": 100.0}
+    [mistake] = errors["mistakes"]
+    assert (mistake["text"], mistake["gold"]) == ("Googles", "Google (ORG)")
+    [written] = task.inputs(split)
+    assert [(one["start"], one["end"], one["text"]) for one in written["gold_entities"]] == (
+        [(0, 6, "Google"), (11, 15, "Rome")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,6 +269,20 @@ def test_all_files_of_the_training_data_say_how_new_text_is_split_and_tagged(tmp
     task = support.task(tmp_path, "own", described)
     task.load("train")
     assert (task.state()["splits_at_signs"], task.state()["encoding"]) == (True, "BIOES")
+
+
+def test_symbols_and_emoji_are_words() -> None:
+    """Else a name beside one would be another word."""
+    assert split_at_signs("Oslo🎉 A→B 5€ Nok\u00adia® ❤\ufe0f!").words == (
+        ["Oslo", "🎉", "A", "→", "B", "5", "€", "Nok\u00adia", "®", "❤\ufe0f", "!"]
+    )
+
+
+def test_cards_hold_the_code_that_finds_words() -> None:
+    found: dict[str, Any] = {"re": re, "unicodedata": unicodedata}
+    exec(signs.source(), found)
+    for text in ("In Berlin, 我爱 东京。e\u0301 🎉🎉 5€", "コーヒーを हिन्दी \u200b", ""):
+        assert found["words_at_signs"](text) == signs.words_at_signs(text)
 
 
 def test_words_of_scripts_without_blanks_are_letters() -> None:

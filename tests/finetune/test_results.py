@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from electra_tf2.corpus.tokenization import joined
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.results import notes_on_few, summarise_trials, table, wilson_interval
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.tags import spans_of
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -74,11 +76,28 @@ def test_the_worst_mistakes_come_first():
 
 
 def errors_in(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
-    task: Any = SimpleNamespace(
-        inputs=lambda split: [{"gold": right} for right in gold],
-    )
+    """`errors_of` a task that answers so. Answers of words with the field `entities` are of spans."""
+    inputs: list[dict[str, Any]] = [{"gold": right} for right in gold]
+    for row, answer in zip(inputs, answers, strict=True):
+        if "entities" in answer:
+            row["text"] = " ".join(answer["words"])
+            row["gold_entities"] = entities_of(answer, row["gold"])
+            answer["entities"] = entities_of(answer, answer["tags"])
+    task: Any = SimpleNamespace(inputs=lambda split: inputs)
     split: Any = None
     return errors_of(task, split, answers)
+
+
+def entities_of(answer: dict[str, Any], tags: list[str]) -> list[dict[str, Any]]:
+    text = joined(answer["words"])
+    entities = []
+    for span in spans_of(tags):
+        start = int(text.starts[span.start])
+        end = int(text.starts[span.end]) + len(text.words[span.end])
+        least = min(answer["probabilities"][span.start : span.end + 1])
+        place = {"start": start, "end": end, "probability": least}
+        entities.append({"type": span.type, "text": text.text[start:end]} | place)
+    return entities
 
 
 def test_long_labels_are_told_apart_where_they_are_cut() -> None:
@@ -157,20 +176,10 @@ def test_a_text_stands_once_among_the_mistakes() -> None:
         assert [(mistake["text"], mistake["label"]) for mistake in mistakes] == expected
 
 
-def outcome(gold: list[Any], answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """`errors_of` a task that answers so."""
-    inputs: list[dict[str, Any]] = [{"text": f"text {number}", "gold": label} for number, label in enumerate(gold)]
-    if "words" in answers[0]:
-        inputs = [{"gold": label} for label in gold]
-    task: Any = SimpleNamespace(inputs=lambda split: inputs)
-    split: Any = None
-    return errors_of(task, split, answers)
-
-
 def test_precision_and_recall_of_each_label() -> None:
     shares = {"a": {"a": 0.9, "b": 0.1, "c": 0.0}, "b": {"a": 0.2, "b": 0.8, "c": 0.0}}
     answers = [{"label": label, "probabilities": shares[label]} for label in "aaab"]
-    errors = outcome(["a", "a", "b", "b"], answers)
+    errors = errors_in(["a", "a", "b", "b"], answers)
     assert errors["by_label"] == {
         "a": {"count": 2, "precision": pytest.approx(200 / 3), "recall": 100, "f1": pytest.approx(80)},
         "b": {"count": 2, "precision": 100, "recall": 50, "f1": pytest.approx(200 / 3)},
@@ -195,7 +204,7 @@ def test_spans_are_counted_by_their_type_and_the_surest_wrong_ones_listed() -> N
         | {"entities": []},
     ]
     gold = ["B-PER", "I-PER", "O", "B-LOC"]
-    errors = outcome([gold, gold], answers)
+    errors = errors_in([gold, gold], answers)
     assert errors["by_label"] == {
         "LOC": {"count": 2, "precision": 100, "recall": 50, "f1": pytest.approx(200 / 3)},
         "PER": {"count": 2, "precision": pytest.approx(100 / 3), "recall": 50, "f1": 40},

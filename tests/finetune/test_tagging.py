@@ -267,7 +267,7 @@ def test_tags_are_shown_as_the_training_file_has_them(tmp_path, tags):
         assert one.majority(split)["accuracy"] <= 60
         written = one.write_submission("dev", split, [answer], tmp_path)[0].read_text()
         assert [line.split()[1] for line in written.splitlines() if line] == tags
-        wrong = [answer | {"tags": ["O"] * 4 + answer["tags"][:1], "words": ["file"] * 5}]
+        wrong = [answer | {"entities": [answer["entities"][0] | {"start": 0, "end": 4}]}]
         found = errors_of(one, split, wrong)
         assert sum(counts["count"] for counts in found["by_label"].values()) == 2
     write_lines(tmp_path / "chunk" / "dev.txt", "file x B-ZZ")
@@ -313,7 +313,7 @@ def test_the_original_leaves_words_out(tmp_path):
     [
         ("the  file\u200b\tis", [(0, 3), (5, 10), (11, 13)]),
         ("\n北京 Ａe\u0301 🙂", [(1, 3), (4, 7), (8, 9)]),
-        ("the\u3000file is \u200b", [(0, 8), (9, 11), (12, 13)]),
+        ("the\u3000file is x\u200b", [(0, 8), (9, 11), (12, 14)]),
     ],
 )
 def test_words_and_entities_say_where_they_are(tmp_path, text, places):
@@ -340,6 +340,19 @@ def test_more_words_than_tokens(tmp_path):
     split = parse(task, [{"words": ["the", *["\u200b"] * 50, "file"]}, {"words": ["\u200b"] * 9}], "new")
     predictions = sure(task, split)
     assert [len(answer["tags"]) for answer in task.answers(split, predictions)] == [52, 9]
+
+
+def test_words_without_pieces_take_no_tag_from_their_neighbours(tmp_path):
+    """Such a word once had the piece, and the tag, of the next one, as a span of two words."""
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path)
+    task.load("train")
+    split = parse(task, [{"words": ["", "the", "\u200b", "file", ""]}], "new")
+    [feature] = split.features
+    assert feature.labels["labeled_positions"].tolist() == [1, 2]
+    [answer] = task.answers(split, sure(task, split))
+    assert [answer["tags"][place] for place in (0, 2, 4)] == ["O", "O", "O"]
+    assert [answer["probabilities"][place] for place in (0, 2, 4)] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

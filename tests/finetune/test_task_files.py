@@ -188,7 +188,7 @@ def test_tags(tmp_path, capsys):
     write_lines(tmp_path / "chunk" / "test.txt", "the x B-NP", "is x B-VP")
     task = make(tmp_path, "chunk")
     split = task.load("test")
-    assert split.labelled and task.inputs(split) == [{"gold": ["B-NP", "B-VP"]}]
+    assert split.labelled and task.inputs(split)[0]["gold"] == ["B-NP", "B-VP"]
     (tmp_path / "chunk" / "train.txt").write_bytes(b"a\x80 O\n")
     with pytest.raises(UserError, match=r"train\.txt is not UTF-8 text"):
         make(tmp_path, "chunk").load("train")

@@ -7,16 +7,16 @@
 {"data": {"text": ...}, "annotations": [{"result": [..]}]}     Label Studio, JSON
 """
 
-import unicodedata
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.scripts import words
 from electra_tf2.corpus.tokenization import Words
-from electra_tf2.files.cells import cell
+from electra_tf2.files.cells import cell, is_null
 from electra_tf2.finetune.tasks.conll import Divided
+from electra_tf2.finetune.tasks.signs import words_at_signs
 from electra_tf2.settings.columns import MARKED_SPANS
 from electra_tf2.util.errors import UserError, shown
 
@@ -88,6 +88,10 @@ def marked_text(row: Mapping[str, Any], where: str, label_column: str = "") -> M
     if spans is None:
         return None
     text = text_of(row, spans)
+    if text is None and not _is_annotated(row):
+        return MarkedText("", [], is_annotated=False)
+    if text is None and "text" in row and is_null(row["text"]):
+        return MarkedText("", [])
     if text is None:
         if isinstance(row.get("data"), dict) and row["data"]:
             raise UserError(
@@ -200,9 +204,12 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
             start = len(before)
             end = start + len(within)
     if not 0 <= start <= end <= len(text):
+        counted_in = "another text"
+        if not text.isascii() and max(text) > "\uffff":
+            counted_in += ", or in UTF-16 units, of which an emoji has two (programs in JavaScript count them)"
         raise UserError(
             f"{where}: the span from {start} to {end} lies outside of its text, which has {len(text):,} characters: "
-            "its places were counted in another text"
+            f"its places were counted in {counted_in}"
         )
     marked = text[start:end]
     if isinstance(written, str) and marked.split() != written.split():
@@ -227,14 +234,14 @@ class TaggedText(NamedTuple):
 
     tags: B-, I- and O, one of each word. A word of which a span marks a part has the span's tag.
     left_out: number of spans that are empty, or lie inside or across others.
-    cut_words: the texts of spans that begin or end inside a word.
+    cut_words: the texts of spans that begin or end inside a word, each with the words of which they are parts.
     divided: the text divided at these ends, too; None if there are none.
     """
 
     text: Words
     tags: list[str]
     left_out: int
-    cut_words: list[str]
+    cut_words: list[tuple[str, str]]
     divided: Divided | None
 
 
@@ -255,12 +262,27 @@ def words_and_tags(marked: MarkedText) -> TaggedText:
     divided_words = split_at_signs(marked.text, borders)
     # Splitting at the borders made words that are none.
     inside_words = set(divided_words.starts.tolist()) - set(text_words.starts.tolist())
-    cut_words = [marked.text[span.start : span.end] for span in kept if {span.start, span.end} & inside_words]
+    cut_words = []
+    for span in kept:
+        if {span.start, span.end} & inside_words:
+            whole = marked.text[_start_of_word(text_words, span.start) : _end_of_word(text_words, span.end)]
+            cut_words.append((marked.text[span.start : span.end], whole))
     divided = None
     if cut_words:
         places = [(span.start, span.end, span.type) for span in kept]
         divided = Divided(divided_words, _tags(divided_words, kept), places)
     return TaggedText(text_words, _tags(text_words, kept), left_out, cut_words, divided)
+
+
+def _start_of_word(text: Words, place: int) -> int:
+    """The first character of the word in which a character stands."""
+    return int(text.starts[text.word_at(place)])
+
+
+def _end_of_word(text: Words, place: int) -> int:
+    """The character behind the word in which the one before a place stands."""
+    word = text.word_at(place - 1)
+    return int(text.starts[word]) + len(text.words[word])
 
 
 def _tags(text: Words, spans: Sequence[MarkedSpan]) -> list[str]:
@@ -279,27 +301,11 @@ def _tags(text: Words, spans: Sequence[MarkedSpan]) -> list[str]:
 
 
 def split_at_signs(text: str, borders: Iterable[int] = ()) -> Words:
-    """Splits at blanks, at each sign of punctuation, between the letters of scripts without blanks, and at borders."""
-    wanted = set(borders)
+    """Splits at blanks, at each sign, between the letters of scripts without blanks, and at borders."""
     places: list[int] = []
     pieces: list[str] = []
-    at = 0
-    for unit in words(text):
-        behind = at + len(unit)
-        word = unit.lstrip()
-        begin = behind - len(word)
-        at = behind
-        for place in range(begin, behind):
-            is_first = place == begin
-            if is_first or place in wanted or _is_sign(text[place]) or _is_sign(text[place - 1]):
-                places.append(place)
-                pieces.append("")
-            pieces[-1] += text[place]
+    for start, end in itertools.pairwise(sorted({0, *borders, len(text)})):
+        for place, word in words_at_signs(text[start:end]):
+            places.append(start + place)
+            pieces.append(word)
     return Words(text, pieces, np.array(places, np.int32))
-
-
-def _is_sign(character: str) -> bool:
-    """Tells punctuation as BERT's tokenizer does, which takes ASCII's symbols for it as well."""
-    if character.isascii():
-        return not character.isalnum()
-    return unicodedata.category(character).startswith("P")

@@ -245,7 +245,7 @@ def _sentences_in_whole_rows(table: Table, rows: Rows, tagged: bool, tag_column:
         else:
             tagged_text = words_and_tags(marked)
             spans_left_out += [where] * tagged_text.left_out
-            cut_words += [f"{where}: {shown(cut)}" for cut in tagged_text.cut_words]
+            cut_words += [f"{where}: {shown(cut)} in {shown(whole)}" for cut, whole in tagged_text.cut_words]
             if tagged_text.text.words:
                 tags = tagged_text.tags if marked.is_annotated else []
                 yield Sentence(list(tagged_text.text.words), tags, where, tagged_text.text, tagged_text.divided)

@@ -448,14 +448,21 @@ class TaggingTask(Task):
         return answers
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        """Makes each example's `text`, if it is not its words with blanks between them, and its `gold` tags."""
+        """Makes each example's `text`, its `gold` tags, and of spans its `gold_entities`, like `entities` of answers.
+
+        Of a marked span that ends inside a word, the whole word has its tag.
+        """
         rows = []
         for example in split.examples:
-            row: dict[str, Any] = {}
-            if example.text.text != " ".join(example.words):
-                row["text"] = example.text.text
+            text = example.text.text
+            row: dict[str, Any] = {"text": text}
             if split.labelled:
                 row["gold"] = self.scheme.tags_of(example.labels)
+            if split.labelled and self.spans:
+                entities = []
+                for start, end, kind in example.gold_places:
+                    entities.append({"type": kind, "text": text[start:end], "start": start, "end": end})
+                row["gold_entities"] = entities
             rows.append(row)
         return rows
 

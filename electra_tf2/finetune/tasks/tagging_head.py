@@ -14,7 +14,7 @@ class TaggingHead(Head):
 
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
-        self.expected_loss = f"{math.log(outputs):.2f} (ln {outputs}) for each word, summed over those of a text,"
+        self.expected_loss = f"{math.log(outputs):.2f} (ln {outputs}) times the words of a text"
         self.classifier = Classifier(scope, hidden_size, outputs, config, seed, deep=False)
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:

@@ -57,18 +57,15 @@ class TaggedSentence(NamedTuple):
 
 
 def overlapping_inputs(pieces: Located, special: SpecialIds, max_length: int) -> list[tuple[Row, PredictedWords]]:
-    """Makes the inputs of a text: windows that overlap by half, if it is longer than one."""
+    """Makes the inputs of a text: windows that overlap by half, if it is longer than one.
+
+    Words without pieces, which are empty or of control characters, are in no window.
+    """
     first_piece = pieces.first_piece
+    has_pieces = np.diff(first_piece, append=len(pieces.ids)) > 0
     inputs = []
     for start, row, kept in windows_of(pieces.ids, special, max_length):
-        end = kept.stop
-        if end == len(pieces.ids):
-            # The last word may have no pieces; its first_piece is then the number of all pieces.
-            end += 1
-        word_indices = np.flatnonzero((kept.start <= first_piece) & (first_piece < end))
-        # A word without pieces, of control characters, shares the first piece of the next one, so that there may be
-        # more words than tokens. A row has room for a label of each token.
-        word_indices = word_indices[: len(row.input_ids)]
+        word_indices = np.flatnonzero(has_pieces & (kept.start <= first_piece) & (first_piece < kept.stop))
         positions = 1 + first_piece[word_indices] - start  # behind [CLS]
         inputs.append((row, PredictedWords(word_indices, positions)))
     return inputs
