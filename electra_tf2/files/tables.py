@@ -29,18 +29,25 @@ Column = str | int | tuple[str | int, ...]
 # Rows.
 
 
+class WordRow(NamedTuple):
+    """A row of a table with a word in each. has_word: False: a blank one, or one of other columns alone."""
+
+    values: dict[str, Any]
+    has_word: bool
+
+
 class TableRow(NamedTuple):
     """A row of a table.
 
     line: its line number, or in lists and columnar files its row number, from 1. values: column name -> value.
     problem: an error message with file and line; "" if there is none.
-    parts: rows of the file that this row was put together of, such as those of a sentence's words; () if it is one.
+    parts: of a sentence that was put together of rows with a word each, these; () of any other row.
     """
 
     line: int
     values: dict[str, Any]
     problem: str = ""
-    parts: Sequence[dict[str, Any]] = ()
+    parts: Sequence[WordRow] = ()
 
 
 class Table(NamedTuple):

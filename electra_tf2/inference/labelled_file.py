@@ -10,10 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from electra_tf2.files.tables import columns_named
+from electra_tf2.files.tables import WordRow
 from electra_tf2.finetune.tasks.conll import tagged_lines
 from electra_tf2.finetune.tasks.files import json_lines
-from electra_tf2.settings.columns import SENTENCE_OF_WORD
 
 # Rows as they were read, and their answers.
 Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
@@ -38,22 +37,27 @@ def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
     return labelled_lines(rows)
 
 
-def rows_of_words(sentences: Sequence[Sequence[dict[str, Any]]], answers: Sequence[dict[str, Any]]) -> Labelled:
-    """Puts a tag and its probability beside each row of a table with a word in each.
-
-    An empty row parts the sentences if their numbers do not.
+def rows_of_words(
+    sentences: Sequence[Sequence[WordRow]], answers: Sequence[dict[str, Any]], are_numbered: bool
+) -> Labelled:
+    """Puts a tag and its probability beside each row with a word. Rows without one stay as they are.
 
     Args:
-      sentences: the rows of each sentence's words. answers: the `tags` and `probabilities` of each sentence.
+      sentences: the rows of each. answers: the `tags` and `probabilities` of each.
+      are_numbered: whether a column tells the sentences apart; otherwise a blank row stands between them.
     """
-    are_numbered = bool(columns_named(sentences[0][0], SENTENCE_OF_WORD))
-    rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for words, answer in zip(sentences, answers, strict=True):
-        if rows and not are_numbered:
-            rows.append(({}, {}))
-        for row, tag, probability in zip(words, answer["tags"], answer["probabilities"], strict=True):
-            rows.append((row, {"tag": tag, "probability": probability}))
-    return rows
+    labelled_rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for rows, answer in zip(sentences, answers, strict=True):
+        if labelled_rows and not are_numbered and rows[0].has_word:
+            labelled_rows.append(({}, {}))
+        tags = zip(answer["tags"], answer["probabilities"], strict=True)
+        for row in rows:
+            of_word = {}
+            if row.has_word:
+                tag, probability = next(tags)
+                of_word = {"tag": tag, "probability": probability}
+            labelled_rows.append((row.values, of_word))
+    return labelled_rows
 
 
 def _tagged_words(rows: Labelled) -> str:

@@ -78,7 +78,9 @@ def label_file(
     all_answers = read.answers_of_all_rows(answers)
     answered: Labelled = [(row.values, answer) for row, answer in zip(rows, all_answers, strict=True)]
     if row_format in ("csv", "tsv") and all(row.parts for row in rows):
-        answered = rows_of_words([row.parts for row in rows], all_answers)
+        assert isinstance(task, TaggingTask)
+        are_numbered = task.columns.sentence_in(rows[0].parts[0].values) is not None
+        answered = rows_of_words([row.parts for row in rows], all_answers, are_numbered)
     return labelled(answered, row_format, delimiter)
 
 

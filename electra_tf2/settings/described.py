@@ -113,20 +113,25 @@ def _check_options(where: str, kind: str, options: Mapping[str, Any]) -> None:
     held_out = float(options.get("held_out", HELD_OUT))
     if not 0 <= held_out < 1:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
-    if kind == "qa" and "text_columns" in options:
-        _check_columns_of_questions(where, options["text_columns"])
+    if kind in _MEANING_OF_COLUMNS and "text_columns" in options:
+        _check_text_columns(where, kind, options["text_columns"])
     f1_of = options.get("f1_of", F1_OF[0])
     if f1_of not in F1_OF:
         raise UserError(f"{where}: f1_of {f1_of!r}{closest(f1_of, F1_OF)} (one of {', '.join(F1_OF)})")
 
 
-def _check_columns_of_questions(where: str, names: Sequence[Any]) -> None:
-    """Raises UserError unless names are two texts."""
-    if len(names) != 2:
-        raise UserError(
-            f"{where}: text_columns must be two, of questions and of contexts (--text-column QUESTION,CONTEXT), "
-            f"got {shown(names)}"
-        )
+# Kinds whose text_columns are not one or two texts: the numbers of columns that they may have, and what these are.
+_MEANING_OF_COLUMNS = {
+    "qa": ((2,), "two, of questions and of contexts (--text-column QUESTION,CONTEXT)"),
+    "tagging": ((1, 2), "that of the words or texts, and that of the sentences' numbers (--text-column WORD,SENTENCE)"),
+}
+
+
+def _check_text_columns(where: str, kind: str, names: Sequence[Any]) -> None:
+    """Raises UserError unless names are as many texts as the kind needs."""
+    counts, meaning = _MEANING_OF_COLUMNS[kind]
+    if len(names) not in counts:
+        raise UserError(f"{where}: text_columns must be {meaning}, got {shown(names)}")
     for name in names:
         _check_type(f"{where}: a column of text_columns", name, str)
 
@@ -239,7 +244,7 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
                     "says what they must be called"
                 )
             description[key] = hparams[hparam]
-    if kind == "qa" and len(description.get("text_columns", ())) == 1:
+    if kind in _MEANING_OF_COLUMNS and len(description.get("text_columns", ())) == 1:
         # From Python one text may name both columns, as the flag does.
         [names] = description["text_columns"]
         description["text_columns"] = names.split(",")

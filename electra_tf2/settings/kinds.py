@@ -71,7 +71,7 @@ KINDS: dict[str, Kind] = {
     "embedding": Kind("embedding:EmbeddingTask", keys={"files": (dict,)}, like="sentence_embedding", embeds=True),
     "tagging": Kind(
         "tagging:TaggingTask",
-        keys=FILE_KEYS | {"spans": (bool,), "labels": (list,), "label_column": (str,)},
+        keys=FILE_KEYS | {"spans": (bool,), "labels": (list,), "text_columns": (list,), "label_column": (str,)},
         like="chunk",
         transformers_class="TokenClassification",
         input="window",

@@ -13,6 +13,7 @@ from electra_tf2.files.tables import open_table
 from electra_tf2.finetune.tasks.labels import classes_of
 from electra_tf2.finetune.tasks.qa_answer_fields import place_of
 from electra_tf2.finetune.tasks.qa_files import read_questions
+from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import encoding_of, spelled_as_bioes
 from electra_tf2.finetune.tasks.targets import Scale, label_text
@@ -129,7 +130,8 @@ def test_tables_with_a_word_a_row(tmp_path: Path, text: str, name: str) -> None:
     ("text", "message"),
     [
         ("word,tag\nAnn,B-PER\n", "a column sentence_id is needed"),
-        ("sentence_id,word,tag\n1,Ann,\n", "line 2: a word and a tag are needed, got 'Ann'"),
+        ("sentence_id,word,tag\n1,Ann,O\n1,,O\n", "line 3: a word and a tag are needed, got ''"),
+        ("sentence_id,word,tag\n1,Ann,\n", "ner.csv holds no sentences"),
     ],
 )
 def test_bad_tables_of_words_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -147,7 +149,7 @@ def test_two_columns_of_tags_are_asked_about(tmp_path: Path, columns: str) -> No
     with pytest.raises(UserError, match=r"which tags are meant, (tag, ner|ner, tag)\? Name them by label_column"):
         read_sentences(tmp_path / "ner.csv")
     with pytest.raises(UserError, match="a column kind is needed: it has 'sentence_id, "):
-        read_sentences(tmp_path / "ner.csv", label_column="kind")
+        read_sentences(tmp_path / "ner.csv", columns=TaggedColumns(tags="kind"))
 
 
 @pytest.mark.parametrize("text", ["sentence_id,word\n1,Ann\n1,saw\n", "sentence_id,word,tag\n1,Ann,\n1,saw,O\n"])
@@ -214,7 +216,7 @@ def test_a_header_above_lines_of_words_and_tags(tmp_path: Path, header: str, lin
 def test_layouts_of_tagged_words(tmp_path: Path, name: str, text: str, sentences: list[tuple[str, str]] | None) -> None:
     (tmp_path / name).write_text(text)
     label_column = "Entity" if "Entity" in text else ""
-    read = read_sentences(tmp_path / name, label_column=label_column)
+    read = read_sentences(tmp_path / name, columns=TaggedColumns(tags=label_column))
     shown = [(" ".join(sentence.words), " ".join(sentence.tags)) for sentence in read]
     assert shown == (sentences or [("Ann", "O"), ("Bob", "O")])
     assert all(sentence.where.startswith(f"{tmp_path / name}, ") for sentence in read)
@@ -231,7 +233,7 @@ def test_layouts_of_tagged_words(tmp_path: Path, name: str, text: str, sentences
 )
 def test_the_column_of_tags_is_the_tasks(tmp_path: Path, task: str, columns: str, tag: str) -> None:
     (tmp_path / "a.csv").write_text(f"{columns}\n1,Ann,NNP,B-PER\n")
-    assert read_sentences(tmp_path / "a.csv", task=task)[0].tags == [tag]
+    assert read_sentences(tmp_path / "a.csv", columns=TaggedColumns(task=task))[0].tags == [tag]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_the_column_of_tags_is_the_tasks(tmp_path: Path, task: str, columns: str
     [
         ("Sentence #,Sentence,Label\n1,of London,O\n", "columns of words and of their tags are needed"),
         ('sentence_id,word,tag\n1,",O\n1,London,O\n1,",O\n', "line 2: a word and a tag are needed"),
-        ("word,tag\nAnn,\n\nBob,O\n", "line 2: a word and a tag are needed"),
+        ("word,tag\n,O\n\nBob,O\n", "line 2: a word and a tag are needed"),
     ],
 )
 def test_csv_files_are_not_read_as_lines(tmp_path: Path, text: str, message: str) -> None:
@@ -251,7 +253,7 @@ def test_csv_files_are_not_read_as_lines(tmp_path: Path, text: str, message: str
 def test_a_column_that_lines_cannot_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("Ann NNP B-PER\nsaw VBD O\n")
     with pytest.raises(UserError, match="label_column 'ner' is no name of a column"):
-        read_sentences(tmp_path / "a.conll", label_column="ner")
+        read_sentences(tmp_path / "a.conll", columns=TaggedColumns(tags="ner"))
 
 
 def test_a_row_of_lists_has_as_many_tags_as_words(tmp_path: Path) -> None:
@@ -288,21 +290,24 @@ def test_a_cell_in_quotes_may_be_longer_than_csvs_limit(tmp_path: Path) -> None:
 
 def test_the_column_of_tags_that_is_named_is_read(tmp_path: Path) -> None:
     (tmp_path / "ner.csv").write_text("sentence_id,word,tag,Entity\n1,Ann,NNP,B-PER\n1,saw,VBD,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
+    [sentence] = read_sentences(tmp_path / "ner.csv", columns=TaggedColumns(tags="Entity"))
     assert sentence.tags == ["B-PER", "O"]
     (tmp_path / "ner.csv").write_text("sentence_id,word,Entity\n1,Ann,B-PER\n1,saw,O\n")
-    [sentence] = read_sentences(tmp_path / "ner.csv", label_column="Entity")
+    [sentence] = read_sentences(tmp_path / "ner.csv", columns=TaggedColumns(tags="Entity"))
     assert sentence.tags == ["B-PER", "O"]
 
 
 def test_a_column_of_lines_without_a_header_is_chosen_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Peter NNP B-PER\nlives VBZ O\n\n#x RB O\n# NNP O\n")
-    assert [one.tags for one in read_sentences(path, label_column="1")] == [["NNP", "VBZ"], ["RB", "NNP"]]
+    assert [one.tags for one in read_sentences(path, columns=TaggedColumns(tags="1"))] == [
+        ["NNP", "VBZ"],
+        ["RB", "NNP"],
+    ]
     assert [one.tags for one in read_sentences(path)] == [["B-PER", "O"], ["O", "O"]]
     for column in ("0", "3"):
         with pytest.raises(UserError, match=f"label_column {column} is no column of tags: lines have 3 columns"):
-            read_sentences(path, label_column=column)
+            read_sentences(path, columns=TaggedColumns(tags=column))
 
 
 def test_an_underscore_divides_letter_and_type_as_a_dash_does(tmp_path: Path) -> None:

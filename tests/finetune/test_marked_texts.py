@@ -14,6 +14,7 @@ from electra_tf2.finetune.mistakes import errors_of
 from electra_tf2.finetune.tasks import signs
 from electra_tf2.finetune.tasks.conll import split_words
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs
+from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tagging_windows import TaggedSentence
 from electra_tf2.finetune.tasks.tags import with_all_positions
@@ -208,7 +209,7 @@ def test_what_label_studio_has_beside_the_spans_is_left_out(tmp_path: Path) -> N
 def test_the_field_of_spans_that_is_named_is_read(tmp_path: Path) -> None:
     path = tmp_path / "marked.jsonl"
     support.write_lines(path, json.dumps({"text": TEXT, "entities": [[0, 1, "X"]], "ner": SPANS}))
-    assert read_sentences(path, label_column="ner")[0].tags == TAGS
+    assert read_sentences(path, columns=TaggedColumns(tags="ner"))[0].tags == TAGS
 
 
 def test_marked_texts_in_a_csv(tmp_path: Path) -> None:

@@ -217,6 +217,7 @@ def test_no_column_is_lost_however_often_a_file_is_labelled(write):
     [
         (["sentence_id;word;page", "1;the;7", ";man;7", "2;went;8"], "sentence_id;word;page;tag;probability"),
         (["page;word;tag", "7;the;B-NP", "7;man;I-NP", "", "8;went;O"], "page;word;given_tag;tag;probability"),
+        (["page;word;x", "7;the;", "7;;a note", ";;", "8;went;O"], "page;word;x;tag;probability"),
     ],
 )
 def test_a_table_of_words_comes_back_with_a_tag_in_each_row(tmp_path, lines, header):
@@ -230,7 +231,7 @@ def test_a_table_of_words_comes_back_with_a_tag_in_each_row(tmp_path, lines, hea
     assert written[0] == header
     assert [line.split(";")[1] for line in written[1:]] == [line.partition(";")[2].split(";")[0] for line in lines[1:]]
     [first, second] = map(json.loads, label_file(config, folder, "chunk", str(new), "jsonl").splitlines())
-    answers = [line.split(";")[-2:] for line in written[1:] if line.strip(";")]
+    answers = [line.split(";")[-2:] for line in written[1:] if line.split(";")[1]]
     tags = [*first["tags"], *second["tags"]]
     probabilities = [*first["probabilities"], *second["probabilities"]]
     assert answers == [[tag, str(value)] for tag, value in zip(tags, probabilities, strict=True)]
@@ -275,6 +276,10 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         tmp_path, train_file="a.json", task_type="tagging", label_column="ner_tags", model_name="electra_mini"
     )
     assert made.tasks["a"]["label_column"] == "ner_tags"
+    made = config(
+        tmp_path, train_file="a.csv", task_type="tagging", text_column=["Token,Satz"], model_name="electra_mini"
+    )
+    assert made.tasks["a"]["text_columns"] == ["Token", "Satz"]
     made = config(tmp_path, train_file="train.csv", task_names=["reviews"], model_name="electra_mini")
     assert list(made.tasks) == made.task_names == ["reviews"] and made.model_dir.endswith("/reviews_model")
     assert configuration(vars(made)) == made
@@ -286,6 +291,10 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
         (
             {"train_file": "x.json", "task_type": "qa", "text_column": ["x"]},
             "text_columns must be two, of questions and of contexts",
+        ),
+        (
+            {"train_file": "x.csv", "task_type": "tagging", "text_column": ["x", "y", "z"]},
+            "text_columns must be that of the words or texts, and that of the sentences' numbers",
         ),
         ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
         ({"train_file": "x.csv", "task_names": ["cola"]}, "x.csv is one task of your own: leave task_names cola out"),

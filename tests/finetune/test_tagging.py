@@ -12,7 +12,7 @@ from electra_tf2.finetune.data_report import balance
 from electra_tf2.finetune.mistakes import complaint, errors_of, shown_errors
 from electra_tf2.finetune.tasks.tag_decoding import SpanDecoder
 from electra_tf2.finetune.tasks.tags import bio, bioes, spans_of, tagging_scores, with_all_positions
-from electra_tf2.inference.labelling import open_rows
+from electra_tf2.inference.labelling import open_rows, read_rows
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import parse, write_lines
@@ -94,6 +94,53 @@ def test_rows_of_a_word_in_the_column_text_are_words(tmp_path):
     write_lines(tmp_path / "new.csv", *lines)
     rows = [row.values for row in open_rows(str(tmp_path / "new.csv"), task).rows]
     assert [row["words"] for row in rows] == [["Anna", "sang"], ["Paris"]]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Satz;Token;Wortart", "1;Anna;NE", "1;singt;VV", "2;Eva;NE", "2;lacht;VV"],
+        ["Token;Wortart", "Anna;NE", "singt;VV", "", "Eva;NE", "lacht;VV"],
+        [
+            '{"Token": ["Anna", "singt"], "Wortart": ["NE", "VV"]}',
+            '{"Token": ["Eva", "lacht"], "Wortart": ["NE", "VV"]}',
+        ],
+    ],
+    ids=["numbered", "blank lines", "lists"],
+)
+def test_columns_of_words_may_be_named(tmp_path, lines):
+    ending = "jsonl" if lines[0].startswith("{") else "csv"
+    write_lines(tmp_path / "mine" / f"train.{ending}", *lines)
+    columns = ["Token", "Satz"] if "Satz" in lines[0] else ["Token"]
+    described = {"type": "tagging", "text_columns": columns, "label_column": "Wortart", "held_out": 0}
+    task = support.task(tmp_path, "mine", described)
+    split = task.load("train")
+    assert [list(example.words) for example in split.examples] == [["Anna", "singt"], ["Eva", "lacht"]]
+    assert split.golds == ["NE", "VV", "NE", "VV"]
+    new = write_lines(tmp_path / f"new.{ending}", *lines)
+    _, read = read_rows(task, open_rows(str(new), task))
+    assert read.split is not None
+    assert [list(example.words) for example in read.split.examples] == [["Anna", "singt"], ["Eva", "lacht"]]
+
+
+def test_texts_with_marked_spans_may_stand_in_a_named_field(tmp_path):
+    row = {"title": "A title", "Inhalt": "Anna sang.", "entities": [[0, 4, "PER"]]}
+    write_lines(tmp_path / "mine" / "train.jsonl", json.dumps(row), json.dumps(row | {"Inhalt": None}))
+    task = support.task(tmp_path, "mine", {"type": "tagging", "text_columns": ["Inhalt"], "held_out": 0})
+    [example] = task.load("train").examples
+    assert list(example.words) == ["Anna", "sang", "."]
+    for new in ({"Inhalt": "Eva sang."}, {"text": "Eva sang."}):
+        assert list(task.example(new, "here", 0).words) == ["Eva", "sang", "."]
+
+
+def test_sentences_with_a_word_without_a_tag_are_left_out_and_counted(tmp_path, capsys):
+    lines = ["sentence_id,word,tag", "1,Anna,NE", "1,singt,", "2,Eva,NE", "2,lacht,VV"]
+    write_lines(tmp_path / "mine" / "train.csv", *lines)
+    task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0})
+    [example] = task.load("train").examples
+    warned = " ".join(capsys.readouterr().err.split())
+    assert list(example.words) == ["Eva", "lacht"]
+    assert "1 sentence left out, of which a word has no tag; the first: " in warned and "line 3: 'singt'" in warned
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ every line has one, otherwise blanks do.
 import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.files.delimited import numbered_lines
+from electra_tf2.files.tables import WordRow
 from electra_tf2.util.errors import UserError
 
 _DOCUMENT = "-DOCSTART-"
@@ -45,7 +46,8 @@ class Sentence(NamedTuple):
     text: the text of these words; None: the file has words alone.
     divided: the same text, divided at the ends of its marked spans, too, if some end inside words. It is learned.
       `words` and `text` are what is answered and scored, since nobody knows such ends of new text.
-    rows: of a table with a word in each row, those of the words; () of any other file.
+    rows: of a table with a word in each row, those from its first word to its last, and what stands between; () of any
+      other file.
     """
 
     words: list[str]
@@ -53,7 +55,7 @@ class Sentence(NamedTuple):
     where: str
     text: Words | None = None
     divided: Divided | None = None
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[WordRow] = ()
 
 
 def split_words(text: str) -> Words:

@@ -46,20 +46,22 @@ class MarkedText(NamedTuple):
     is_annotated: bool = True
 
 
-def text_of(row: Mapping[str, Any], spans: Sequence[Any] = ()) -> str | None:
+def text_of(row: Mapping[str, Any], spans: Sequence[Any] = (), name: str = "") -> str | None:
     """Takes the text of a row; None where it has none. Label Studio's stands in `data`, under any name.
 
     Args:
-      spans: those that are marked in the text, as the file has them. Of several texts in `data`, the one called `text`
-        is taken, else the only one in which the characters of every span occur.
+      spans: those that are marked in the text, as the file has them. Of several texts in `data`, the one that has the
+        name is taken, else the only one in which the characters of every span occur.
+      name: of the field; "": text.
     """
-    if isinstance(row.get("text"), str):
-        return row["text"]
+    name = name or "text"
+    if isinstance(row.get(name), str):
+        return row[name]
     data = row.get("data")
     if not isinstance(data, dict):
         return None
-    if isinstance(data.get("text"), str):
-        return data["text"]
+    if isinstance(data.get(name), str):
+        return data[name]
     fitting = [text for text in data.values() if isinstance(text, str) and _fits(text, spans)]
     if len(fitting) != 1:
         return None
@@ -75,11 +77,12 @@ def _fits(text: str, spans: Sequence[Any]) -> bool:
     return True
 
 
-def marked_text(row: Mapping[str, Any], where: str, label_column: str = "") -> MarkedText | None:
+def marked_text(row: Mapping[str, Any], where: str, label_column: str = "", text_column: str = "") -> MarkedText | None:
     """Takes the text and the spans of a row; None of a row that is no text with spans.
 
     Args:
       label_column: name of the field of spans; "": it is one of the usual names.
+      text_column: name of the field of the text; "": text.
 
     Raises:
       UserError: a span that is none, or that lies outside of the text, or several texts of which one may be marked.
@@ -87,15 +90,16 @@ def marked_text(row: Mapping[str, Any], where: str, label_column: str = "") -> M
     spans = _spans_of_row(row, where, label_column)
     if spans is None:
         return None
-    text = text_of(row, spans)
+    text = text_of(row, spans, text_column)
     if text is None and not _is_annotated(row):
         return MarkedText("", [], is_annotated=False)
-    if text is None and "text" in row and is_null(row["text"]):
+    text_column = text_column or "text"
+    if text is None and text_column in row and is_null(row[text_column]):
         return MarkedText("", [])
     if text is None:
         if isinstance(row.get("data"), dict) and row["data"]:
             raise UserError(
-                f"{where}: which text of `data` is marked, {', '.join(map(str, row['data']))}? Call it `text`"
+                f"{where}: which text of `data` is marked, {', '.join(map(str, row['data']))}? Name it by --text-column"
             )
         return None
     if not _is_annotated(row):

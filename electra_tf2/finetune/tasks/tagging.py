@@ -21,6 +21,7 @@ from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
 from electra_tf2.finetune.tasks.tag_decoding import log_softmax
 from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
+from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
@@ -66,6 +67,8 @@ class TaggingTask(Task):
       spans: whether tags are BIO or BIOES. They are learned as BIOES and scored by spans (precision, recall, F1). Other
         tags are scored word by word. None: the training data show it.
       labels: names of the tags that a file holds as the numbers 0, 1, ...
+      text_columns: a table's column of words, lists of words or texts, and that of the sentences' numbers; default:
+        those with a usual name.
       label_column: a table's column of tags, or of marked spans; default: the one called by the task (<task>,
         <task>_tags), or the only one with a usual name. Of lines of words without a header its number, from 0.
     """
@@ -83,6 +86,7 @@ class TaggingTask(Task):
         *,
         spans: bool | None = None,
         labels: Sequence[str] = (),
+        text_columns: Sequence[str] = (),
         label_column: str = "",
         **files: Any,
     ) -> None:
@@ -91,7 +95,8 @@ class TaggingTask(Task):
         self._has_told_of_signs = False
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
-        self._label_column = label_column
+        word_column, sentence_column = (*text_columns, "", "")[:2]
+        self.columns = TaggedColumns(word_column, sentence_column, label_column, name)
         self._as_original = config.compat == "original"
         self.primary_metric = "f1"
         self._scheme: TagScheme | None = None
@@ -176,8 +181,7 @@ class TaggingTask(Task):
                 path,
                 tagged=split not in self.test_splits,
                 unended=not self._as_original,
-                label_column=self._label_column,
-                task=self.name,
+                columns=self.columns,
             )
             files.append([self._with_names(sentence) for sentence in sentences_of_file])
         if split == "train":
@@ -252,7 +256,7 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
-        known = TaggedTask(self.name, self.scheme, self.label_names, self._label_column)
+        known = TaggedTask(self.scheme, self.label_names, self.columns)
         sentences = sentences_to_tag(text, name, known, self._splits_at_signs)
         if sentences is None:
             return None
@@ -266,12 +270,13 @@ class TaggingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
-        words = row.get("words", row.get("tokens"))
-        raw_text = text_of(row)
-        names = [name for name in ("words", "tokens", "text") if name in row]
+        own = self.columns.words
+        words = row.get("words", row.get("tokens", row.get(own)))
+        raw_text = text_of(row, name=own) or text_of(row)
+        names = [name for name in ("words", "tokens", "text", own) if name in row]
         if names and all(is_null(row[name]) for name in names):  # as data frames have it
             raise EmptyText(f"{where}: there are no words")
-        if not words and raw_text is not None:
+        if raw_text is not None and (not words or words == raw_text):
             text = self._split(raw_text)
         elif isinstance(words, list) and all(isinstance(word, str) for word in words):
             text = joined(words)

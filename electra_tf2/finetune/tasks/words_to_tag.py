@@ -14,7 +14,8 @@ from electra_tf2.finetune.tasks.conll import (
     sentences_in_text,
 )
 from electra_tf2.finetune.tasks.tag_schemes import TagScheme
-from electra_tf2.finetune.tasks.tagged_files import sentences_of_word_rows
+from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
+from electra_tf2.finetune.tasks.tagged_files import sentences_of_a_word_a_row
 from electra_tf2.finetune.tasks.tags import is_span_tag, types_of
 from electra_tf2.util.progress import warn
 
@@ -22,12 +23,11 @@ _KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for i
 
 
 class TaggedTask(NamedTuple):
-    """What recognising a file's tags needs of a task: its name, its scheme, its labels, and its `label_column`."""
+    """What recognising a file's tags needs of a task: its scheme, its labels, and its columns."""
 
-    name: str
     scheme: TagScheme
     labels: Sequence[str]
-    label_column: str
+    columns: TaggedColumns
 
     def has_tags_of(self, sentences: Sequence[Sentence]) -> bool:
         """Tells whether nearly all tags of sentences are the task's."""
@@ -65,14 +65,14 @@ def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bo
     """
     if is_json(text):
         return None
-    in_rows = sentences_of_word_rows(Path(name), text, task.label_column, task.name)
+    in_rows = sentences_of_a_word_a_row(Path(name), text, task.columns)
     if in_rows is not None:
         return in_rows if task.has_tags_of(in_rows) else _untagged(in_rows)
     if not splits_at_signs and has_a_word_a_line(text):
         return sentences_in_text(text, name, tagged=False, unended=True)
     usual_column = None
-    if task.label_column.isdecimal():
-        usual_column = int(task.label_column)
+    if task.columns.tags.isdecimal():
+        usual_column = int(task.columns.tags)
     for tag_column in (usual_column, *range(1, num_columns(text))):
         sentences = sentences_by_look(text, name, tag_column)
         if task.has_tags_of(sentences):
@@ -84,7 +84,8 @@ def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bo
     sentences = sentences_by_look(text, name)
     if not sentences or not has_parted_sentences(text):
         return None
-    warn(f"{name} looks like a file of tagged words, with other tags than {task.name} has: words alone are read")
+    others = f"with other tags than {task.columns.task} has"
+    warn(f"{name} looks like a file of tagged words, {others}: words alone are read")
     return _untagged(sentences)
 
 

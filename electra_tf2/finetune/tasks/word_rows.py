@@ -1,0 +1,169 @@
+"""Reads tables with a word in each row, its tag beside it, and the number of its sentence."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from electra_tf2.files.cells import is_no_label
+from electra_tf2.files.tables import Table, TableRow, WordRow, columns_named
+from electra_tf2.finetune.tasks.conll import Sentence
+from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
+from electra_tf2.settings.columns import DOCUMENT_OF_WORD
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import counted, warn
+
+
+def column_of_words(table: Table, rows: Sequence[TableRow], columns: TaggedColumns) -> str | None:
+    """Finds the column of words in a table that has one in each row; None: it is another table.
+
+    A csv or tsv may have a list of words as text, "['Ann', 'saw']".
+    """
+    if not rows:
+        return None
+    names = rows[0].values
+    is_delimited = table.columns is not None
+    word_name = columns.word_in(names)
+    text_name = columns.text_in(names)
+    if is_delimited and text_name is not None and word_name in (None, text_name):
+        return text_name if _are_words(table.name, rows, text_name, columns) else None
+    if word_name is None or not (is_delimited or columns.sentence_in(names) is not None):
+        return None
+    words = [row.values.get(word_name) for row in rows]
+    if any(isinstance(word, list) or is_like_list(word) for word in words):
+        return None
+    return word_name
+
+
+def _are_words(name: str, rows: Sequence[TableRow], text_name: str, columns: TaggedColumns) -> bool:
+    """Tells whether a column of texts holds single words, and that of tags their tags, not spans in texts.
+
+    A word's tag may be missing.
+    """
+    tag_name = columns.tags_in(rows[0].values, name, text_name)
+    if tag_name is None:
+        return columns.sentence_in(rows[0].values) is not None and bool(columns.words)
+    for row in rows:
+        tag = str(row.values[tag_name]).split()
+        if len(str(row.values[text_name]).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
+            return False
+    return True
+
+
+def is_like_list(value: Any) -> bool:
+    """True for a list as text. "[" and "[]" may be words."""
+    return isinstance(value, str) and value.startswith("[") and value.endswith("]") and len(value) > 2
+
+
+def sentences_of_word_rows(
+    table: Table, rows: Sequence[TableRow], word_name: str, tagged: bool, columns: TaggedColumns
+) -> Iterator[Sentence]:
+    """Reads the sentences of rows with a word each.
+
+    A row whose sentence is not named goes on with that of the row before, as spreadsheets have it. Without a column of
+    sentences, blank lines stand between them.
+
+    Args:
+      tagged: whether every word must have a tag. Sentences with one that has none are left out and counted.
+
+    Raises:
+      UserError: a column is missing, or a row has a tag without a word.
+    """
+    names = list(rows[0].values)
+    tag_name = columns.tags_in(names, table.name, word_name)
+    if tag_name is None and tagged:
+        raise UserError(f"{table.name}: a column {columns.tags or 'tag'} is needed: it has {shown(', '.join(names))}")
+    borders = _borders_by_number(rows, columns)
+    if borders is None:
+        borders = _borders_by_blank_lines(rows)
+    if not borders:
+        raise UserError(
+            f"{table.name}: a column sentence_id is needed, which says what sentence a word is of, or blank lines "
+            f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(names))}"
+        )
+    untagged: list[str] = []  # where a word has no tag
+    for rows_of_sentence in _divided(rows, borders):
+        sentence = _sentence(table, rows_of_sentence, word_name, tag_name)
+        missing = _first_without_tag(table, rows_of_sentence, word_name, tag_name)
+        if tagged and missing:
+            untagged.append(missing)
+        elif sentence.words:
+            yield sentence
+    if untagged:
+        texts = counted(len(untagged), "sentence")
+        warn(f"{texts} left out, of which a word has no tag; the first: {untagged[0]}")
+
+
+def _divided(rows: Sequence[TableRow], borders: set[int]) -> Iterator[Sequence[TableRow]]:
+    """Divides rows at the indices in `borders`."""
+    for start, end in itertools.pairwise(sorted({0, *borders, len(rows)})):
+        yield rows[start:end]
+
+
+def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> Sentence:
+    """Makes the sentence of its rows. Raises UserError: a tag without a word, or a word with a line end."""
+    words: list[str] = []
+    tags: list[str] = []
+    word_rows: list[WordRow] = []
+    where = ""
+    for row in rows:
+        word, tag = _word_and_tag(row, word_name, tag_name)
+        if (tag and not word) or "\n" in word:
+            raise UserError(f"{table.where(row.line)}: a word and a tag are needed, got {word!r} and {tag!r}")
+        word_rows.append(WordRow(row.values, has_word=bool(word)))
+        if not word:
+            continue  # a line of delimiters alone, or of other columns
+        if not words:
+            where = table.where(row.line)
+        words.append(word)
+        if tag:
+            tags.append(tag)
+    return Sentence(words, tags, where, rows=word_rows)
+
+
+def _first_without_tag(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> str:
+    """Says where the first word without a tag stands; "": all have one."""
+    for row in rows:
+        word, tag = _word_and_tag(row, word_name, tag_name)
+        if word and not tag:
+            return f"{table.where(row.line)}: {shown(word)}"
+    return ""
+
+
+def _word_and_tag(row: TableRow, word_name: str, tag_name: str | None) -> tuple[str, str]:
+    word = str(row.values[word_name]).strip()
+    if tag_name is None:
+        return word, ""
+    return word, str(row.values[tag_name]).strip()
+
+
+def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[int] | None:
+    """Finds the indices of the rows with which the number of the sentence, or the document, changes.
+
+    None: there is no column of numbers. A row without a number goes on with the sentence before.
+    """
+    number_name = columns.sentence_in(rows[0].values)
+    if number_name is None:
+        return None
+    document_names = columns_named(rows[0].values, DOCUMENT_OF_WORD)[:1]
+    borders = {0}
+    last_id: list[Any] = []
+    for index, row in enumerate(rows):
+        if is_no_label(row.values[number_name]):
+            continue
+        sentence_id = [row.values[name] for name in (number_name, *document_names)]
+        if sentence_id != last_id:
+            borders.add(index)
+        last_id = sentence_id
+    return borders
+
+
+def _borders_by_blank_lines(rows: Sequence[TableRow]) -> set[int]:
+    """Finds the indices of the rows that follow a blank line, or are one of delimiters alone."""
+    borders = set()
+    last_line = rows[0].line
+    for index, row in enumerate(rows):
+        is_blank = not any(str(value).strip() for value in row.values.values())
+        if is_blank or row.line > last_line + 1:
+            borders.add(index)
+        last_line = row.line
+    return borders
