@@ -61,6 +61,8 @@ FILE            JSON lines (.jsonl, .json), a table (.csv, .tsv), or text with
                 word and its tag on each line; - is standard output
                 [FILE.predictions.jsonl]
 --task-names    the task, of a model that learned several
+--qa-na-threshold
+                of questions: the score above which the answer is left empty
 --predict-batch-size
                 examples of a batch [32]
 

@@ -87,13 +87,22 @@ def format_of(path: str | os.PathLike[str], content: str | None = None) -> Forma
             return "columnar"
         problem = no_text(start)
         if problem:
-            raise UserError(f"{path} is not UTF-8 text: it holds {problem}; unpack or convert it")
+            raise UserError(f"{path} is not UTF-8 text: it holds {problem}. {_to_text(problem)}")
         content = start.decode("utf-8", "ignore")
     if is_json(content):
         return "json"
     if named is None and is_markup(content):
         raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
     return named or "text"
+
+
+def _to_text(problem: str) -> str:
+    """Says how a file becomes text."""
+    if "UTF-16" in problem:
+        return "In Excel save it as CSV UTF-8, or convert it: iconv -f UTF-16 -t UTF-8"
+    if "spreadsheet" in problem:
+        return "Unpack it; a spreadsheet is saved as CSV UTF-8"
+    return "Unpack or convert it"
 
 
 # Folders.

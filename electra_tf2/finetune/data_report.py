@@ -91,7 +91,10 @@ def _count(values: Mapping[str, float], names: Collection[str]) -> str:
     count = sum(values.get(name, 0) for name in names)
     if isinstance(count, float):
         return f"{count:g}"
-    return f"{count:,} ({100 * count / sum(values.values()):.0f} %)"
+    percent = 100 * count / sum(values.values())
+    if 0 < percent < 1:
+        return f"{count:,} (<1 %)"
+    return f"{count:,} ({percent:.0f} %)"
 
 
 def short(name: str, width: int = 20) -> str:

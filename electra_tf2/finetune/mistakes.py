@@ -18,7 +18,8 @@ _NO_ANSWER = "(no answer)"
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
 _CLEARLY = 1.0  # of F1 in percent, from which on another threshold is worth a line
-_HARDLY = 10.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
+_FEW_QUESTIONS = 5  # by which fewer answers are right, the threshold of a split is chance
+_HARDLY = 20.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
 
 
 def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
@@ -82,7 +83,8 @@ def hardly_answers(scores: Mapping[str, float]) -> bool:
 
 def better_threshold(scores: Mapping[str, float]) -> str:
     """Names the threshold at which answers that may be missing have a clearly better F1; "": there is none."""
-    if scores.get("best_f1", 0.0) < scores["f1"] + _CLEARLY:
+    gain = scores.get("best_f1", 0.0) - scores["f1"]
+    if gain < _CLEARLY or gain / 100 * scores["total"] < _FEW_QUESTIONS:
         return ""
     threshold = figure_of("best_f1_thresh", scores["best_f1_thresh"])
     return f"with --qa-na-threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"

@@ -258,7 +258,7 @@ def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, An
         return
     changed = _changed(read_made_of(folder), fingerprint_of(False))
     if changed:
-        raise UserError(f"{folder} was trained with other {', '.join(changed)}. {advice}")
+        raise UserError(f"{folder} was trained with something else: {', '.join(changed)}. {advice}")
 
 
 def scored_otherwise(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]]) -> list[str]:

@@ -52,7 +52,7 @@ from electra_tf2.util.environment import program_called
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, say, warn
 
-ADVICE = "Give what it was trained with, or train in another folder, or anew: --overwrite, from Python overwrite=True."
+ADVICE = "Give what it was trained with, or train in another folder, or anew by --overwrite."
 
 
 class Trials:

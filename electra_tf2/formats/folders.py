@@ -37,6 +37,11 @@ def shipped_folder(name: str) -> str:
     return ""
 
 
+def is_shipped(path: str | None) -> bool:
+    """True for the path of a model that comes with the package."""
+    return bool(path) and Path(str(path)).resolve().parent == SHIPPED.resolve()
+
+
 def models() -> dict[str, str]:
     """Lists the models that come with the package: name -> description, the first sentence of its README.md."""
     descriptions = {}
@@ -109,6 +114,8 @@ def no_weights_hint(path: str | Path) -> str:
     config = read_config(folder) or {}
     if "train_batch_size" in config and not holds_weights(folder):
         return "nothing was trained there yet: it holds the settings of a run, but no checkpoint"
+    if (folder / "model.json").is_file():
+        return "it is an export, which its runtime alone reads: load the model that it was made of"
     for name, content in _UNREADABLE_WEIGHTS.items():
         if (folder / name).is_file():
             return (
@@ -154,7 +161,7 @@ def locate_model(path: str) -> str:
     if is_bare_name and is_missing(path):
         raise no_model(path)
     own = Path("data", "models", path)
-    if is_bare_name and shipped_folder(path) and not Path(path).exists() and own.is_dir():
+    if is_bare_name and shipped_folder(path) and not Path(path).exists() and holds_weights(own):
         warn(f"{path} is the shipped model; {own} is another of that name: give that path for your own")
     return with_shipped(path)  # of a path with folders, readers raise UserError if nothing is there
 

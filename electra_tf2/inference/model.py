@@ -6,6 +6,7 @@ tokens. B batch, L length, H hidden.
 
 import itertools
 import os
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
@@ -416,7 +417,7 @@ class Model:
         Warns:
           LongTexts: some were cut. Tags and answers are found in windows of the whole text.
           UnknownTokens: some tokens are [UNK].
-          UserWarning: some texts are empty; their answers hold `error` alone.
+          UserWarning: some texts are empty, and their answers hold `error` alone; or a text is the name of a file.
         """
         _check_process()
         if self._predictor is None:
@@ -424,6 +425,9 @@ class Model:
 
             self._predictor = Predictor(self.source, self.tokenizer)
         is_single = isinstance(texts, (str, dict))
+        if isinstance(texts, str) and os.path.splitext(texts)[1] and os.path.isfile(texts):
+            message = f"predict: {texts} is taken for a text, but a file is called so: `electra predict` labels files"
+            warnings.warn(message, stacklevel=2)
         several: Any = texts
         if is_frame(texts):
             several = rows_of_frame(texts)

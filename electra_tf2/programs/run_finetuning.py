@@ -86,7 +86,10 @@ def label(typed: dict[str, Any], source: str) -> int:
     """
     text_columns = typed.pop("text_column", [])
     if "label_column" in typed:
-        raise UserError("predict: leave --label-column out: the model knows what its training data called the labels")
+        raise UserError(
+            "predict: leave --label-column out. A file is scored if its labels stand in a column that is called as in "
+            "the training data: rename it"
+        )
     chosen = with_named(typed)
     output = flags.FLAGS.predict_output
     if not output:

@@ -125,11 +125,12 @@ def test_an_output_is_what_its_name_says() -> None:
         "a": "jsonl",
         "a.csv.gz": "csv",
         "a.conll": "conll",
+        "a.txt": "conll",
     }
     for name, expected in formats.items():
         assert row_format(name) == expected
     assert encoded_output("a.jsonl.gz", "x").startswith(b"\x1f\x8b") and encoded_output("a.jsonl", "x") == b"x"
-    for name in ("a.parquet", "a.xlsx", "a.xlsx.gz", "a.jsonl.zst", "a.txt"):
+    for name in ("a.parquet", "a.xlsx", "a.xlsx.gz", "a.jsonl.zst", "a.text"):
         with pytest.raises(UserError, match=name):
             row_format(name)
 

@@ -90,7 +90,7 @@ def test_data_frames(learned: tuple[electra.Model, Path], capsys: pytest.Capture
 
 def test_other_examples_in_the_same_folder_are_refused(learned: tuple[electra.Model, Path]) -> None:
     _, folder = learned
-    with pytest.raises(electra.UserError, match="other texts train"):
+    with pytest.raises(electra.UserError, match="something else: texts train"):
         finetune(TEXTS, LABELS[::-1], folder=folder)
 
 

@@ -7,7 +7,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, warn
 
 LISTED = 5  # questions in a warning
-_MARKS_OF_NONE = ("n/a", "na", "none", "null", "no answer", "unanswerable")
+_MARKS_OF_NONE = ("n/a", "#n/a", "na", "none", "null", "no answer", "unanswerable")
 
 
 class LeftOut:

@@ -28,6 +28,7 @@ from electra_tf2.finetune.tasks.qa_windows import (
 from electra_tf2.finetune.tasks.question_columns import QuestionColumns
 from electra_tf2.finetune.tasks.questions import Question, check_ids_are_unique, split_words, with_ids
 from electra_tf2.finetune.tasks.task import Features, Label, Prediction, Split, Task, TaskData
+from electra_tf2.formats.folders import is_shipped
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError
@@ -133,6 +134,27 @@ class QATask(Task):
 
     # Examples to features.
 
+    def _say_where_it_can_go(self) -> None:
+        """Says before the training which flags it needs for a model that is to leave for Hugging Face."""
+        has_joint_head = self.config.joint_prediction
+        has_classifier = self.v2 and self.config.answerable_classifier
+        if has_joint_head and has_classifier:
+            say(
+                f"note: {self.name}: for a model that can leave for Hugging Face train with --no-joint-prediction "
+                "--no-answerable-classifier: no class there predicts the end of an answer from its start, or has a "
+                "layer that tells if there is an answer"
+            )
+        elif has_joint_head:
+            say(
+                f"note: {self.name}: the end of an answer is predicted from its start, which no class of Hugging Face "
+                "does: --no-joint-prediction trains a model that can leave for it"
+            )
+        elif has_classifier:
+            say(
+                f"note: {self.name}: the layer that tells if there is an answer does not leave for Hugging Face: "
+                "--no-answerable-classifier trains a model that leaves whole"
+            )
+
     @property
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
@@ -141,11 +163,13 @@ class QATask(Task):
         """Makes the windows of each question. Questions of which no window is learned are left out."""
         training = split == "train"
         as_original = self.config.compat == "original"
-        if training and self.config.joint_prediction:
-            say(
-                f"note: {self.name}: the end of an answer is predicted from its start, which no class of Hugging Face "
-                "does: --no-joint-prediction trains a model that can leave for it"
-            )
+        if training:
+            if is_shipped(self.config.init_checkpoint):
+                say(
+                    f"note: {self.name}: the shipped models are too small to find answers well, which takes more than "
+                    "labels do: docs/own_tasks.md#questions says which models can"
+                )
+            self._say_where_it_can_go()
         paragraphs = {id(question.paragraph): question.paragraph for question in examples}
         documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in examples])

@@ -172,4 +172,7 @@ def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
     for name in names:
         if name in row:
             return row[name]
-    raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")
+    wanted = " or ".join(map(repr, names))
+    raise UserError(
+        f"{where}: no field {wanted}; it has {shown(', '.join(row))}. --text-column and --label-column name yours"
+    )
