@@ -4,6 +4,7 @@ A file holds JSON lines, a table (csv, tsv) or plain text with an example on eac
 that the task does not read, such as ids, are kept.
 """
 
+import codecs
 import functools
 import itertools
 import sys
@@ -81,7 +82,18 @@ def label_file(
         assert isinstance(task, TaggingTask)
         are_numbered = task.columns.sentence_in(rows[0].parts[0].values) is not None
         answered = rows_of_words([row.parts for row in rows], all_answers, are_numbered)
-    return labelled(answered, row_format, delimiter)
+    text = labelled(answered, row_format, delimiter)
+    if row_format in ("csv", "tsv") and _has_byte_order_mark(source):
+        return f"\ufeff{text}"
+    return text
+
+
+def _has_byte_order_mark(source: str) -> bool:
+    """Tells whether a file begins with the mark by which Excel knows UTF-8."""
+    if not Path(source).is_file():
+        return False
+    with Path(source).open("rb") as file:
+        return file.read(3) == codecs.BOM_UTF8
 
 
 def _csv_delimiter(source: str, task: Task) -> str:

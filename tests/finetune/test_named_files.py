@@ -1,5 +1,6 @@
 """From one file to a classifier: what flags name, tables as programs write them, what is printed before and after."""
 
+import codecs
 import contextlib
 import csv
 import json
@@ -101,6 +102,7 @@ def test_predictions_as_a_table(learned, tmp_path, read, output, written):
     assert done.returncode == 0 and f"{output} was there and is replaced" in done.stderr, done.stderr
     with open(tmp_path / output, newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file, delimiter=written))
+    assert (tmp_path / output).read_bytes().startswith(codecs.BOM_UTF8)  # by which Excel knows UTF-8, as in the source
     assert [row["id"] for row in rows] == [str(number) for number in range(9)] and "\nc" in rows[0]["the text"]
     for row in rows:
         shares = {label: float(row[f"probability_{label}"]) for label in ("bad", "good")}

@@ -212,6 +212,14 @@ def test_what_else_a_row_holds_is_no_question_and_blank_answers_are_none(tmp_pat
     assert read.answers == answers and read.is_impossible == (not answers)
 
 
+def test_a_failed_lookup_of_a_spreadsheet_is_no_answer_that_says_none(tmp_path, capsys):
+    lines = ["question,context,answer", "Who?,Anna lives here,#N/A", "Where?,Anna lives here,here"]
+    [read] = read_questions(write_lines(tmp_path / "a.csv", *lines), v2=True, training=True)
+    warned = " ".join(capsys.readouterr().err.split())
+    assert read.answers == ["here"]
+    assert "1 question left out" in warned and "'#N/A' is not there" in warned and "1 have n/a, none or" in warned
+
+
 def test_the_number_of_a_line_is_no_others_id(tmp_path):
     path = tmp_path / "mine" / "train.jsonl"
     rows = [{"id": identity, "question": "Who?", "context": "Anna", "answer": "Anna"} for identity in (2, None)]
