@@ -73,7 +73,7 @@ def remedy(steps: int, of_questions: bool = False) -> str:
         )
     if 0 < steps < _FEW_STEPS:
         return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"
-    return "try another seed or a lower learning_rate"
+    return "try more epochs, another seed or a lower learning_rate"
 
 
 def hardly_answers(scores: Mapping[str, float]) -> bool:

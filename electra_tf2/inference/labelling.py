@@ -72,7 +72,8 @@ def label_file(
             predict = functools.partial(predictor.predictions, task_index)
             print(_scores(task, source, rows, Answered(read.split, predictions), predict), end="")
     if read.warning:
-        warn(read.warning)
+        in_lines = " and no lines in the file" if row_format == "conll" else ""
+        warn(f"{read.warning}{in_lines}")
     delimiter = ","
     if row_format == "csv":
         delimiter = _csv_delimiter(source, task)

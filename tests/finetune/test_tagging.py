@@ -573,6 +573,15 @@ def test_the_column_of_the_tasks_tags_is_found_in_a_file_with_others(tmp_path, c
     assert "other tags than pos has: words alone are read" in " ".join(capsys.readouterr().err.split())
 
 
+def test_tags_are_scored_by_their_own_column_where_others_stand_last(tmp_path, capsys):
+    write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
+    write_lines(tmp_path / "pos" / "dev.txt", "Rome NN B-NP", "is VB B-VP", "", "Ann NN B-NP", ". . O", "")
+    task = support.task(tmp_path, "pos")
+    task.load("train")
+    assert task.load("dev").golds == ["NN", "VB", "NN", "."]
+    assert "the tags of pos stand in column 1, counted from 0" in " ".join(capsys.readouterr().out.split())
+
+
 def test_texts_that_end_in_a_tag_are_texts(tmp_path):
     write_lines(tmp_path / "pos" / "train.txt", "Rome NN", "is VB", ". .", "")
     task = support.task(tmp_path, "pos")

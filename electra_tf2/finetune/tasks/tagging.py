@@ -15,6 +15,8 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
 from electra_tf2.files.cells import is_null
+from electra_tf2.files.reading import read_text
+from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
@@ -50,7 +52,7 @@ from electra_tf2.finetune.tasks.task import (
     Task,
     TaskData,
 )
-from electra_tf2.finetune.tasks.words_to_tag import TaggedTask, sentences_to_tag
+from electra_tf2.finetune.tasks.words_to_tag import TaggedTask, lines_with_tags, sentences_to_tag
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
@@ -181,7 +183,7 @@ class TaggingTask(Task):
                 path,
                 tagged=split not in self.test_splits,
                 unended=not self._as_original,
-                columns=self.columns,
+                columns=self._columns_of_file(path, split),
             )
             files.append([self._with_names(sentence) for sentence in sentences_of_file])
         if split == "train":
@@ -191,6 +193,22 @@ class TaggingTask(Task):
             # The types are not known while the training data are read.
             sentences += self.scheme.spelled(sentences_of_file, types_of(self.target or ()))
         return sentences
+
+    def _columns_of_file(self, path: Path, split: str) -> TaggedColumns:
+        """The columns of a file. In lines to be scored, other tags may stand in the usual place of the task's."""
+        is_learned = split == "train" or self.target is None
+        if is_learned or self._as_original or self.columns.tags or path.suffix == ".csv":
+            return self.columns
+        if format_of(path) in ("json", "columnar"):
+            return self.columns
+        found = lines_with_tags(read_text(path, "task"), str(path), self._known())
+        if found is None or found.column is None:
+            return self.columns
+        say(f"note: {path}: the tags of {self.name} stand in column {found.column}, counted from 0")
+        return self.columns._replace(tags=str(found.column))
+
+    def _known(self) -> TaggedTask:
+        return TaggedTask(self.scheme, self.label_names, self.columns)
 
     def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
         """Puts the names of `labels` in the place of tags that are numbers."""
@@ -256,8 +274,7 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
-        known = TaggedTask(self.scheme, self.label_names, self.columns)
-        sentences = sentences_to_tag(text, name, known, self._splits_at_signs)
+        sentences = sentences_to_tag(text, name, self._known(), self._splits_at_signs)
         if sentences is None:
             return None
         rows = []

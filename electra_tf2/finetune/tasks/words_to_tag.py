@@ -70,14 +70,10 @@ def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bo
         return in_rows if task.has_tags_of(in_rows) else _untagged(in_rows)
     if not splits_at_signs and has_a_word_a_line(text):
         return sentences_in_text(text, name, tagged=False, unended=True)
-    usual_column = None
-    if task.columns.tags.isdecimal():
-        usual_column = int(task.columns.tags)
-    for tag_column in (usual_column, *range(1, num_columns(text))):
-        sentences = sentences_by_look(text, name, tag_column)
-        if task.has_tags_of(sentences):
-            return sentences
-    partly_tagged = sentences_by_look(text, name, usual_column, may_lack_tags=True)
+    found = lines_with_tags(text, name, task)
+    if found is not None:
+        return found.sentences
+    partly_tagged = sentences_by_look(text, name, _named_column(task), may_lack_tags=True)
     if task.has_tags_of(partly_tagged):
         warn(f"{name}: some words have no tag, so that nothing is scored")
         return _untagged(partly_tagged)
@@ -87,6 +83,32 @@ def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bo
     others = f"with other tags than {task.columns.task} has"
     warn(f"{name} looks like a file of tagged words, {others}: words alone are read")
     return _untagged(sentences)
+
+
+class TaggedLines(NamedTuple):
+    """The sentences of a file of lines. column: of their tags, from 0; None: the usual one of the layout."""
+
+    column: int | None
+    sentences: list[Sentence]
+
+
+def lines_with_tags(text: str, name: str, task: TaggedTask) -> TaggedLines | None:
+    """Reads a file of lines by the column that has nearly only tags of the task; the usual one is looked at first.
+
+    None: no column has them, or the text is no file of tagged words.
+    """
+    for column in (_named_column(task), *range(1, num_columns(text))):
+        sentences = sentences_by_look(text, name, column)
+        if task.has_tags_of(sentences):
+            return TaggedLines(column, sentences)
+    return None
+
+
+def _named_column(task: TaggedTask) -> int | None:
+    """The number of the column of tags that the user named; None: the layout tells it."""
+    if task.columns.tags.isdecimal():
+        return int(task.columns.tags)
+    return None
 
 
 def _untagged(sentences: Sequence[Sentence]) -> list[Sentence]:
