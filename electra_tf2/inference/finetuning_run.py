@@ -136,6 +136,7 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     not_listed = free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig) | _PRINTED_APART
     settings += [f"{hparam} {given[hparam]}" for hparam in sorted(given.keys() - not_listed)]
     schedule = [f"{rate} {getattr(config, rate):g}" for rate in _RATES]
+    schedule.append(f"dropout {sizes.hidden_dropout_prob:g}")
     if config.optimizer != "adamw":
         schedule.insert(0, f"optimizer {config.optimizer}")
     unit = "epoch" if config.num_train_epochs == 1 else "epochs"
