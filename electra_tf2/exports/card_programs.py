@@ -349,7 +349,8 @@ for number, word in enumerate(words):
     token = row.char_to_token(place)  # its first one, which has the word's label
     place += len(word) + 1
     if token is None:
-        continue  # the word is beyond the longest input: give long texts in parts
+        print("not read:", word)  # it has no token, or the text is too long: give it in parts
+        continue
     read.append(number)
     scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
 {lines_of_tags(state)}"""
@@ -381,7 +382,8 @@ def _tags_of_spans(state: Mapping[str, Any]) -> str:
     if types == {"_"}:  # the training file had letters alone
         kind = '""'
     places = _PLACES_OF_SPANS if state.get("splits_at_signs") else ""
-    return f"""
+    no_word = 'if not scores:\n    raise SystemExit("no word was read")\n'
+    return f"""{no_word}
 # Labels are BIOES (B: first word of a span, I: inside, E: last, S: a span of one word, O: outside). The likeliest
 # ones that make up whole spans are found by Viterbi's algorithm.
 def may_follow(label, previous):

@@ -175,10 +175,12 @@ with torch.no_grad():
 read = []  # numbers of the words that the network reads
 scores = []  # of each of them, the logarithms of its labels' probabilities
 for number, word in enumerate(words):
-    if {is_read}:  # else the text is too long: give it in parts
-        token = {token}  # its first one
-        read.append(number)
-        scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
+    if not ({is_read}):
+        print("not read:", word)  # it has no token, or the text is too long: give it in parts
+        continue
+    token = {token}  # its first one
+    read.append(number)
+    scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
 {lines_of_tags(state)}"""
 
 
@@ -190,8 +192,8 @@ def _explained_tags(state: dict[str, Any], config: FinetuningConfig) -> list[str
             "The model was trained on texts with marked spans, in which signs of punctuation are words. The program "
             "below gives the spans of `electra predict`. The token-classification pipeline of transformers "
             '(`aggregation_strategy="first"`) gives nearly the same: it joins spans of one type that stand side by '
-            "side, takes each word's likeliest label by itself, and takes a word with an emoji or another symbol for "
-            "one word."
+            "side, takes each word's likeliest label by itself, and may miss a name with an emoji or another symbol "
+            "at it."
         )
     else:
         paragraphs.append(

@@ -24,6 +24,7 @@ from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
+from electra_tf2.finetune.tasks.word_rows import are_numbered
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
 from electra_tf2.inference.labelled_file import Labelled, labelled, rows_of_words
@@ -59,6 +60,9 @@ def label_file(
         raise UserError(
             f"--output: files called .conll and .txt hold tagged words, and {task_name} is no tagging task: give a .csv"
         )
+    if text_columns and isinstance(task, TaggingTask):
+        task.name_text_columns(text_columns)
+        text_columns = ()
     table = open_rows(source, task)
     rows, read = read_rows(task, table, text_columns)
     if not rows:
@@ -81,8 +85,9 @@ def label_file(
     answered: Labelled = [(row.values, answer) for row, answer in zip(rows, all_answers, strict=True)]
     if row_format in ("csv", "tsv") and all(row.parts for row in rows):
         assert isinstance(task, TaggingTask)
-        are_numbered = task.columns.sentence_in(rows[0].parts[0].values) is not None
-        answered = rows_of_words([row.parts for row in rows], all_answers, are_numbered)
+        sentences = [row.parts for row in rows]
+        word_rows = list(itertools.chain(*sentences))
+        answered = rows_of_words(sentences, all_answers, are_numbered(word_rows, task.columns))
     text = labelled(answered, row_format, delimiter)
     if row_format in ("csv", "tsv") and _has_byte_order_mark(source):
         return f"\ufeff{text}"

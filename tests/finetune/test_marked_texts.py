@@ -18,6 +18,8 @@ from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tagging_windows import TaggedSentence
 from electra_tf2.finetune.tasks.tags import with_all_positions
+from electra_tf2.inference.labelling import open_rows, read_rows
+from electra_tf2.inference.scores_of_file import Answered, report_on_file
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 
@@ -270,6 +272,34 @@ def test_all_files_of_the_training_data_say_how_new_text_is_split_and_tagged(tmp
     task = support.task(tmp_path, "own", described)
     task.load("train")
     assert (task.state()["splits_at_signs"], task.state()["encoding"]) == (True, "BIOES")
+
+
+def test_null_texts_are_empty_and_null_spans_are_not_annotated(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Another field of Label Studio's `data` was taken for the text, and pandas' null for a text without spans."""
+    marked = {"text": "Anna sang.", "label": [[0, 4, "PER"]]}
+    null_text = {"data": {"text": None, "source": "a paper"}, "annotations": [{"id": 1, "result": []}]}
+    path = tmp_path / "a.jsonl"
+    support.write_lines(path, *map(json.dumps, [marked, null_text, {"text": "Eva sang.", "label": None}]))
+    assert [one.words for one in read_sentences(path)] == [["Anna", "sang", "."]]
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "1 text left out, without a word" in warned and "1 text left out that nobody annotated" in warned
+
+
+def test_annotated_rows_are_scored_beside_others(tmp_path: Path) -> None:
+    """With all scores and the table of types, by the answers that the file gets."""
+    marked = {"text": "Anna sang.", "label": [[0, 4, "PER"]]}
+    path = support.write_lines(tmp_path / "own" / "train.jsonl", json.dumps(marked))
+    task = support.task(tmp_path, "own", {"type": "tagging", "held_out": 0})
+    task.load("train")
+    support.write_lines(path.parent / "new.jsonl", json.dumps(marked), json.dumps({"text": "Eva sang."}))
+    _, read = read_rows(task, open_rows(str(path.parent / "new.jsonl"), task))
+    assert read.split is not None and len(read.split.features) == 2
+    predictions: list[Any] = []
+    for feature in read.split.features:
+        predictions.append({"logits": np.zeros([len(feature.input_ids), len(task.label_names)])})
+    no_other: Any = None  # predictions are those of the file
+    report = report_on_file(task, str(path.parent / "new.jsonl"), Answered(read.split, predictions), no_other)
+    assert "accuracy" in report and "recall" in report and "PER" in report
 
 
 def test_symbols_and_emoji_are_words() -> None:

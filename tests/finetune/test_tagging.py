@@ -123,6 +123,36 @@ def test_columns_of_words_may_be_named(tmp_path, lines):
     assert [list(example.words) for example in read.split.examples] == [["Anna", "singt"], ["Eva", "lacht"]]
 
 
+def test_columns_of_new_words_may_have_other_names_than_those_of_training(tmp_path):
+    """Else each word was tagged as a text of its own."""
+    write_lines(tmp_path / "mine" / "train.csv", "Satz,Wort,Art", "1,Anna,NE", "1,singt,VV")
+    described = {"type": "tagging", "text_columns": ["Wort", "Satz"], "label_column": "Art", "held_out": 0}
+    task = support.task(tmp_path, "mine", described)
+    task.load("train")
+    new = write_lines(tmp_path / "new.csv", "S,Token", "1,Eva", "1,lacht", "2,Ida")
+    task.name_text_columns(["Token", "S"])
+    assert [row.values for row in open_rows(str(new), task).rows] == [{"words": ["Eva", "lacht"]}, {"words": ["Ida"]}]
+    with pytest.raises(UserError, match="one or two columns, got a, b, c"):
+        task.name_text_columns(["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["sentence_id;word;tag", ";Anna;NE", ";singt;VV", ";;", ";Eva;NE", ";lacht;VV"],
+        ["sep=;", "sentence_id;word;tag", "1;Anna;NE", "1;singt;VV", "2;Eva;NE", "2;lacht;VV"],
+    ],
+    ids=["numbers that nobody filled in", "Excel's first line"],
+)
+def test_sentences_of_spreadsheets_are_told_apart(tmp_path, lines):
+    write_lines(tmp_path / "mine" / "train.csv", *lines)
+    task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0})
+    expected = [["Anna", "singt"], ["Eva", "lacht"]]
+    assert [list(example.words) for example in task.load("train").examples] == expected
+    new = write_lines(tmp_path / "new.csv", *lines)
+    assert [row.values["words"] for row in open_rows(str(new), task).rows] == expected
+
+
 def test_texts_with_marked_spans_may_stand_in_a_named_field(tmp_path):
     row = {"title": "A title", "Inhalt": "Anna sang.", "entities": [[0, 4, "PER"]]}
     write_lines(tmp_path / "mine" / "train.jsonl", json.dumps(row), json.dumps(row | {"Inhalt": None}))
@@ -134,13 +164,14 @@ def test_texts_with_marked_spans_may_stand_in_a_named_field(tmp_path):
 
 
 def test_sentences_with_a_word_without_a_tag_are_left_out_and_counted(tmp_path, capsys):
-    lines = ["sentence_id,word,tag", "1,Anna,NE", "1,singt,", "2,Eva,NE", "2,lacht,VV"]
+    lines = ["sentence_id,word,tag", "1,Anna,NE", "1,singt,", "2,Eva,NE", "2,lacht,VV", "3,Ida,NE", "3,,VV"]
     write_lines(tmp_path / "mine" / "train.csv", *lines)
     task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0})
     [example] = task.load("train").examples
     warned = " ".join(capsys.readouterr().err.split())
     assert list(example.words) == ["Eva", "lacht"]
-    assert "1 sentence left out, of which a word has no tag; the first: " in warned and "line 3: 'singt'" in warned
+    assert "2 sentences left out, in which a word or its tag is missing; the first: " in warned
+    assert "line 3: 'singt'" in warned
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from electra_tf2.util.errors import UserError, shown
 _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset")
 _LABEL = ("label", "labels", "type", "entity_group")
-_ANNOTATIONS = ("annotations", "completions")  # Label Studio's, doccano's first versions
+ANNOTATIONS = ("annotations", "completions")  # Label Studio's, doccano's first versions
 _REJECTED = ("reject", "ignore")  # Prodigy's "answer", otherwise "accept"
 
 
@@ -47,7 +47,7 @@ class MarkedText(NamedTuple):
 
 
 def text_of(row: Mapping[str, Any], spans: Sequence[Any] = (), name: str = "") -> str | None:
-    """Takes the text of a row; None where it has none. Label Studio's stands in `data`, under any name.
+    """Takes the text of a row, "" if it is null; None: it has none. Label Studio's stands in `data`, under any name.
 
     Args:
       spans: those that are marked in the text, as the file has them. Of several texts in `data`, the one that has the
@@ -55,13 +55,14 @@ def text_of(row: Mapping[str, Any], spans: Sequence[Any] = (), name: str = "") -
       name: of the field; "": text.
     """
     name = name or "text"
-    if isinstance(row.get(name), str):
-        return row[name]
     data = row.get("data")
     if not isinstance(data, dict):
-        return None
-    if isinstance(data.get(name), str):
-        return data[name]
+        data = {}
+    for fields in (row, data):
+        if isinstance(fields.get(name), str):
+            return fields[name]
+        if name in fields and is_null(fields[name]):  # a text, but an empty one
+            return ""
     fitting = [text for text in data.values() if isinstance(text, str) and _fits(text, spans)]
     if len(fitting) != 1:
         return None
@@ -93,8 +94,7 @@ def marked_text(row: Mapping[str, Any], where: str, label_column: str = "", text
     text = text_of(row, spans, text_column)
     if text is None and not _is_annotated(row):
         return MarkedText("", [], is_annotated=False)
-    text_column = text_column or "text"
-    if text is None and text_column in row and is_null(row[text_column]):
+    if text == "":
         return MarkedText("", [])
     if text is None:
         if isinstance(row.get("data"), dict) and row["data"]:
@@ -110,21 +110,23 @@ def marked_text(row: Mapping[str, Any], where: str, label_column: str = "", text
 def _spans_of_row(row: Mapping[str, Any], where: str, label_column: str) -> list[Any] | None:
     """Takes the spans of a row as the file has them, in the first field that has some.
 
-    [] if none are marked; None: the row has no field in which spans could stand.
+    [] if none are marked; None: the row has no field in which spans could stand, or null there.
     """
-    names = [label_column] if label_column else [*_ANNOTATIONS, *MARKED_SPANS]
+    names = [label_column] if label_column else [*ANNOTATIONS, *MARKED_SPANS]
     has_field = False
     for name in names:
         if name not in row:
             continue
         values = cell(dict(row), name, "list", where)
-        if values is None or values == []:
+        if values is None:
+            continue  # as data frames have it where nobody annotated
+        if values == []:
             has_field = True
         elif isinstance(values, list) and any(map(_is_annotation, values)):
             return _spans_of_annotations(values)
         elif isinstance(values, list) and all(map(_is_like_span, values)):
             return values
-        elif name in _ANNOTATIONS and not _has_marked_spans(row):
+        elif name in ANNOTATIONS and not _has_marked_spans(row):
             raise UserError(f'{where}: {name} has no spans that can be read: write [0, 4, "PER"], got {shown(values)}')
     if has_field:
         return []

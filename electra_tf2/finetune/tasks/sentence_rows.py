@@ -9,7 +9,7 @@ from electra_tf2.finetune.tasks.conll import Sentence
 from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, says_annotated, text_of, words_and_tags
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.word_rows import is_like_list
-from electra_tf2.settings.columns import WORD
+from electra_tf2.settings.columns import WORD, WORDS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, warn
 
@@ -115,6 +115,23 @@ def _sentence_of_marks(marked: MarkedText, where: str, tagged: bool, left_out: _
 
 
 # Lists of words and of their tags.
+
+
+def words_or_text(row: Mapping[str, Any], columns: TaggedColumns) -> list[str] | str | None:
+    """Takes the words or the text of a row that is to be answered; "" if it is null; None: it has neither."""
+    own_column = columns.text_in(row) if columns.words else None
+    names = [own_column, *WORDS] if own_column else list(WORDS)
+    for name in names:
+        words = row.get(name)
+        if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+            return words
+    text = text_of(row, name=own_column or "")
+    if text is None:
+        text = text_of(row)
+    has_null = any(name in row and (is_null(row[name]) or row[name] == []) for name in names)
+    if text is None and has_null:
+        return ""
+    return text
 
 
 def _sentence_of_lists(

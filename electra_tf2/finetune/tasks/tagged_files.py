@@ -74,8 +74,7 @@ def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> 
     """
     if not plain_name(path.name).endswith((".csv", ".tsv", ".tab")):
         return None
-    _, first_line = next(numbered_lines(text), (0, ""))
-    names = _columns_of_header(first_line)
+    names = _columns_of_header(_first_line(text))
     if columns.word_in(names) is None and columns.text_in(names) is None:
         return None
     table = open_table(path, content=text)
@@ -84,6 +83,14 @@ def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> 
     if word_name is None:
         return None
     return list(sentences_of_word_rows(table, rows, word_name, False, columns))
+
+
+def _first_line(text: str) -> str:
+    """The first line that is not one by which Excel knows the delimiter."""
+    for _, line in numbered_lines(text):
+        if re.fullmatch("sep=.", line) is None:
+            return line
+    return ""
 
 
 def _columns_of_header(line: str) -> list[str]:
@@ -99,7 +106,7 @@ def _has_header(path: Path, text: str, columns: TaggedColumns) -> bool:
     name = plain_name(path.name)
     if not name.endswith((".csv", ".tsv", ".tab")):
         return False
-    _, first_line = next(numbered_lines(text))
+    first_line = _first_line(text)
     names = _columns_of_header(first_line)
     of_words = (columns.tags, *TAG, *TAGS, *PART_OF_SPEECH, columns.sentence, *SENTENCE_OF_WORD)
     if columns.word_in(names) is not None and columns_named(names, of_words):

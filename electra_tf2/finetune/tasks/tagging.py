@@ -14,13 +14,13 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
-from electra_tf2.files.cells import is_null
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
 from electra_tf2.files.tables import TableRow
 from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
-from electra_tf2.finetune.tasks.marked_texts import split_at_signs, text_of
+from electra_tf2.finetune.tasks.marked_texts import ANNOTATIONS, split_at_signs
+from electra_tf2.finetune.tasks.sentence_rows import words_or_text
 from electra_tf2.finetune.tasks.tag_decoding import log_softmax
 from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
@@ -54,6 +54,7 @@ from electra_tf2.finetune.tasks.task import (
 )
 from electra_tf2.finetune.tasks.words_to_tag import TaggedTask, lines_with_tags, sentences_to_tag
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.settings.columns import MARKED_SPANS, PART_OF_SPEECH, TAG, TAGS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, say, warn
 
@@ -285,20 +286,34 @@ class TaggingTask(Task):
             rows.append(TableRow(number, values, parts=sentence.rows))
         return rows
 
+    def name_text_columns(self, names: Sequence[str]) -> None:
+        """Names the columns of files to be answered: of words or texts, and of the sentences' numbers. UserError."""
+        if len(names) > 2:
+            raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(names)}")
+        word_column, sentence_column = (*names, "")[:2]
+        self.columns = self.columns._replace(words=word_column, sentence=sentence_column)
+
+    @property
+    def label_columns(self) -> set[str]:
+        """Columns that may hold tags or marked spans."""
+        by_task = {self.name, f"{self.name}_tag", f"{self.name}_tags"}
+        return {self.columns.tags, *by_task, *TAG, *TAGS, *PART_OF_SPEECH, *MARKED_SPANS, *ANNOTATIONS} - {""}
+
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
-        """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at punctuation, too."""
-        own = self.columns.words
-        words = row.get("words", row.get("tokens", row.get(own)))
-        raw_text = text_of(row, name=own) or text_of(row)
-        names = [name for name in ("words", "tokens", "text", own) if name in row]
-        if names and all(is_null(row[name]) for name in names):  # as data frames have it
-            raise EmptyText(f"{where}: there are no words")
-        if raw_text is not None and (not words or words == raw_text):
-            text = self._split(raw_text)
-        elif isinstance(words, list) and all(isinstance(word, str) for word in words):
-            text = joined(words)
+        """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at signs, too."""
+        found = words_or_text(row, self.columns)
+        if isinstance(found, str):
+            text = self._split(found)
+        elif isinstance(found, list):
+            text = joined(found)
         else:
-            raise UserError(f"{where}: `words`, a list of words, or `text` is needed")
+            hint = ""
+            if self.columns.word_in(row) is not None:
+                hint = ". A table with a word in each row is labelled by `electra predict`"
+            raise UserError(
+                f"{where}: `{self.columns.words or 'words'}`, a list of words, or `text` is needed; it has "
+                f"{shown(', '.join(row))}{hint}"
+            )
         if not any(text.words):
             raise EmptyText(f"{where}: there are no words")
         return TaggedSentence(text, None)

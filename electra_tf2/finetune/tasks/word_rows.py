@@ -63,10 +63,10 @@ def sentences_of_word_rows(
     sentences, blank lines stand between them.
 
     Args:
-      tagged: whether every word must have a tag. Sentences with one that has none are left out and counted.
+      tagged: whether every word must have a tag. Sentences with a word or a tag alone are left out and counted.
 
     Raises:
-      UserError: a column is missing, or a row has a tag without a word.
+      UserError: a column is missing.
     """
     names = list(rows[0].values)
     tag_name = columns.tags_in(names, table.name, word_name)
@@ -80,17 +80,17 @@ def sentences_of_word_rows(
             f"{table.name}: a column sentence_id is needed, which says what sentence a word is of, or blank lines "
             f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(names))}"
         )
-    untagged: list[str] = []  # where a word has no tag
+    with_gaps: list[str] = []  # where a word or a tag is missing
     for rows_of_sentence in _divided(rows, borders):
         sentence = _sentence(table, rows_of_sentence, word_name, tag_name)
-        missing = _first_without_tag(table, rows_of_sentence, word_name, tag_name)
-        if tagged and missing:
-            untagged.append(missing)
+        gap = _first_gap(table, rows_of_sentence, word_name, tag_name)
+        if tagged and gap:
+            with_gaps.append(gap)
         elif sentence.words:
             yield sentence
-    if untagged:
-        texts = counted(len(untagged), "sentence")
-        warn(f"{texts} left out, of which a word has no tag; the first: {untagged[0]}")
+    if with_gaps:
+        sentences = counted(len(with_gaps), "sentence")
+        warn(f"{sentences} left out, in which a word or its tag is missing; the first: {with_gaps[0]}")
 
 
 def _divided(rows: Sequence[TableRow], borders: set[int]) -> Iterator[Sequence[TableRow]]:
@@ -100,18 +100,18 @@ def _divided(rows: Sequence[TableRow], borders: set[int]) -> Iterator[Sequence[T
 
 
 def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> Sentence:
-    """Makes the sentence of its rows. Raises UserError: a tag without a word, or a word with a line end."""
+    """Makes the sentence of its rows. Raises UserError: a word with a line end, as a lone quote makes it."""
     words: list[str] = []
     tags: list[str] = []
     word_rows: list[WordRow] = []
     where = ""
     for row in rows:
         word, tag = _word_and_tag(row, word_name, tag_name)
-        if (tag and not word) or "\n" in word:
+        if "\n" in word:
             raise UserError(f"{table.where(row.line)}: a word and a tag are needed, got {word!r} and {tag!r}")
         word_rows.append(WordRow(row.values, has_word=bool(word)))
         if not word:
-            continue  # a line of delimiters alone, or of other columns
+            continue  # a blank row, or one of other columns
         if not words:
             where = table.where(row.line)
         words.append(word)
@@ -120,13 +120,19 @@ def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: 
     return Sentence(words, tags, where, rows=word_rows)
 
 
-def _first_without_tag(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> str:
-    """Says where the first word without a tag stands; "": all have one."""
+def _first_gap(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> str:
+    """Says where the first word without a tag, or tag without a word, stands; "": there is none."""
     for row in rows:
         word, tag = _word_and_tag(row, word_name, tag_name)
-        if word and not tag:
-            return f"{table.where(row.line)}: {shown(word)}"
+        if bool(word) != bool(tag):
+            return f"{table.where(row.line)}: {shown(word or tag)}"
     return ""
+
+
+def are_numbered(rows: Sequence[WordRow], columns: TaggedColumns) -> bool:
+    """Tells whether a column has numbers that tell sentences apart."""
+    number_name = columns.sentence_in(rows[0].values)
+    return number_name is not None and not all(is_no_label(row.values[number_name]) for row in rows)
 
 
 def _word_and_tag(row: TableRow, word_name: str, tag_name: str | None) -> tuple[str, str]:
@@ -139,10 +145,10 @@ def _word_and_tag(row: TableRow, word_name: str, tag_name: str | None) -> tuple[
 def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[int] | None:
     """Finds the indices of the rows with which the number of the sentence, or the document, changes.
 
-    None: there is no column of numbers. A row without a number goes on with the sentence before.
+    None: there are no numbers. A row without a number goes on with the sentence before.
     """
     number_name = columns.sentence_in(rows[0].values)
-    if number_name is None:
+    if number_name is None or all(is_no_label(row.values[number_name]) for row in rows):
         return None
     document_names = columns_named(rows[0].values, DOCUMENT_OF_WORD)[:1]
     borders = {0}
