@@ -87,7 +87,10 @@ def report_on_task(tokenizer: WordpieceTokenizer, ids: Iterable[np.ndarray], tex
         return ""
     characters = _unknown_characters(tokenizer, itertools.islice(texts, _SEARCHED_TEXTS_OF_TASK))
     meaning = "words that look all alike to the model"
-    return f"{_share_and_characters(share, characters, meaning)}. Use a model of this language and casing"
+    said = _share_and_characters(share, characters, meaning)
+    if characters and not any(character.isalpha() for character in characters):
+        return said  # of emoji and symbols no other model is likely to know more
+    return f"{said}. Use a model of this language and casing"
 
 
 def _share_and_characters(share: float, characters: Sequence[str], meaning: str) -> str:

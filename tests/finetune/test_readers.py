@@ -290,6 +290,11 @@ def test_unknown_tokens_are_told_with_their_characters(tmp_path):
     task = learner(tmp_path / "a.csv")
     said = unknown_of(task, [task.load("train")])
     assert "of the tokens are [UNK]" in said and "\u5929" in said and "Use a model of this language" in said
+    rows = [row | {"text": "the file \U0001f600 \u2192"} for row in rows]
+    (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
+    task = learner(tmp_path / "a.csv")
+    said = unknown_of(task, [task.load("train")])
+    assert "of the tokens are [UNK]" in said and "\U0001f600" in said and "Use a model" not in said
     rows = [row | {"text": "the file is open"} for row in rows]
     (tmp_path / "a.csv").write_bytes(content_of(rows, ".csv"))
     task = learner(tmp_path / "a.csv")
