@@ -11,7 +11,8 @@ from electra_tf2.files.reading import parse_json
 from electra_tf2.util.errors import UserError, shown
 
 _ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
-_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", "#n/a")  # in lower case; "\\n" is the \N of MySQL and Hive
+_FAILED_LOOKUP = "#n/a"  # of a spreadsheet
+_NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", _FAILED_LOOKUP)  # in lower case; "\\n" is the \N of MySQL and Hive
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -87,3 +88,8 @@ def is_no_label(value: Any) -> bool:
     if is_null(value):
         return True
     return isinstance(value, str) and value.strip().lower() in _NO_LABELS
+
+
+def is_failed_lookup(value: Any) -> bool:
+    """True for what a spreadsheet writes where a lookup found nothing."""
+    return isinstance(value, str) and value.strip().lower() == _FAILED_LOOKUP

@@ -220,6 +220,7 @@ def test_no_column_is_lost_however_often_a_file_is_labelled(write):
         (["sentence_id;word;page", "1;the;7", ";man;7", "2;went;8"], "sentence_id;word;page;tag;probability"),
         (["page;word;tag", "7;the;B-NP", "7;man;I-NP", "", "8;went;O"], "page;word;given_tag;tag;probability"),
         (["page;word;x", "7;the;", "7;;a note", ";;", "8;went;O"], "page;word;x;tag;probability"),
+        (["sentence_id;word;x", "1;the;", "2;;a note", "3;went;O", "4;;end"], "sentence_id;word;x;tag;probability"),
     ],
 )
 def test_a_table_of_words_comes_back_with_a_tag_in_each_row(tmp_path, lines, header):

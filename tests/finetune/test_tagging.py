@@ -136,6 +136,62 @@ def test_columns_of_new_words_may_have_other_names_than_those_of_training(tmp_pa
         task.name_text_columns(["a", "b", "c"])
 
 
+def test_a_table_with_tags_in_the_middle_is_read_as_dev_data(tmp_path):
+    rows = [f"{word}\t{tag}\t{number}" for number in range(12) for word, tag in (("Anna", "NE"), ("singt", "VV"))]
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "mine" / f"{split}.tsv", "word\ttag\tsentence_id", *rows)
+    task = support.task(tmp_path, "mine", {"type": "tagging"})
+    task.load("train")
+    assert len(task.load("dev").examples) == 12
+
+
+def answered(tmp_path, described, lines, new, names=()):
+    """The words that a tagger reads in a new file after it was trained on another."""
+    write_lines(tmp_path / "mine" / "train.csv", *lines)
+    task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0} | described)
+    task.load("train")
+    if names:
+        task.name_text_columns(names)
+    path = write_lines(tmp_path / "new.csv", *new)
+    _, read = read_rows(task, open_rows(str(path), task))
+    assert read.split is not None
+    return [list(example.words) for example in read.split.examples]
+
+
+def test_named_columns_of_new_files(tmp_path):
+    words = {"text_columns": ["Wort", "Satz"], "label_column": "Art"}
+    lines = ["Satz,Wort,Art", "1,Anna,NE", "1,New York,NE", "1,singt,VV"]
+    expected = [["Anna", "New York"], ["Eva"]]
+    assert answered(tmp_path, words, lines, ["Satz,Wort", "1,Anna", "1,New York", "2,Eva"]) == expected
+    assert answered(tmp_path, words, lines, ["Satz,Token", "1,Anna", "1,New York", "2,Eva"], ["Token"]) == expected
+    with pytest.raises(UserError, match="`Tokn`, a list of words, or `text` is needed; it has 'Satz, Token, text'"):
+        answered(tmp_path, words, lines, ["Satz,Token,text", "1,Anna,x"], ["Tokn"])
+    lists = ["Woerter,Art", "\"['Ann', 'saw']\",\"['NE', 'VV']\""]
+    assert answered(tmp_path, {"text_columns": ["Woerter"], "label_column": "Art"}, lists, lists) == [["Ann", "saw"]]
+    marked = ["content,entities", '"Anna lives in Rome.","[[0, 4, ""PER""]]"']
+    new = ["content,sent_id", "Eva lives in Rome.,1"]
+    assert answered(tmp_path, {"text_columns": ["content"]}, marked, new) == [["Eva", "lives", "in", "Rome", "."]]
+
+
+def test_a_named_text_of_label_studio_is_answered(tmp_path):
+    data = {"title": "A title", "content": "Anna sang."}
+    result = [{"value": {"start": 0, "end": 4, "labels": ["PER"]}}]
+    row = {"data": data, "annotations": [{"result": result}]}
+    write_lines(tmp_path / "mine" / "train.jsonl", json.dumps(row))
+    task = support.task(tmp_path, "mine", {"type": "tagging", "text_columns": ["content"], "held_out": 0})
+    task.load("train")
+    assert list(task.example({"data": data}, "here", 0).words) == ["Anna", "sang", "."]
+
+
+def test_words_without_tags_in_json_rows_leave_their_sentence_out(tmp_path):
+    rows = [{"word": "Anna", "tag": "NE", "sentence_id": 1}, {"word": "singt", "tag": None, "sentence_id": 1}]
+    rows += [{"word": "Eva", "tag": "NE", "sentence_id": 2}, {"word": "lacht", "tag": "VV", "sentence_id": 2}]
+    rows += [{"word": "Ida", "sentence_id": 3}]
+    write_lines(tmp_path / "mine" / "train.jsonl", *map(json.dumps, rows))
+    task = support.task(tmp_path, "mine", {"type": "tagging", "held_out": 0})
+    assert [list(example.words) for example in task.load("train").examples] == [["Eva", "lacht"]]
+
+
 @pytest.mark.parametrize(
     "lines",
     [

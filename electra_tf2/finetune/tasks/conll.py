@@ -46,8 +46,8 @@ class Sentence(NamedTuple):
     text: the text of these words; None: the file has words alone.
     divided: the same text, divided at the ends of its marked spans, too, if some end inside words. It is learned.
       `words` and `text` are what is answered and scored, since nobody knows such ends of new text.
-    rows: of a table with a word in each row, those from its first word to its last, and what stands between; () of any
-      other file.
+    rows: of a table with a word in each row, those of the sentence, rows without a word before, among and behind its
+      words, too; () of any other file.
     """
 
     words: list[str]

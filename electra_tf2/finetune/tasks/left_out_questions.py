@@ -7,7 +7,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import counted, warn
 
 LISTED = 5  # questions in a warning
-_MARKS_OF_NONE = ("n/a", "#n/a", "na", "none", "null", "no answer", "unanswerable")
+_MARKS_OF_NONE = ("n/a", "na", "none", "null", "no answer", "unanswerable")
 
 
 class LeftOut:
@@ -34,7 +34,7 @@ class LeftOut:
         """Adds a question whose answer is not in the context."""
         self._failures.append(f"{self.place_of(question)}: {error}")
         self._num_marks += question.answer.strip().lower() in _MARKS_OF_NONE
-        self._num_in_question += question.answer.lower() in question.text.lower()
+        self._num_in_question += bool(question.answer) and question.answer.lower() in question.text.lower()
 
     def tell(self, num_kept: int) -> None:
         """Warns of the questions that are left out. Raises UserError if no other is kept, or columns are swapped."""

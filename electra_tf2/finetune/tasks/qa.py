@@ -115,7 +115,8 @@ class QATask(Task):
                 '{"question": ..., "context": ...}'
             )
         rows = []
-        for number, question in enumerate(read_questions(Path(name), v2=True, training=False), start=1):
+        questions = with_ids([read_questions(Path(name), v2=True, training=False)])
+        for number, question in enumerate(questions, start=1):
             values: dict[str, Any] = {"id": question.id, "question": question.text, "context": question.paragraph.text}
             if question.answers:
                 values["answers"] = question.answers

@@ -57,7 +57,7 @@ def _all_answer_records(qa: dict[str, Any], context: str, where: str) -> list[An
     if not isinstance(answers, dict):
         records = []
         for answer in answers:
-            if isinstance(answer, str) and is_no_label(answer) and not answer.strip().startswith("#"):
+            if isinstance(answer, str) and is_no_label(answer):
                 continue
             if isinstance(answer, str):
                 answer = _answer_in_context(_as_in_context(answer, context), qa, context, where)

@@ -8,7 +8,7 @@ from typing import Any
 
 from electra_tf2.corpus.tokenization import Words
 from electra_tf2.files import table_files, tables
-from electra_tf2.files.cells import cell, is_no_label, is_null
+from electra_tf2.files.cells import cell, is_failed_lookup, is_no_label, is_null
 from electra_tf2.files.content import is_named_lines, is_object
 from electra_tf2.files.reading import field, parse_json
 from electra_tf2.finetune.tasks.left_out_questions import LISTED, LeftOut
@@ -16,6 +16,7 @@ from electra_tf2.finetune.tasks.qa_answer_fields import answer_records, mrqa_ans
 from electra_tf2.finetune.tasks.question_columns import USUAL_COLUMNS, QuestionColumns
 from electra_tf2.finetune.tasks.questions import Question, is_inside_word, located, split_words
 from electra_tf2.finetune.tasks.task import EmptyText
+from electra_tf2.settings.columns import ANSWERS
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, track, warn
 
@@ -205,6 +206,8 @@ def question_of(
         answers = mrqa_answers(qa, where)
         answer, place = mrqa_learned_answer(qa, where)
         return Question(identity, paragraph, text, answers, False, answer=answer, place=place, where=where)
+    if any(is_failed_lookup(qa.get(name)) for name in ANSWERS):
+        raise EmptyText(f"{where}: in the place of the answer a spreadsheet's failed lookup, #N/A")
     records = answer_records(qa, paragraph.text, where)
     answers = []
     is_looked_up = False

@@ -117,21 +117,34 @@ def _sentence_of_marks(marked: MarkedText, where: str, tagged: bool, left_out: _
 # Lists of words and of their tags.
 
 
-def words_or_text(row: Mapping[str, Any], columns: TaggedColumns) -> list[str] | str | None:
-    """Takes the words or the text of a row that is to be answered; "" if it is null; None: it has neither."""
-    own_column = columns.text_in(row) if columns.words else None
-    names = [own_column, *WORDS] if own_column else list(WORDS)
-    for name in names:
-        words = row.get(name)
-        if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
-            return words
-    text = text_of(row, name=own_column or "")
-    if text is None:
-        text = text_of(row)
-    has_null = any(name in row and (is_null(row[name]) or row[name] == []) for name in names)
-    if text is None and has_null:
+def words_or_text(
+    row: dict[str, Any], columns: TaggedColumns, where: str, accepts_usual: bool
+) -> list[str] | str | None:
+    """Takes the words or the text of a row that is to be answered; "" if it is null; None: it has neither.
+
+    Args:
+      accepts_usual: whether columns of the usual names are taken, too, where others are named.
+
+    Raises:
+      UserError: something that is no text among the words.
+    """
+    found = _named_words_or_text(row, columns, where)
+    if found is None and columns.words and accepts_usual:
+        found = _named_words_or_text(row, TaggedColumns(), where)
+    return found
+
+
+def _named_words_or_text(row: dict[str, Any], columns: TaggedColumns, where: str) -> list[str] | str | None:
+    column = _lists_in(row, columns)
+    if column is not None:
+        return _words(row, column, where)
+    text = text_of(row, name=columns.words)
+    if text is not None:
+        return text
+    names = [columns.words] if columns.words else WORDS
+    if any(is_null(row[name]) or row[name] == [] for name in columns_named(row, names)):
         return ""
-    return text
+    return None
 
 
 def _sentence_of_lists(

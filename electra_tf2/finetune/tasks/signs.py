@@ -15,7 +15,8 @@ WORD = re.compile("[sl]m*|[am]+")  # of kinds of characters
 
 
 def kind_of(character: str) -> str:
-    """The kind of a character: " " a blank, s a sign, l a letter that is a word, m a mark of a letter, a any other."""
+    """The kind of a character: " " a blank, s a sign, l a letter that is a word, a any other letter or a digit, m what
+    belongs to the character before it, such as an accent, or is not seen."""
     category = unicodedata.category(character)
     if character.isspace():
         return " "

@@ -40,7 +40,7 @@ def read_sentences(
         sentences = _sentences_in_table(open_table(path), tagged, columns)
     else:
         text = read_text(path, "task")
-        if _has_header(path, text, columns):
+        if has_header(path, text, columns):
             sentences = _sentences_in_table(open_table(path, content=text), tagged, columns)
         elif columns.tags and not columns.tags.isdecimal():
             raise UserError(
@@ -59,7 +59,7 @@ def _sentences_in_table(table: Table, tagged: bool, columns: TaggedColumns) -> l
     rows = list(table.readable())
     word_name = column_of_words(table, rows, columns)
     if word_name is not None:
-        return list(sentences_of_word_rows(table, rows, word_name, tagged, columns))
+        return sentences_of_word_rows(table, rows, word_name, tagged, columns)
     return list(sentences_of_whole_rows(table, rows, tagged, columns))
 
 
@@ -82,7 +82,7 @@ def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> 
     word_name = column_of_words(table, rows, columns)
     if word_name is None:
         return None
-    return list(sentences_of_word_rows(table, rows, word_name, False, columns))
+    return sentences_of_word_rows(table, rows, word_name, False, columns)
 
 
 def _first_line(text: str) -> str:
@@ -97,7 +97,7 @@ def _columns_of_header(line: str) -> list[str]:
     return [column.strip(" \"'") for column in re.split(r"[,;|\t]", line)]
 
 
-def _has_header(path: Path, text: str, columns: TaggedColumns) -> bool:
+def has_header(path: Path, text: str, columns: TaggedColumns) -> bool:
     """Tells whether a csv or tsv names columns of words and of their tags or sentences, or of texts and marked spans.
 
     Raises:
@@ -108,10 +108,11 @@ def _has_header(path: Path, text: str, columns: TaggedColumns) -> bool:
         return False
     first_line = _first_line(text)
     names = _columns_of_header(first_line)
-    of_words = (columns.tags, *TAG, *TAGS, *PART_OF_SPEECH, columns.sentence, *SENTENCE_OF_WORD)
+    own = tuple(filter(None, (columns.tags, columns.sentence)))
+    of_words = (*own, *TAG, *TAGS, *PART_OF_SPEECH, *SENTENCE_OF_WORD)
     if columns.word_in(names) is not None and columns_named(names, of_words):
         return True
-    if columns.text_in(names) is not None and columns_named(names, (columns.tags, *TAG, *MARKED_SPANS)):
+    if columns.text_in(names) is not None and columns_named(names, (*own, *TAG, *MARKED_SPANS)):
         return name.endswith(".csv") or "[" in text
     if name.endswith(".csv") and len(names) > 1 and "\t" not in first_line:
         raise UserError(

@@ -24,7 +24,7 @@ from electra_tf2.finetune.tasks.sentence_rows import words_or_text
 from electra_tf2.finetune.tasks.tag_decoding import log_softmax
 from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
-from electra_tf2.finetune.tasks.tagged_files import read_sentences
+from electra_tf2.finetune.tasks.tagged_files import has_header, read_sentences
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
     PredictedWords,
@@ -52,7 +52,7 @@ from electra_tf2.finetune.tasks.task import (
     Task,
     TaskData,
 )
-from electra_tf2.finetune.tasks.words_to_tag import TaggedTask, lines_with_tags, sentences_to_tag
+from electra_tf2.finetune.tasks.words_to_tag import KnownTags, lines_with_tags, sentences_to_tag
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.settings.columns import MARKED_SPANS, PART_OF_SPEECH, TAG, TAGS
 from electra_tf2.util.errors import UserError, shown
@@ -96,6 +96,7 @@ class TaggingTask(Task):
         endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv", "csv", "ndjson", "tab")
         super().__init__(name, config, tokenizer, endings=endings, **files)
         self._has_told_of_signs = False
+        self._accepts_usual_columns = True  # in rows to be answered, beside those of the training data
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         word_column, sentence_column = (*text_columns, "", "")[:2]
@@ -198,18 +199,19 @@ class TaggingTask(Task):
     def _columns_of_file(self, path: Path, split: str) -> TaggedColumns:
         """The columns of a file. In lines to be scored, other tags may stand in the usual place of the task's."""
         is_learned = split == "train" or self.target is None
-        if is_learned or self._as_original or self.columns.tags or path.suffix == ".csv":
+        if is_learned or self._as_original or self.columns.tags or format_of(path) in ("json", "columnar"):
             return self.columns
-        if format_of(path) in ("json", "columnar"):
+        text = read_text(path, "task")
+        if has_header(path, text, self.columns):
             return self.columns
-        found = lines_with_tags(read_text(path, "task"), str(path), self._known())
+        found = lines_with_tags(text, str(path), self._known_tags())
         if found is None or found.column is None:
             return self.columns
         say(f"note: {path}: the tags of {self.name} stand in column {found.column}, counted from 0")
         return self.columns._replace(tags=str(found.column))
 
-    def _known(self) -> TaggedTask:
-        return TaggedTask(self.scheme, self.label_names, self.columns)
+    def _known_tags(self) -> KnownTags:
+        return KnownTags(self.scheme, self.label_names, self.columns)
 
     def _with_names(self, sentence: conll.Sentence) -> conll.Sentence:
         """Puts the names of `labels` in the place of tags that are numbers."""
@@ -275,7 +277,7 @@ class TaggingTask(Task):
         return paths
 
     def rows_of_text(self, text: str, name: str) -> list[TableRow] | None:
-        sentences = sentences_to_tag(text, name, self._known(), self._splits_at_signs)
+        sentences = sentences_to_tag(text, name, self._known_tags(), self._splits_at_signs)
         if sentences is None:
             return None
         rows = []
@@ -290,8 +292,9 @@ class TaggingTask(Task):
         """Names the columns of files to be answered: of words or texts, and of the sentences' numbers. UserError."""
         if len(names) > 2:
             raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(names)}")
-        word_column, sentence_column = (*names, "")[:2]
-        self.columns = self.columns._replace(words=word_column, sentence=sentence_column)
+        sentence_column = names[1] if len(names) == 2 else self.columns.sentence
+        self.columns = self.columns._replace(words=names[0], sentence=sentence_column)
+        self._accepts_usual_columns = False
 
     @property
     def label_columns(self) -> set[str]:
@@ -301,7 +304,8 @@ class TaggingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at signs, too."""
-        found = words_or_text(row, self.columns)
+        is_of_word_file = row.keys() <= {"words", "tags"}  # as `rows_of_text` makes them
+        found = words_or_text(row, self.columns, where, self._accepts_usual_columns or is_of_word_file)
         if isinstance(found, str):
             text = self._split(found)
         elif isinstance(found, list):
@@ -309,7 +313,7 @@ class TaggingTask(Task):
         else:
             hint = ""
             if self.columns.word_in(row) is not None:
-                hint = ". A table with a word in each row is labelled by `electra predict`"
+                hint = ". The words of a sentence stand together, in a list"
             raise UserError(
                 f"{where}: `{self.columns.words or 'words'}`, a list of words, or `text` is needed; it has "
                 f"{shown(', '.join(row))}{hint}"

@@ -174,5 +174,6 @@ def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
             return row[name]
     wanted = " or ".join(map(repr, names))
     raise UserError(
-        f"{where}: no field {wanted}; it has {shown(', '.join(row))}. --text-column and --label-column name yours"
+        f"{where}: no field {wanted}; it has {shown(', '.join(row))}. --text-column names yours, and --label-column "
+        "that of labels to train on"
     )

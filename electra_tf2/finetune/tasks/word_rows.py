@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from electra_tf2.files.cells import is_no_label
+from electra_tf2.files.cells import is_no_label, is_null
 from electra_tf2.files.tables import Table, TableRow, WordRow, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
@@ -23,28 +23,33 @@ def column_of_words(table: Table, rows: Sequence[TableRow], columns: TaggedColum
     names = rows[0].values
     is_delimited = table.columns is not None
     word_name = columns.word_in(names)
-    text_name = columns.text_in(names)
-    if is_delimited and text_name is not None and word_name in (None, text_name):
-        return text_name if _are_words(table.name, rows, text_name, columns) else None
+    if word_name is None and is_delimited:
+        text_name = columns.text_in(names)
+        has_tags = text_name is not None and columns.tags_in(names, table.name, text_name) is not None
+        return text_name if has_tags and _are_single_words(table, rows, str(text_name), columns) else None
     if word_name is None or not (is_delimited or columns.sentence_in(names) is not None):
         return None
     words = [row.values.get(word_name) for row in rows]
     if any(isinstance(word, list) or is_like_list(word) for word in words):
         return None
-    return word_name
+    says_words = not columns.words or (columns.sentence and columns.sentence_in(names) is not None)
+    if says_words or _are_single_words(table, rows, word_name, columns):
+        return word_name
+    return None  # texts in a column that the user named
 
 
-def _are_words(name: str, rows: Sequence[TableRow], text_name: str, columns: TaggedColumns) -> bool:
-    """Tells whether a column of texts holds single words, and that of tags their tags, not spans in texts.
+def _are_single_words(table: Table, rows: Sequence[TableRow], word_name: str, columns: TaggedColumns) -> bool:
+    """Tells whether a column that may hold texts has a word in each row, with one tag or a sentence's number beside it.
 
     A word's tag may be missing.
     """
-    tag_name = columns.tags_in(rows[0].values, name, text_name)
-    if tag_name is None:
-        return columns.sentence_in(rows[0].values) is not None and bool(columns.words)
+    names = rows[0].values
+    tag_name = columns.tags_in(names, table.name, word_name)
+    if tag_name is None and columns.sentence_in(names) is None:
+        return False
     for row in rows:
-        tag = str(row.values[tag_name]).split()
-        if len(str(row.values[text_name]).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
+        tag = str(row.values.get(tag_name) or "").split() if tag_name else []
+        if len(str(row.values.get(word_name)).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
             return False
     return True
 
@@ -56,7 +61,7 @@ def is_like_list(value: Any) -> bool:
 
 def sentences_of_word_rows(
     table: Table, rows: Sequence[TableRow], word_name: str, tagged: bool, columns: TaggedColumns
-) -> Iterator[Sentence]:
+) -> list[Sentence]:
     """Reads the sentences of rows with a word each.
 
     A row whose sentence is not named goes on with that of the row before, as spreadsheets have it. Without a column of
@@ -81,16 +86,26 @@ def sentences_of_word_rows(
             f"between sentences, or lists of all words of a sentence: it has {shown(', '.join(names))}"
         )
     with_gaps: list[str] = []  # where a word or a tag is missing
+    without_words: list[WordRow] = []  # rows that stand before the next sentence
+    sentences: list[Sentence] = []
     for rows_of_sentence in _divided(rows, borders):
+        gap = ""
+        if tagged:
+            gap = _first_gap(table, rows_of_sentence, word_name, tag_name)
         sentence = _sentence(table, rows_of_sentence, word_name, tag_name)
-        gap = _first_gap(table, rows_of_sentence, word_name, tag_name)
-        if tagged and gap:
+        if gap:
             with_gaps.append(gap)
         elif sentence.words:
-            yield sentence
+            sentences.append(sentence._replace(rows=[*without_words, *sentence.rows]))
+            without_words = []
+        else:
+            without_words += sentence.rows
+    if sentences and without_words:
+        sentences[-1] = sentences[-1]._replace(rows=[*sentences[-1].rows, *without_words])
     if with_gaps:
-        sentences = counted(len(with_gaps), "sentence")
-        warn(f"{sentences} left out, in which a word or its tag is missing; the first: {with_gaps[0]}")
+        left_out = counted(len(with_gaps), "sentence")
+        warn(f"{left_out} left out, in which a word or its tag is missing; the first: {with_gaps[0]}")
+    return sentences
 
 
 def _divided(rows: Sequence[TableRow], borders: set[int]) -> Iterator[Sequence[TableRow]]:
@@ -132,14 +147,16 @@ def _first_gap(table: Table, rows: Sequence[TableRow], word_name: str, tag_name:
 def are_numbered(rows: Sequence[WordRow], columns: TaggedColumns) -> bool:
     """Tells whether a column has numbers that tell sentences apart."""
     number_name = columns.sentence_in(rows[0].values)
-    return number_name is not None and not all(is_no_label(row.values[number_name]) for row in rows)
+    return number_name is not None and not all(is_no_label(row.values.get(number_name)) for row in rows)
 
 
 def _word_and_tag(row: TableRow, word_name: str, tag_name: str | None) -> tuple[str, str]:
-    word = str(row.values[word_name]).strip()
-    if tag_name is None:
-        return word, ""
-    return word, str(row.values[tag_name]).strip()
+    tag = "" if tag_name is None else _text(row.values.get(tag_name))
+    return _text(row.values.get(word_name)), tag
+
+
+def _text(value: Any) -> str:
+    return "" if is_null(value) else str(value).strip()
 
 
 def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[int] | None:
@@ -148,15 +165,15 @@ def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[
     None: there are no numbers. A row without a number goes on with the sentence before.
     """
     number_name = columns.sentence_in(rows[0].values)
-    if number_name is None or all(is_no_label(row.values[number_name]) for row in rows):
+    if number_name is None or all(is_no_label(row.values.get(number_name)) for row in rows):
         return None
     document_names = columns_named(rows[0].values, DOCUMENT_OF_WORD)[:1]
     borders = {0}
     last_id: list[Any] = []
     for index, row in enumerate(rows):
-        if is_no_label(row.values[number_name]):
+        if is_no_label(row.values.get(number_name)):
             continue
-        sentence_id = [row.values[name] for name in (number_name, *document_names)]
+        sentence_id = [row.values.get(name) for name in (number_name, *document_names)]
         if sentence_id != last_id:
             borders.add(index)
         last_id = sentence_id

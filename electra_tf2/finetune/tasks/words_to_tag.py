@@ -22,7 +22,7 @@ from electra_tf2.util.progress import warn
 _KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for it to be the column of tags
 
 
-class TaggedTask(NamedTuple):
+class KnownTags(NamedTuple):
     """What recognising a file's tags needs of a task: its scheme, its labels, and its columns."""
 
     scheme: TagScheme
@@ -50,7 +50,7 @@ class TaggedTask(NamedTuple):
         return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
 
-def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bool) -> list[Sentence] | None:
+def sentences_to_tag(text: str, name: str, task: KnownTags, splits_at_signs: bool) -> list[Sentence] | None:
     """Reads the sentences of a file of words, one on each line or in each row of a table.
 
     Their tags are those of the column that has nearly only tags of the task. If none has, words alone are read where a
@@ -67,7 +67,9 @@ def sentences_to_tag(text: str, name: str, task: TaggedTask, splits_at_signs: bo
         return None
     in_rows = sentences_of_a_word_a_row(Path(name), text, task.columns)
     if in_rows is not None:
-        return in_rows if task.has_tags_of(in_rows) else _untagged(in_rows)
+        if not task.has_tags_of(in_rows):
+            return _untagged(in_rows)
+        return [one if len(one.tags) == len(one.words) else one._replace(tags=[]) for one in in_rows]
     if not splits_at_signs and has_a_word_a_line(text):
         return sentences_in_text(text, name, tagged=False, unended=True)
     found = lines_with_tags(text, name, task)
@@ -92,19 +94,23 @@ class TaggedLines(NamedTuple):
     sentences: list[Sentence]
 
 
-def lines_with_tags(text: str, name: str, task: TaggedTask) -> TaggedLines | None:
+def lines_with_tags(text: str, name: str, task: KnownTags) -> TaggedLines | None:
     """Reads a file of lines by the column that has nearly only tags of the task; the usual one is looked at first.
 
     None: no column has them, or the text is no file of tagged words.
     """
+    without_spans = None
     for column in (_named_column(task), *range(1, num_columns(text))):
         sentences = sentences_by_look(text, name, column)
-        if task.has_tags_of(sentences):
+        if not task.has_tags_of(sentences):
+            continue
+        if any(set(sentence.tags) != {"O"} for sentence in sentences):
             return TaggedLines(column, sentences)
-    return None
+        without_spans = without_spans or TaggedLines(column, sentences)  # O may be the tag of another task, too
+    return without_spans
 
 
-def _named_column(task: TaggedTask) -> int | None:
+def _named_column(task: KnownTags) -> int | None:
     """The number of the column of tags that the user named; None: the layout tells it."""
     if task.columns.tags.isdecimal():
         return int(task.columns.tags)
