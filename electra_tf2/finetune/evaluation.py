@@ -18,6 +18,7 @@ from electra_tf2.finetune.mistakes import (
     errors_of,
     hardly_answers,
     is_baseline,
+    learned_by_heart,
     remedy,
 )
 from electra_tf2.finetune.model import FinetuningTask
@@ -134,7 +135,8 @@ class Evaluation:
         of_questions = isinstance(task, QATask)
         if not is_collapsed and labels_differ and is_baseline(scores, majority):
             baseline = kind_named(self.config.kind_of(task.name)).baseline
-            warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions)}")
+            by_heart = learned_by_heart(scores, predicted.split.golds)
+            warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions, by_heart)}")
         elif not is_collapsed and of_questions and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
         if of_questions and self.config.compat != "original":  # whose thresholds need not give the best scores

@@ -1,7 +1,8 @@
 """Finds what a model gets wrong (confusion of labels, spans by type, the worst mistakes) and constant answers."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from electra_tf2.util.progress import counted
 
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
+_CLEARLY_ABOVE = 1.1  # times the loss of saying nothing
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
 _CLEARLY = 1.0  # of F1 in percent, from which on another threshold is worth a line
@@ -58,12 +60,21 @@ def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
     return verdicts
 
 
-def remedy(steps: int, of_questions: bool = False) -> str:
+def learned_by_heart(scores: Mapping[str, float], golds: Collection[Any]) -> bool:
+    """Tells of a classifier whether it is sure of wrong labels: its loss is clearly above the entropy of the labels."""
+    counts = np.array(list(Counter(golds).values()), float)
+    shares = counts / counts.sum()
+    entropy = float(-(shares * np.log(shares)).sum())
+    return "accuracy" in scores and scores.get("loss", 0.0) > _CLEARLY_ABOVE * entropy
+
+
+def remedy(steps: int, of_questions: bool = False, by_heart: bool = False) -> str:
     """Gives advice for a model that has not learned its task.
 
     Args:
       steps: number of training steps; 0: unknown.
       of_questions: whether the task is to find answers in contexts.
+      by_heart: whether it is sure of wrong labels.
     """
     if of_questions and 0 < steps < _FEW_STEPS_OF_QUESTIONS:
         return (
@@ -73,6 +84,8 @@ def remedy(steps: int, of_questions: bool = False) -> str:
         )
     if 0 < steps < _FEW_STEPS:
         return f"{steps} steps are few: raise num_train_epochs, to some {_FEW_STEPS} steps or more"
+    if by_heart:
+        return "it is sure of wrong labels, as if it had learned its rows by heart: give more rows, or a larger model"
     return "try more epochs, another seed or a lower learning_rate"
 
 

@@ -187,10 +187,11 @@ def _check_hparams(hparams: Mapping[str, Any]) -> None:
 
 
 def _as_lists(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """The hparams with text_column as a list, where it is a single name."""
+    """The hparams with text_column and task_names as lists, where each is a single name."""
     result = dict(hparams)
-    if isinstance(result.get("text_column"), str):
-        result["text_column"] = [result["text_column"]]
+    for name in ("text_column", "task_names"):
+        if isinstance(result.get(name), str):
+            result[name] = [result[name]]
     return result
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from electra_tf2.corpus.tokenization import joined
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.mistakes import errors_of, shown_errors
+from electra_tf2.finetune.mistakes import errors_of, learned_by_heart, remedy, shown_errors
 from electra_tf2.finetune.results import notes_on_few, summarise_trials, table, wilson_interval
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.tags import spans_of
@@ -251,3 +251,11 @@ def test_as_many_trials_as_are_asked_for_write_predictions_of_test_data(tmp_path
     evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
     writing = [trial for trial in (1, 2, 3) if "write_test_outputs" in evaluation.files(trial, tmp_path)]
     assert writing == [1, 2]
+
+
+def test_a_model_that_learned_by_heart_is_told_from_one_that_learned_nothing() -> None:
+    golds = ["a", "b", "c"] * 10
+    assert learned_by_heart({"accuracy": 34.0, "loss": 1.32}, golds) and not learned_by_heart(
+        {"accuracy": 34.0, "loss": 1.1}, golds
+    )
+    assert "learned its rows by heart" in remedy(300, by_heart=True) and "steps are few" in remedy(30, by_heart=True)
