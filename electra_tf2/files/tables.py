@@ -327,8 +327,8 @@ def _missing(table: Table, columns: list[str], column: Column, by_name: bool) ->
             f"{table.name}: column {wanted} is named, but the file is said to have no header: give numbers"
         )
     return UserError(
-        f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. Rename "
-        "the column, or name yours by --text-column or --label-column when training, and by --task-type what is no "
-        "text with a label, such as questions (qa) and tagged words (tagging). If that line is no header, add one, or "
-        'describe the task with the numbers of its columns and "header": false'
+        f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. "
+        "--text-column names that of the texts (A,B: those of pairs), and in training --label-column that of the "
+        "labels, --task-type what is no text with a label (qa: questions, tagging: tagged words). If that line is no "
+        'header, add one, or describe the task with the numbers of its columns and "header": false'
     )

@@ -377,7 +377,10 @@ class TaggingTask(Task):
     # The head.
 
     def make_head(self, encoder: Encoder, seed: int) -> "TaggingHead":
-        return TaggingHead(self.scope, encoder.architecture.hidden_size, len(self.label_names), self.config, seed)
+        head = TaggingHead(self.scope, encoder.architecture.hidden_size, len(self.label_names), self.config, seed)
+        if self.spans:
+            head.expected_loss += " (spans are learned as B, I, E and S of each type, and O)"
+        return head
 
     # Scores and answers.
 
