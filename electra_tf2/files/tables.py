@@ -69,7 +69,12 @@ class Table(NamedTuple):
     def where(self, line: int) -> str:
         return f"{self.name}, {self.unit} {line}"
 
-    def readable(self) -> Iterator[TableRow]:
+    def readable(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields line number and values of every row. Raises UserError at one that cannot be read."""
+        for row in self.checked():
+            yield row.line, row.values
+
+    def checked(self) -> Iterator[TableRow]:
         """Yields every row. Raises UserError at one that cannot be read."""
         for row in self.rows:
             if row.problem:

@@ -199,11 +199,11 @@ def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> It
     if settings is not None and settings.texts:
         names_in_table = tables.find_columns(table, settings.texts)
     if settings is None or names_in_table is None:  # rows have the task's names already, such as JSON objects
-        for row in table.readable():
+        for row in table.checked():
             yield row, row.values
         return
     keys = [tables.names_of(column)[0] for column in settings.texts]
-    for row in table.readable():
+    for row in table.checked():
         texts = {key: row.values[name] for key, name in zip(keys, names_in_table, strict=True)}
         yield row, row.values | texts
 
@@ -216,7 +216,7 @@ def _rows_of_columns(
     if not keys_of_texts:
         counts = " or ".join(str(len(keys)) for keys in task.text_keys)
         raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
-    for row in table.readable():
+    for row in table.checked():
         missing = [column for column in text_columns if column not in row.values]
         if missing:
             raise UserError(f"{table.where(row.line)}: no column {missing[0]!r}; it has {shown(', '.join(row.values))}")

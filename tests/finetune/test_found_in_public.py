@@ -22,7 +22,7 @@ from electra_tf2.util.errors import UserError
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [row.values for row in open_table(path).readable()]
+    return [row for _, row in open_table(path).readable()]
 
 
 @pytest.mark.parametrize("name", ["table", "table.txt", "table.data", "table.csv"])

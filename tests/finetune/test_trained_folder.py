@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.files.tables import TableRow
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
@@ -66,7 +67,7 @@ def test_standard_input_to_standard_output(moved, monkeypatch):
 def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeypatch):
     task = make_tasks(support.config("cola"), support.tokenizer())[0]
     path = write_lines(tmp_path / "rows.json", "", '{"sentence": "a"}')
-    assert list(open_rows(str(path), task).rows) == [(2, {"sentence": "a"}, "")]
+    assert list(open_rows(str(path), task).rows) == [TableRow(2, {"sentence": "a"})]
     monkeypatch.setattr("sys.stdin", io.StringIO("error \udcff"))
     with pytest.raises(UserError, match="standard input is not UTF-8 text"):
         open_rows("-", task)

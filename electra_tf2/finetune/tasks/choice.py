@@ -68,7 +68,7 @@ class ChoiceTask(Task):
                 yield str(path), {"level": path.parent.name, "id": path.name} | read_json(path, "task")
                 continue
             table = open_table(path)
-            for row in table.readable():
+            for row in table.checked():
                 yield table.where(row.line), row.values
 
     def example(self, row: dict[str, Any], where: str, index: int) -> Passage:

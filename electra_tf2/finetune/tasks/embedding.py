@@ -51,7 +51,7 @@ def read_triplets(path: Path) -> list[tuple[str, str, str]]:
     """
     rows = []
     table = open_table(path, parse_line=_row_of_line)
-    for row in table.readable():
+    for row in table.checked():
         values = row.values
         where = table.where(row.line)
         text = _first_value(values, columns.ANCHOR)

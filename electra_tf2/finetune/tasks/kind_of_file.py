@@ -68,7 +68,7 @@ def kind_of_file(path: Path) -> str:
 
 def _first_rows(path: Path) -> list[dict[str, Any]]:
     table = tables.open_table(path)
-    return [row.values for row in itertools.islice(table.readable(), _LOOKED_AT)]
+    return [row.values for row in itertools.islice(table.checked(), _LOOKED_AT)]
 
 
 def _kind_of_rows(rows: Sequence[dict[str, Any]]) -> str:

@@ -154,7 +154,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Any]]:
     """
     if table_files.format_of(path) != "json":
         table = tables.open_table(path)
-        yield from ((table.where(row.line), row.values) for row in table.readable())
+        yield from ((table.where(row.line), row.values) for row in table.checked())
         return
     lines = table_files.read_lines(path)
     first = next(lines, "")

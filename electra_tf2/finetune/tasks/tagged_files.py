@@ -56,7 +56,7 @@ def read_sentences(
 
 
 def _sentences_in_table(table: Table, tagged: bool, columns: TaggedColumns) -> list[Sentence]:
-    rows = list(table.readable())
+    rows = list(table.checked())
     word_name = column_of_words(table, rows, columns)
     if word_name is not None:
         return sentences_of_word_rows(table, rows, word_name, tagged, columns)
@@ -78,7 +78,7 @@ def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> 
     if columns.word_in(names) is None and columns.text_in(names) is None:
         return None
     table = open_table(path, content=text)
-    rows = list(table.readable())
+    rows = list(table.checked())
     word_name = column_of_words(table, rows, columns)
     if word_name is None:
         return None
