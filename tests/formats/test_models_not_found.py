@@ -106,7 +106,11 @@ def test_models_of_all_data_folders_are_listed(elsewhere: Path) -> None:
 
 def test_a_shipped_model_is_told_from_one_of_ones_own_with_its_name(elsewhere: Path, capsys) -> None:
     assert locate_model("electra_mini") == str(SHIPPED / "electra_mini") and not capsys.readouterr().err
-    (elsewhere / "data" / "models" / "electra_mini").mkdir(parents=True)
+    own = elsewhere / "data" / "models" / "electra_mini"
+    own.joinpath("results").mkdir(parents=True)
+    locate_model("electra_mini")
+    assert not capsys.readouterr().err  # results of fine-tuning the shipped one are no model
+    own.joinpath("model.safetensors").touch()
     assert locate_model("electra_mini") == str(SHIPPED / "electra_mini")
     assert "data/models/electra_mini is another of that name" in " ".join(capsys.readouterr().err.split())
 
