@@ -256,6 +256,6 @@ def test_errors_in_examples_in_memory_name_the_example(examples, settings, messa
 def test_an_error_of_the_shared_code_names_the_argument(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("title,label\na,x\nb,y\n")
-    with pytest.raises(electra.UserError, match="text_column names that of the texts .*, and in training label_column") as error:
+    with pytest.raises(electra.UserError, match="text_column names that of the texts") as error:
         finetune(table, folder=tmp_path / "run")
     assert "--" not in str(error.value)
