@@ -5,13 +5,11 @@ one for a pre-trained network), which encodes an example and prints the answer t
 exports.transformers_programs has those for transformers.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.tasks import signs
-from electra_tf2.finetune.tasks.tags import letters_in_file
+from electra_tf2.exports.tag_programs import EXAMPLE_TEXT, imports_of_words, lines_of_tags, lines_of_words
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.settings.described import settings_of
@@ -19,8 +17,6 @@ from electra_tf2.settings.described import settings_of
 FOLDER = "path/of/this/folder"  # stands in a card's programs; the user replaces it
 DETECTOR_LOGITS = "positive where a token looks replaced"
 LANGUAGE_MODEL_LOGITS = "of the masked language model, one for each token of the vocabulary"
-EXAMPLE_TEXT = "The old man bought a house."
-EXAMPLE_WORDS = "The old man bought a house ."
 EXAMPLE_QUESTION = "Who lives in Paris?"
 EXAMPLE_CONTEXT = "Anna lives in Paris with her dog."
 
@@ -307,34 +303,6 @@ for (_, answer), (wrong, right) in zip(answers, all_logits):
     return Section(text, rows=2)
 
 
-def lines_of_words(state: Mapping[str, Any]) -> str:
-    """Lines that make the `words` of a text; of one that is split at signs also their `starts` in `text`."""
-    if not state.get("splits_at_signs"):
-        return f'words = "{EXAMPLE_WORDS}".split()  # as in the training file, where signs of punctuation may be words'
-    return f"""{signs.source()}
-
-text = "{EXAMPLE_TEXT}"
-starts = []  # places of the words' first characters in the text
-words = []
-for start, word in words_at_signs(text):
-    starts.append(start)
-    words.append(word)"""
-
-
-def imports_of_words(state: Mapping[str, Any]) -> str:
-    """The imports that `lines_of_words` needs."""
-    if state.get("splits_at_signs"):
-        return "import re\nimport unicodedata"
-    return ""
-
-
-def lines_of_tags(state: Mapping[str, Any]) -> str:
-    """Lines that print the tags of the words whose numbers are in `read`, given the `scores` of their `labels`."""
-    if "encoding" in state:
-        return _tags_of_spans(state)
-    return _SINGLE_TAGS
-
-
 def _tags(task: str, state: Mapping[str, Any]) -> Section:
     text = f"""
 # {task}: the tag of each word, with its probability.
@@ -355,65 +323,6 @@ for number, word in enumerate(words):
     scores.append(logits[token] - np.logaddexp.reduce(logits[token]))
 {lines_of_tags(state)}"""
     return Section(text, imports=imports_of_words(state))
-
-
-_SINGLE_TAGS = """for number, of_labels in zip(read, scores):
-    best = of_labels.argmax()
-    print(words[number], labels[best], np.exp(of_labels[best]))
-"""
-
-
-_PLACES_OF_SPANS = """
-# The spans: their first character, the one behind their last, and their type.
-for number, label in zip(read, sequence):
-    end = starts[number] + len(words[number])
-    if labels[label][0] in "BS":
-        first = starts[number]
-    if labels[label][0] in "ES":
-        print(first, end, labels[label][2:], text[first:end])
-"""
-
-
-def _tags_of_spans(state: Mapping[str, Any]) -> str:
-    """Lines that find the labels of all words together, as `SpanDecoder` does, and print them as tags."""
-    encoding = state["encoding"]
-    types = {label.partition("-")[2] for label in state["labels"]} - {""}
-    kind = "label[1:]"
-    if types == {"_"}:  # the training file had letters alone
-        kind = '""'
-    places = _PLACES_OF_SPANS if state.get("splits_at_signs") else ""
-    no_word = 'if not scores:\n    raise SystemExit("no word was read")\n'
-    return f"""{no_word}
-# Labels are BIOES (B: first word of a span, I: inside, E: last, S: a span of one word, O: outside). The likeliest
-# ones that make up whole spans are found by Viterbi's algorithm.
-def may_follow(label, previous):
-    if previous[0] in "BI":
-        return label[0] in "IE" and label[1:] == previous[1:]
-    return label[0] in "OBS"
-
-may_be_first = [label[0] in "OBS" for label in labels]
-may_be_last = [label[0] in "OES" for label in labels]
-steps = np.full([len(labels), len(labels)], -np.inf)  # from a word's label to the next word's
-for i, previous in enumerate(labels):
-    for j, label in enumerate(labels):
-        if may_follow(label, previous):
-            steps[i, j] = 0
-best = np.where(may_be_first, scores[0], -np.inf)
-best_previous = []
-for of_labels in scores[1:]:
-    sums = best[:, np.newaxis] + steps
-    best_previous.append(sums.argmax(axis=0))
-    best = sums.max(axis=0) + of_labels
-best = np.where(may_be_last, best, -np.inf)
-sequence = [best.argmax()]
-for previous in reversed(best_previous):
-    sequence.insert(0, previous[sequence[0]])
-letters = {json.dumps(letters_in_file(encoding))}  # of the training file, which had {encoding}
-tags = [letters[label[0]] + {kind} for label in labels]
-for number, label, of_labels in zip(read, sequence, scores):
-    of_this_tag = np.array(tags) == tags[label]  # two labels may be one tag
-    print(words[number], tags[label], np.exp(of_labels)[of_this_tag].sum())
-{places}"""
 
 
 def _answer(task: str, state: Mapping[str, Any], config: FinetuningConfig) -> Section:

@@ -10,13 +10,10 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exports.card_programs import (
     EXAMPLE_CONTEXT,
     EXAMPLE_QUESTION,
-    EXAMPLE_TEXT,
     FOLDER,
-    imports_of_words,
-    lines_of_tags,
-    lines_of_words,
     texts_of_task,
 )
+from electra_tf2.exports.tag_programs import EXAMPLE_TEXT, imports_of_words, lines_of_tags, lines_of_words
 from electra_tf2.finetune.tasks.targets import Scale, adopted, known_target
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of, pooling_of

@@ -24,7 +24,7 @@ from electra_tf2.files.tables import Table, TableRow
 from electra_tf2.finetune.tasks.tagging import TaggingTask
 from electra_tf2.finetune.tasks.task import Split, Task
 from electra_tf2.finetune.tasks.text_files import open_texts
-from electra_tf2.finetune.tasks.word_rows import are_numbered
+from electra_tf2.finetune.tasks.word_rows import column_of_numbers
 from electra_tf2.formats.readers import read_model
 from electra_tf2.inference.example_rows import Examples, read_examples, row_of_line
 from electra_tf2.inference.labelled_file import Labelled, labelled, rows_of_words
@@ -81,17 +81,21 @@ def label_file(
     delimiter = ","
     if row_format == "csv":
         delimiter = _csv_delimiter(source, task)
-    all_answers = read.answers_of_all_rows(answers)
-    answered: Labelled = [(row.values, answer) for row, answer in zip(rows, all_answers, strict=True)]
-    if row_format in ("csv", "tsv") and all(row.parts for row in rows):
-        assert isinstance(task, TaggingTask)
-        sentences = [row.parts for row in rows]
-        word_rows = list(itertools.chain(*sentences))
-        answered = rows_of_words(sentences, all_answers, are_numbered(word_rows, task.columns))
+    is_table = row_format in ("csv", "tsv")
+    answered = _answered_rows(task, rows, read.answers_of_all_rows(answers), is_table)
     text = labelled(answered, row_format, delimiter)
-    if row_format in ("csv", "tsv") and _has_byte_order_mark(source):
+    if is_table and _has_byte_order_mark(source):
         return f"\ufeff{text}"
     return text
+
+
+def _answered_rows(task: Task, rows: Sequence[TableRow], answers: Sequence[dict[str, Any]], is_table: bool) -> Labelled:
+    """Puts each row beside its answer. A table with a word in each row has an answer for each word."""
+    if not is_table or not isinstance(task, TaggingTask) or not all(row.parts for row in rows):
+        return [(row.values, answer) for row, answer in zip(rows, answers, strict=True)]
+    sentences = [row.parts for row in rows]
+    values = [word_row.values for word_row in itertools.chain(*sentences)]
+    return rows_of_words(sentences, answers, column_of_numbers(values, task.columns) is not None)
 
 
 def _has_byte_order_mark(source: str) -> bool:

@@ -1,8 +1,10 @@
 """Scores the answers to a file that holds the right ones, too."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
@@ -52,7 +54,7 @@ def report_on_file(
         return ""
     if not split.labelled:
         return ""
-    predictions = _of_same_inputs(split, answered)
+    predictions = _of_same_inputs(task, split, answered)
     if predictions is None:
         answers = trained_task.answers(answered.split, answered.predictions)
         scores = task.scores_of_answers(split, answered.split, answers)
@@ -70,21 +72,39 @@ def _table(task: Task, split: Split, scores: Mapping[str, float]) -> str:
     return aligned(rows, 1)
 
 
-def _of_same_inputs(split: Split, answered: Answered) -> list[Prediction] | None:
-    """Takes the predictions of a split's inputs from those of a file, which may hold others; None: some are not there.
+def _of_same_inputs(task: Task, split: Split, answered: Answered) -> list[Prediction] | None:
+    """Takes the predictions of a split's examples from those of the same file; None: it was read otherwise.
 
-    Rows without labels are answered, but not scored.
+    Rows without labels are answered, but not scored, so that the split may lack some of the file's examples. Both have
+    them in the file's order.
     """
-    by_input = {
-        _content(feature): found for feature, found in zip(answered.split.features, answered.predictions, strict=True)
-    }
-    predictions = []
-    for feature in split.features:
-        if _content(feature) not in by_input:
+    answered_features = answered.split.by_example(answered.split.features)
+    answered_predictions = answered.split.by_example(answered.predictions)
+    remaining = zip(answered_features, answered_predictions, strict=True)
+    predictions: list[Prediction] = []
+    for features in split.by_example(split.features):
+        found = _next_with(_inputs_of(task, features), task, remaining)
+        if found is None:
             return None
-        predictions.append(by_input[_content(feature)])
+        predictions += found
     return predictions
 
 
-def _content(feature: Features) -> tuple[bytes, bytes]:
-    return feature.input_ids.tobytes(), feature.segment_ids.tobytes()
+def _next_with(
+    inputs: list[bytes], task: Task, remaining: Iterator[tuple[Sequence[Features], Sequence[Prediction]]]
+) -> Sequence[Prediction] | None:
+    """Takes examples from an iterator up to the first that has these inputs; None: no other has them."""
+    for features, predictions in remaining:
+        if _inputs_of(task, features) == inputs:
+            return predictions
+    return None
+
+
+def _inputs_of(task: Task, features: Sequence[Features]) -> list[bytes]:
+    """All that the network reads of an example: ids, segments, and marks of tokens, if the task has some."""
+    marks = [name for name, label in task.labels.items() if label.is_input]
+    contents = []
+    for feature in features:
+        contents += [feature.input_ids.tobytes(), feature.segment_ids.tobytes()]
+        contents += [np.asarray(feature.labels[name]).tobytes() for name in marks]
+    return contents

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.exports import card_programs, exportable, litert, onnx, saved_model, self_check
+from electra_tf2.exports import card_programs, exportable, litert, onnx, saved_model, self_check, tag_programs
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.util.errors import UserError
@@ -270,7 +270,7 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     assert "- `model.onnx`, a file for ONNX Runtime: converted from" in card
     model = electra.load(str(golden.CHECKPOINT))
     for line, word in zip(
-        exports.printed_by_card(tmp_path / "o")[1:], model.replaced(card_programs.EXAMPLE_TEXT), strict=False
+        exports.printed_by_card(tmp_path / "o")[1:], model.replaced(tag_programs.EXAMPLE_TEXT), strict=False
     ):
         assert float(line.rsplit(" ", 1)[1]) == pytest.approx(word.probability, abs=1e-4)
     with np.load(tmp_path / "found.npz") as found:
@@ -286,9 +286,9 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
 
 _SPAN_LABELS = ["B-PER", "E-PER", "I-PER", "O", "S-PER", "B-ORG", "E-ORG", "I-ORG", "S-ORG"]
 _INDEPENDENT = {"joint_prediction": False, "answerable_classifier": False}
-_WORDS = card_programs.EXAMPLE_WORDS.split()
+_WORDS = tag_programs.EXAMPLE_WORDS.split()
 _ASKED = {"question": card_programs.EXAMPLE_QUESTION, "context": card_programs.EXAMPLE_CONTEXT}
-_TEXT, _HOUSE = card_programs.EXAMPLE_TEXT, "He owns a house."
+_TEXT, _HOUSE = tag_programs.EXAMPLE_TEXT, "He owns a house."
 _WIC_ROW: dict[str, Any] = {"sentence1": _TEXT, "sentence2": "A house stands there."}
 _WIC_ROW |= {"start1": 21, "end1": 26, "start2": 2, "end2": 7}
 # Name -> hparams, task, its head and state, and the row that the program answers.

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exports import card_programs, cards, conversions, exportable
+from electra_tf2.exports import card_programs, cards, conversions, exportable, tag_programs
 from electra_tf2.exports.conversions import to_huggingface as convert
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.huggingface_tokenizer import casing_of, write_tokenizer
@@ -181,7 +181,7 @@ def test_words_between_blanks_are_not_given_to_the_pipeline_which_splits_them(tm
     written = convert(tmp_path, model, exportable.Options())
     assert "use the program in README.md, not transformers' pipeline" in written.summary
     assert "pipeline(" not in fake_transformers.program_of_card(tmp_path)
-    words = card_programs.EXAMPLE_WORDS.split()
+    words = tag_programs.EXAMPLE_WORDS.split()
     (answer,) = Predictor(model, model.tokenizer())([{"words": words}], "pos")
     assert_printed(fake_transformers.printed_by_card(tmp_path, monkeypatch), answer)
 
@@ -205,9 +205,9 @@ def assert_printed(lines: list[str], answer: dict) -> None:
 def test_the_program_for_spans_prints_the_tags_of_predict(state, tmp_path: Path, monkeypatch) -> None:
     model = support.fine_tuned("ner", support.dense(5), state)
     convert(tmp_path, model, exportable.Options())
-    text = card_programs.EXAMPLE_WORDS
+    text = tag_programs.EXAMPLE_WORDS
     if "splits_at_signs" in state:
-        text = card_programs.EXAMPLE_TEXT
+        text = tag_programs.EXAMPLE_TEXT
     (answer,) = Predictor(model, model.tokenizer())([{"text": text}], "ner")
     assert len(set(answer["tags"])) > 1
     printed = fake_transformers.printed_by_card(tmp_path, monkeypatch)

@@ -21,8 +21,9 @@ import electra_tf2 as electra
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exports import conversions, exportable
-from electra_tf2.exports.card_programs import EXAMPLE_CONTEXT, EXAMPLE_QUESTION, EXAMPLE_WORDS
+from electra_tf2.exports.card_programs import EXAMPLE_CONTEXT, EXAMPLE_QUESTION
 from electra_tf2.exports.conversions import to_huggingface as convert
+from electra_tf2.exports.tag_programs import EXAMPLE_WORDS
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.starts import configuration
 from electra_tf2.finetune.tasks import make_tasks

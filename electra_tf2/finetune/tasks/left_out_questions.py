@@ -1,4 +1,4 @@
-"""What is told of the questions of a file that are left out."""
+"""Collects the questions of a file that are left out, and warns of them."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ def sentences_of_whole_rows(
     Raises:
       UserError: a row without words, or with other tags than words; names file and line.
     """
-    left_out = _LeftOut(table.name)
+    remarks = _Remarks(table.name)
     marked_rows = [_marked(row.values, columns, table.where(row.line)) for row in rows]
     file_has_marks = any(marked is not None for marked in marked_rows)
     for row, marked in zip(rows, marked_rows, strict=True):
@@ -33,16 +33,16 @@ def sentences_of_whole_rows(
         if marked is None and file_has_marks:
             marked = _without_marks(row.values, columns)
         if marked is None:
-            sentence = _sentence_of_lists(row.values, where, tagged, columns, left_out)
+            sentence = _sentence_of_lists(row.values, where, tagged, columns, remarks)
         else:
-            sentence = _sentence_of_marks(marked, where, tagged, left_out)
+            sentence = _sentence_of_marks(marked, where, tagged, remarks)
         if sentence is not None:
             yield sentence
-    left_out.tell()
+    remarks.tell()
 
 
-class _LeftOut:
-    """Where the rows and spans of a table stand that are left out, or not learned as they are, by reason."""
+class _Remarks:
+    """Collects places of a table's rows and spans that are left out, or not learned as they are, by reason."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,18 +97,18 @@ def _without_marks(row: Mapping[str, Any], columns: TaggedColumns) -> MarkedText
     return MarkedText(text, [], is_annotated=says_annotated(row))
 
 
-def _sentence_of_marks(marked: MarkedText, where: str, tagged: bool, left_out: _LeftOut) -> Sentence | None:
+def _sentence_of_marks(marked: MarkedText, where: str, tagged: bool, remarks: _Remarks) -> Sentence | None:
     """Splits a marked text into words with tags; None: it is left out."""
     if not marked.is_annotated and tagged:
-        left_out.num_not_annotated += 1
+        remarks.num_not_annotated += 1
         return None
     tagged_text = words_and_tags(marked)
-    left_out.spans += [where] * tagged_text.left_out
+    remarks.spans += [where] * tagged_text.left_out
     for cut, whole in tagged_text.cut_words:
-        left_out.cut_spans.append(f"{where}: {shown(cut)} in {shown(whole)}")
+        remarks.cut_spans.append(f"{where}: {shown(cut)} in {shown(whole)}")
     words = list(tagged_text.text.words)
     if not words:
-        left_out.empty.append(where)
+        remarks.empty.append(where)
         return None
     tags = tagged_text.tags if marked.is_annotated else []
     return Sentence(words, tags, where, tagged_text.text, tagged_text.divided)
@@ -117,24 +117,12 @@ def _sentence_of_marks(marked: MarkedText, where: str, tagged: bool, left_out: _
 # Lists of words and of their tags.
 
 
-def words_or_text(
-    row: dict[str, Any], columns: TaggedColumns, where: str, accepts_usual: bool
-) -> list[str] | str | None:
+def words_or_text(row: dict[str, Any], columns: TaggedColumns, where: str) -> list[str] | str | None:
     """Takes the words or the text of a row that is to be answered; "" if it is null; None: it has neither.
-
-    Args:
-      accepts_usual: whether columns of the usual names are taken, too, where others are named.
 
     Raises:
       UserError: something that is no text among the words.
     """
-    found = _named_words_or_text(row, columns, where)
-    if found is None and columns.words and accepts_usual:
-        found = _named_words_or_text(row, TaggedColumns(), where)
-    return found
-
-
-def _named_words_or_text(row: dict[str, Any], columns: TaggedColumns, where: str) -> list[str] | str | None:
     column = _lists_in(row, columns)
     if column is not None:
         return _words(row, column, where)
@@ -148,20 +136,20 @@ def _named_words_or_text(row: dict[str, Any], columns: TaggedColumns, where: str
 
 
 def _sentence_of_lists(
-    row: dict[str, Any], where: str, tagged: bool, columns: TaggedColumns, left_out: _LeftOut
+    row: dict[str, Any], where: str, tagged: bool, columns: TaggedColumns, remarks: _Remarks
 ) -> Sentence | None:
     """Takes the words and tags of a row; None: it is left out."""
     column = _column_of_words(row, columns)
     if column is not None and is_null(row[column]):
-        left_out.empty.append(where)
+        remarks.empty.append(where)
         return None
     words = _words(row, column, where)
     tags = _tags(row, words, tagged, columns, where)
     if tags is None:
-        left_out.untagged.append(where)
+        remarks.untagged.append(where)
         return None
     if not words:
-        left_out.empty.append(where)
+        remarks.empty.append(where)
         return None
     return Sentence(words, tags, where)
 

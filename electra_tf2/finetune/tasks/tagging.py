@@ -96,7 +96,7 @@ class TaggingTask(Task):
         endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv", "csv", "ndjson", "tab")
         super().__init__(name, config, tokenizer, endings=endings, **files)
         self._has_told_of_signs = False
-        self._accepts_usual_columns = True  # in rows to be answered, beside those of the training data
+        self._other_columns = TaggedColumns()  # that rows to be answered may have in the place of the training data's
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
         word_column, sentence_column = (*text_columns, "", "")[:2]
@@ -122,7 +122,7 @@ class TaggingTask(Task):
 
     @property
     def spans(self) -> bool | None:
-        """Whether tags mean spans; None: nothing tells it yet."""
+        """True if tags mean spans; None: nothing tells it yet."""
         if self._scheme is None:
             return None
         return self._scheme.has_spans
@@ -289,12 +289,16 @@ class TaggingTask(Task):
         return rows
 
     def name_text_columns(self, names: Sequence[str]) -> None:
-        """Names the columns of files to be answered: of words or texts, and of the sentences' numbers. UserError."""
+        """Names the columns of files to be answered: of words or texts, and if it is given that of sentences' numbers.
+
+        Raises:
+          UserError: more than two.
+        """
         if len(names) > 2:
             raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(names)}")
         sentence_column = names[1] if len(names) == 2 else self.columns.sentence
         self.columns = self.columns._replace(words=names[0], sentence=sentence_column)
-        self._accepts_usual_columns = False
+        self._other_columns = TaggedColumns(words=self.list_key)  # as `rows_of_text` has them
 
     @property
     def label_columns(self) -> set[str]:
@@ -304,8 +308,9 @@ class TaggingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at signs, too."""
-        is_of_word_file = row.keys() <= {"words", "tags"}  # as `rows_of_text` makes them
-        found = words_or_text(row, self.columns, where, self._accepts_usual_columns or is_of_word_file)
+        found = words_or_text(row, self.columns, where)
+        if found is None:
+            found = words_or_text(row, self._other_columns, where)
         if isinstance(found, str):
             text = self._split(found)
         elif isinstance(found, list):

@@ -1,7 +1,7 @@
 """Reads tables with a word in each row, its tag beside it, and the number of its sentence."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf2.files.cells import is_no_label, is_null
@@ -22,24 +22,27 @@ def column_of_words(table: Table, rows: Sequence[TableRow], columns: TaggedColum
         return None
     names = rows[0].values
     is_delimited = table.columns is not None
+    has_numbers = columns.sentence_in(names) is not None
     word_name = columns.word_in(names)
-    if word_name is None and is_delimited:
-        text_name = columns.text_in(names)
-        has_tags = text_name is not None and columns.tags_in(names, table.name, text_name) is not None
-        return text_name if has_tags and _are_single_words(table, rows, str(text_name), columns) else None
-    if word_name is None or not (is_delimited or columns.sentence_in(names) is not None):
-        return None
-    words = [row.values.get(word_name) for row in rows]
-    if any(isinstance(word, list) or is_like_list(word) for word in words):
-        return None
-    says_words = not columns.words or (columns.sentence and columns.sentence_in(names) is not None)
-    if says_words or _are_single_words(table, rows, word_name, columns):
+    if word_name is not None:
+        if not is_delimited and not has_numbers:
+            return None  # a JSON object holds a whole sentence
+        if any(_is_list(row.values.get(word_name)) for row in rows):
+            return None
+        # A column of a usual name holds words. One that the user named holds them if another one numbers sentences.
+        holds_words = not columns.words or (bool(columns.sentence) and has_numbers)
+    else:
+        word_name = columns.text_in(names)
+        if word_name is None or not is_delimited or columns.tags_in(names, table.name, word_name) is None:
+            return None
+        holds_words = False
+    if holds_words or _are_single_words(table, rows, word_name, columns):
         return word_name
-    return None  # texts in a column that the user named
+    return None
 
 
 def _are_single_words(table: Table, rows: Sequence[TableRow], word_name: str, columns: TaggedColumns) -> bool:
-    """Tells whether a column that may hold texts has a word in each row, with one tag or a sentence's number beside it.
+    """Tells whether a column that may hold texts has a word in each row, with a tag or a sentence's number beside it.
 
     A word's tag may be missing.
     """
@@ -48,10 +51,16 @@ def _are_single_words(table: Table, rows: Sequence[TableRow], word_name: str, co
     if tag_name is None and columns.sentence_in(names) is None:
         return False
     for row in rows:
-        tag = str(row.values.get(tag_name) or "").split() if tag_name else []
-        if len(str(row.values.get(word_name)).split()) > 1 or len(tag) > 1 or "".join(tag).startswith(("[", "{")):
+        word, tag = _word_and_tag(row, word_name, tag_name)
+        is_text = len(word.split()) > 1
+        is_list_of_spans = tag.startswith(("[", "{"))
+        if is_text or is_list_of_spans or len(tag.split()) > 1:
             return False
     return True
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) or is_like_list(value)
 
 
 def is_like_list(value: Any) -> bool:
@@ -89,11 +98,8 @@ def sentences_of_word_rows(
     without_words: list[WordRow] = []  # rows that stand before the next sentence
     sentences: list[Sentence] = []
     for rows_of_sentence in _divided(rows, borders):
-        gap = ""
-        if tagged:
-            gap = _first_gap(table, rows_of_sentence, word_name, tag_name)
-        sentence = _sentence(table, rows_of_sentence, word_name, tag_name)
-        if gap:
+        sentence, gap = _sentence(table, rows_of_sentence, word_name, tag_name)
+        if gap and tagged:
             with_gaps.append(gap)
         elif sentence.words:
             sentences.append(sentence._replace(rows=[*without_words, *sentence.rows]))
@@ -114,16 +120,27 @@ def _divided(rows: Sequence[TableRow], borders: set[int]) -> Iterator[Sequence[T
         yield rows[start:end]
 
 
-def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> Sentence:
-    """Makes the sentence of its rows. Raises UserError: a word with a line end, as a lone quote makes it."""
+def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> tuple[Sentence, str]:
+    """Makes the sentence of its rows.
+
+    Returns:
+      The sentence, without words if no row has one; where the first word without a tag, or tag without a word, stands,
+      "" if there is none.
+
+    Raises:
+      UserError: a word with a line end, as a lone quote makes it.
+    """
     words: list[str] = []
     tags: list[str] = []
     word_rows: list[WordRow] = []
     where = ""
+    gap = ""
     for row in rows:
         word, tag = _word_and_tag(row, word_name, tag_name)
         if "\n" in word:
             raise UserError(f"{table.where(row.line)}: a word and a tag are needed, got {word!r} and {tag!r}")
+        if not gap and bool(word) != bool(tag):
+            gap = f"{table.where(row.line)}: {shown(word or tag)}"
         word_rows.append(WordRow(row.values, has_word=bool(word)))
         if not word:
             continue  # a blank row, or one of other columns
@@ -132,31 +149,28 @@ def _sentence(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: 
         words.append(word)
         if tag:
             tags.append(tag)
-    return Sentence(words, tags, where, rows=word_rows)
-
-
-def _first_gap(table: Table, rows: Sequence[TableRow], word_name: str, tag_name: str | None) -> str:
-    """Says where the first word without a tag, or tag without a word, stands; "": there is none."""
-    for row in rows:
-        word, tag = _word_and_tag(row, word_name, tag_name)
-        if bool(word) != bool(tag):
-            return f"{table.where(row.line)}: {shown(word or tag)}"
-    return ""
-
-
-def are_numbered(rows: Sequence[WordRow], columns: TaggedColumns) -> bool:
-    """Tells whether a column has numbers that tell sentences apart."""
-    number_name = columns.sentence_in(rows[0].values)
-    return number_name is not None and not all(is_no_label(row.values.get(number_name)) for row in rows)
+    return Sentence(words, tags, where, rows=word_rows), gap
 
 
 def _word_and_tag(row: TableRow, word_name: str, tag_name: str | None) -> tuple[str, str]:
-    tag = "" if tag_name is None else _text(row.values.get(tag_name))
-    return _text(row.values.get(word_name)), tag
+    word = _text(row.values.get(word_name))
+    if tag_name is None:
+        return word, ""
+    return word, _text(row.values.get(tag_name))
 
 
 def _text(value: Any) -> str:
-    return "" if is_null(value) else str(value).strip()
+    if is_null(value):
+        return ""
+    return str(value).strip()
+
+
+def column_of_numbers(rows: Sequence[Mapping[str, Any]], columns: TaggedColumns) -> str | None:
+    """Finds the column whose numbers tell sentences apart; None: there is none, or nobody filled it in."""
+    name = columns.sentence_in(rows[0])
+    if name is None or all(is_no_label(row.get(name)) for row in rows):
+        return None
+    return name
 
 
 def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[int] | None:
@@ -164,8 +178,8 @@ def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[
 
     None: there are no numbers. A row without a number goes on with the sentence before.
     """
-    number_name = columns.sentence_in(rows[0].values)
-    if number_name is None or all(is_no_label(row.values.get(number_name)) for row in rows):
+    number_name = column_of_numbers([row.values for row in rows], columns)
+    if number_name is None:
         return None
     document_names = columns_named(rows[0].values, DOCUMENT_OF_WORD)[:1]
     borders = {0}
@@ -185,7 +199,7 @@ def _borders_by_blank_lines(rows: Sequence[TableRow]) -> set[int]:
     borders = set()
     last_line = rows[0].line
     for index, row in enumerate(rows):
-        is_blank = not any(str(value).strip() for value in row.values.values())
+        is_blank = not any(_text(value) for value in row.values.values())
         if is_blank or row.line > last_line + 1:
             borders.add(index)
         last_line = row.line

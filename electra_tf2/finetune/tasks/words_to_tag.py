@@ -23,13 +23,13 @@ _KNOWN_TAGS = 0.9  # the least share of a column's tags that must be known for i
 
 
 class KnownTags(NamedTuple):
-    """What recognising a file's tags needs of a task: its scheme, its labels, and its columns."""
+    """The tags that a task has learned, by which those of a file are recognised."""
 
     scheme: TagScheme
     labels: Sequence[str]
     columns: TaggedColumns
 
-    def has_tags_of(self, sentences: Sequence[Sentence]) -> bool:
+    def covers(self, sentences: Sequence[Sentence]) -> bool:
         """Tells whether nearly all tags of sentences are the task's."""
         tags: list[str] = []
         for sentence in self.scheme.spelled(sentences, types_of(self.labels)):
@@ -50,7 +50,7 @@ class KnownTags(NamedTuple):
         return sum(is_span_tag(tag) and tag[2:] in known_types for tag in tags)
 
 
-def sentences_to_tag(text: str, name: str, task: KnownTags, splits_at_signs: bool) -> list[Sentence] | None:
+def sentences_to_tag(text: str, name: str, known: KnownTags, splits_at_signs: bool) -> list[Sentence] | None:
     """Reads the sentences of a file of words, one on each line or in each row of a table.
 
     Their tags are those of the column that has nearly only tags of the task. If none has, words alone are read where a
@@ -65,24 +65,24 @@ def sentences_to_tag(text: str, name: str, task: KnownTags, splits_at_signs: boo
     """
     if is_json(text):
         return None
-    in_rows = sentences_of_a_word_a_row(Path(name), text, task.columns)
+    in_rows = sentences_of_a_word_a_row(Path(name), text, known.columns)
     if in_rows is not None:
-        if not task.has_tags_of(in_rows):
+        if not known.covers(in_rows):
             return _untagged(in_rows)
-        return [one if len(one.tags) == len(one.words) else one._replace(tags=[]) for one in in_rows]
+        return [_with_all_tags(sentence) for sentence in in_rows]
     if not splits_at_signs and has_a_word_a_line(text):
         return sentences_in_text(text, name, tagged=False, unended=True)
-    found = lines_with_tags(text, name, task)
+    found = lines_with_tags(text, name, known)
     if found is not None:
         return found.sentences
-    partly_tagged = sentences_by_look(text, name, _named_column(task), may_lack_tags=True)
-    if task.has_tags_of(partly_tagged):
+    partly_tagged = sentences_by_look(text, name, _named_column(known), may_lack_tags=True)
+    if known.covers(partly_tagged):
         warn(f"{name}: some words have no tag, so that nothing is scored")
         return _untagged(partly_tagged)
     sentences = sentences_by_look(text, name)
     if not sentences or not has_parted_sentences(text):
         return None
-    others = f"with other tags than {task.columns.task} has"
+    others = f"with other tags than {known.columns.task} has"
     warn(f"{name} looks like a file of tagged words, {others}: words alone are read")
     return _untagged(sentences)
 
@@ -94,27 +94,36 @@ class TaggedLines(NamedTuple):
     sentences: list[Sentence]
 
 
-def lines_with_tags(text: str, name: str, task: KnownTags) -> TaggedLines | None:
+def lines_with_tags(text: str, name: str, known: KnownTags) -> TaggedLines | None:
     """Reads a file of lines by the column that has nearly only tags of the task; the usual one is looked at first.
 
     None: no column has them, or the text is no file of tagged words.
     """
-    without_spans = None
-    for column in (_named_column(task), *range(1, num_columns(text))):
+    all_outside = None
+    for column in (_named_column(known), *range(1, num_columns(text))):
         sentences = sentences_by_look(text, name, column)
-        if not task.has_tags_of(sentences):
+        if not known.covers(sentences):
             continue
+        found = TaggedLines(column, sentences)
         if any(set(sentence.tags) != {"O"} for sentence in sentences):
-            return TaggedLines(column, sentences)
-        without_spans = without_spans or TaggedLines(column, sentences)  # O may be the tag of another task, too
-    return without_spans
+            return found
+        if all_outside is None:  # O may be the tag of another task: a column with more counts before it
+            all_outside = found
+    return all_outside
 
 
-def _named_column(task: KnownTags) -> int | None:
+def _named_column(known: KnownTags) -> int | None:
     """The number of the column of tags that the user named; None: the layout tells it."""
-    if task.columns.tags.isdecimal():
-        return int(task.columns.tags)
+    if known.columns.tags.isdecimal():
+        return int(known.columns.tags)
     return None
+
+
+def _with_all_tags(sentence: Sentence) -> Sentence:
+    """The sentence, or one without tags if some word has none."""
+    if len(sentence.tags) < len(sentence.words):
+        return sentence._replace(tags=[])
+    return sentence
 
 
 def _untagged(sentences: Sequence[Sentence]) -> list[Sentence]:
