@@ -115,6 +115,7 @@ def test_a_table_of_ones_own_is_trained_without_dropout_in_shipped_models(tmp_pa
     than their commonest label."""
     own = {"model": model, "train_file": str(tmp_path / "pairs.csv"), "text_column": ["a", "b"]}
     assert configuration(own).model_hparam_overrides["hidden_dropout_prob"] == 0.0
+    assert configuration(own | {"task_type": "regression"}).model_hparam_overrides["hidden_dropout_prob"] == 0.0
     measured = configuration({"model": model, "task_names": ["mrpc"], "data_dir": str(tmp_path)})
     assert measured.model_hparam_overrides["hidden_dropout_prob"] == 0.1
 

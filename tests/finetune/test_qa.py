@@ -1,5 +1,6 @@
 """Question answering: bad files, windows, the answer head against plain loops, new questions, what is written."""
 
+import dataclasses
 import gzip
 import io
 import itertools
@@ -35,6 +36,7 @@ from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.qa_head import AnswerHead
 from electra_tf2.finetune.tasks.qa_scores import COMPARISONS, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_windows import document_windows, max_context
+from electra_tf2.formats.folders import SHIPPED
 from electra_tf2.inference.labelling import open_rows
 from electra_tf2.settings.kinds import KINDS
 from electra_tf2.util.errors import UserError
@@ -220,6 +222,36 @@ def test_a_failed_lookup_of_a_spreadsheet_is_no_answer_that_says_none(tmp_path, 
         warned = " ".join(capsys.readouterr().err.split())
         assert read.answers == ["here"]
         assert "1 question left out: line 2: in the place of the answer a spreadsheet's failed lookup" in warned
+
+
+@pytest.mark.parametrize(
+    ("may_lack_answer", "flags", "said"),
+    [
+        (True, {}, "train with --no-joint-prediction --no-answerable-classifier"),
+        (False, {}, "--no-joint-prediction trains a model that can leave"),
+        (True, {"joint_prediction": False}, "--no-answerable-classifier trains a model that leaves whole"),
+        (True, {"joint_prediction": False, "answerable_classifier": False}, ""),
+        (False, {"joint_prediction": False}, ""),
+    ],
+)
+def test_what_a_model_needs_to_leave_is_said_before_it_is_trained(tmp_path, capsys, may_lack_answer, flags, said):
+    asked = [question()]
+    if may_lack_answer:
+        asked.append(question("b") | {"answers": [], "is_impossible": True})
+    write(tmp_path, *asked, name="mine")
+    make(tmp_path, "mine", tasks={"mine": {"type": "qa", "held_out": 0}}, **flags).load("train")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert said in printed and ("Hugging Face" in printed) == bool(said)
+
+
+def test_shipped_models_are_said_to_be_small_for_questions(tmp_path, capsys):
+    write(tmp_path, question(), name="mine")
+    for start in (str(SHIPPED / "electra_mini"), str(tmp_path)):
+        task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "held_out": 0}})
+        task.config = dataclasses.replace(task.config, init_checkpoint=start)
+        task.load("train")
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("the shipped models are too small" in printed) == (start != str(tmp_path))
 
 
 def test_the_number_of_a_line_is_no_others_id(tmp_path):

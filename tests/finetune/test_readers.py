@@ -139,6 +139,21 @@ def test_what_is_no_text_is_named(tmp_path, reader, content, what):
         (READERS | {"corpus": corpus_texts})[reader](tmp_path / "some.txt")
 
 
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (b"PK\x03\x04 and so on", "a spreadsheet is saved as CSV UTF-8"),
+        (content_of(ROWS, ".csv").decode().encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+        (gzip.compress(content_of(ROWS, ".jsonl")), "Unpack or convert it"),
+    ],
+    ids=["spreadsheet", "UTF-16", "packed"],
+)
+def test_files_of_spreadsheets_say_how_they_become_text(tmp_path, content, advice):
+    (tmp_path / "some.csv").write_bytes(content)
+    with pytest.raises(UserError, match=advice):
+        tables.open_table(tmp_path / "some.csv")
+
+
 def test_a_corpus_whose_lines_end_in_carriage_returns_is_refused(tmp_path):
     """Else it were one line: the original reads it so, too."""
     (tmp_path / "old.txt").write_bytes(b"one line\r\rand another\r")

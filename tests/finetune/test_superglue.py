@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from electra_tf2.finetune.run_data import read_data
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.spans import wsc_spans
 from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.inference.labelling import open_rows, read_rows
+from electra_tf2.inference.scores_of_file import Answered, report_on_file
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -141,6 +144,23 @@ def test_spans_are_marked_in_the_input(tmp_path):
     np.testing.assert_array_equal(whole.input_ids, features[0].input_ids)  # cutting at spans changes no piece
     short = support.task(tmp_path, "wic", max_seq_length=8).load("train").features[0]
     assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
+
+
+def test_rows_that_differ_by_their_marks_alone_keep_their_own_predictions(tmp_path):
+    """Where a labelled file is scored by the answers that it gets."""
+    other = WIC | {"start1": 7, "end1": 10, "label": False}
+    write_lines(tmp_path / "wic" / "train.jsonl", *lines_of(WIC | {"label": True}, other))
+    task = support.task(tmp_path, "wic")
+    task.load("train")
+    path = str(tmp_path / "wic" / "train.jsonl")
+    _, read = read_rows(task, open_rows(path, task))
+    assert read.split is not None
+    predictions = []
+    for right in ("true", "false"):
+        predictions.append({"logits": np.array([float(label == right) for label in task.label_names])})
+    no_other: Any = None  # predictions are those of the file
+    report = report_on_file(task, path, Answered(read.split, predictions), no_other)
+    assert re.search(r"accuracy +100", report), report
 
 
 def test_a_span_does_not_mark_the_pieces_beside_it(tmp_path):

@@ -432,6 +432,9 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     with pytest.warns(UserWarning, match="text 2: an empty text, so no answer"):
         _, nothing, gap = chunk.predict(["a text", None, "another"])
     assert vars(nothing) == {"error": "an empty text"} and gap.words == ["another"]
+    (tmp_path / "reviews.csv").touch()
+    with pytest.warns(UserWarning, match="is taken for a text, but a file is called so"):
+        chunk.predict(str(tmp_path / "reviews.csv"))
     triple: Any = ("one", "two", "three")
     with pytest.raises(UserError, match="pair of texts"):
         model.states([triple])
