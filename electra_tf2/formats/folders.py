@@ -39,7 +39,7 @@ def shipped_folder(name: str) -> str:
 
 def is_shipped(path: str | None) -> bool:
     """True for the path of a model that comes with the package."""
-    return bool(path) and Path(str(path)).resolve().parent == SHIPPED.resolve()
+    return path is not None and Path(path).resolve().parent == SHIPPED.resolve()
 
 
 def models() -> dict[str, str]:

@@ -16,7 +16,7 @@ from electra_tf2.files.reading import read_json
 from electra_tf2.finetune.starts import configuration, recipe_of, with_named
 from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.finetune.trained_folder import compared
-from electra_tf2.formats.folders import SHIPPED, holds_weights, is_missing, no_model, no_weights_hint, read_config
+from electra_tf2.formats.folders import holds_weights, is_missing, is_shipped, no_model, no_weights_hint, read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.settings.described import settings_of
 from electra_tf2.training.precision import fitted_to_machine
@@ -127,7 +127,7 @@ def print_summary(config: FinetuningConfig, given: Mapping[str, Any]) -> None:
     sizes = config.architecture
     start = Path(config.init_checkpoint or "random weights")
     name = str(start)
-    if start.parent == SHIPPED:
+    if is_shipped(config.init_checkpoint):
         name = start.name
     settings = ["defaults"]
     recipe = recipe_of(given)
