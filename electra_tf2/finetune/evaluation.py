@@ -133,7 +133,7 @@ class Evaluation:
             result.majority.setdefault(task.name, {})[name] = majority
         labels_differ = len({*predicted.split.golds}) > 1
         of_questions = isinstance(task, QATask)
-        if not is_collapsed and labels_differ and is_baseline(scores, majority):
+        if not is_collapsed and labels_differ and is_baseline(task.primary_metric, scores, majority):
             baseline = kind_named(self.config.kind_of(task.name)).baseline
             by_heart = learned_by_heart(scores, predicted.split.golds)
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions, by_heart)}")

@@ -21,6 +21,7 @@ _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
 _CLEARLY = 1.0  # of F1 in percent, from which on another threshold is worth a line
 _FEW_QUESTIONS = 5  # by which fewer answers are right, the threshold of a split is chance
+_PART_OF_PAIR = 90  # characters of each text of a pair that are shown
 _HARDLY = 20.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
 
 
@@ -103,11 +104,13 @@ def better_threshold(scores: Mapping[str, float]) -> str:
     return f"with --qa-na-threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"
 
 
-def is_baseline(scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
-    """Tells whether no score is better than that of a constant answer, such as the commonest label."""
-    if not majority:
-        return False
-    return all(scores[metric] <= value for metric, value in majority.items())
+def is_baseline(metric: str, scores: Mapping[str, float], majority: Mapping[str, float]) -> bool:
+    """Tells whether a metric is no better than that of a constant answer, such as the commonest label.
+
+    Args:
+      majority: scores of that answer; {}: there is none.
+    """
+    return metric in majority and scores[metric] <= majority[metric]
 
 
 def answered_rows(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -315,7 +318,7 @@ def shown_errors(name: str, errors: Mapping[str, Any]) -> str:
         lines += ["", f"{name}: the worst mistakes"]
         for mistake in errors["mistakes"]:
             line = f"  {_mistake(mistake)}"
-            lines += textwrap.wrap(line, 80, subsequent_indent="      ", max_lines=2, placeholder=" …")
+            lines += textwrap.wrap(line, 80, subsequent_indent="      ", max_lines=3, placeholder=" …")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -368,5 +371,8 @@ def _mistake(mistake: Mapping[str, Any]) -> str:
         predicted = f"{short(mistake['label'])} {mistake['probabilities'][mistake['label']]:.2f}"
     else:
         predicted = f"{mistake['label']:.2f}"
-    text = " ".join(" | ".join(_text_of(mistake)).split())
+    texts = _text_of(mistake)
+    if len(texts) > 1:  # a long first one must not push the others out of the line
+        texts = tuple(textwrap.shorten(text, _PART_OF_PAIR, placeholder=" …") for text in texts)
+    text = " ".join(" | ".join(texts).split())
     return f"{short(str(mistake['gold']))}, predicted {predicted}: {text}"

@@ -94,17 +94,21 @@ def row_of(task: Task, text: Any) -> dict[str, Any]:
     return _row_of_texts(task, list(text), text)
 
 
+def reads_pairs_only(task: Task) -> bool:
+    """Tells whether all texts of a task come in pairs, such as two sentences, or a question and its context."""
+    return {len(keys) for keys in task.text_keys} == {2}
+
+
 def _refuse_half_a_pair(task: Task, text: str) -> None:
     """Raises UserError for a single text if the task reads pairs only.
 
-    The user may have passed one pair where a list of pairs is expected.
+    The user may have passed a pair as a list, which is a list of two texts.
     """
-    counts = {len(keys) for keys in task.text_keys}
-    if counts == {2}:
+    if reads_pairs_only(task):
         first, second = task.text_keys[0]
         raise UserError(
             f"predict: {task.name} reads pairs ({first}, {second}), got the text {shown(text)} alone: "
-            f'pairs go in a list: [("{first}", "{second}")]'
+            f'a pair is a tuple: ("{first}", "{second}"), or a list of them'
         )
 
 

@@ -48,7 +48,8 @@ def table_of(
         examples = rows_of_frame(examples)
     if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
         raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
-    examples = list(examples)
+    # An array of two columns holds pairs.
+    examples = [example.tolist() if is_array(example) else example for example in examples]
     if not examples:
         raise UserError(f"finetune: {name} holds no examples")
     if isinstance(examples[0], Mapping):
@@ -73,6 +74,11 @@ def table_of(
             f'finetune: {name_of_labels} are lists: task_type="tagging" learns a tag for each word, from lists of words'
         )
     return _table_of_texts(name, examples, labels, label_column)
+
+
+def is_array(value: Any) -> bool:
+    """True for an array of numpy, but not for one of its numbers or texts."""
+    return hasattr(value, "tolist") and bool(getattr(value, "shape", ()))
 
 
 def is_frame(examples: Any) -> bool:

@@ -395,20 +395,22 @@ class Model:
         return self._scorers[key]
 
     @overload
-    def predict(self, texts: str | dict[str, Any], task: str | None = None) -> Answer: ...
+    def predict(self, texts: str | dict[str, Any] | tuple[str, str], task: str | None = None) -> Answer: ...
 
     @overload
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]: ...
 
-    def predict(self, texts: str | dict[str, Any] | Sequence[Any], task: str | None = None) -> Answer | list[Answer]:
+    def predict(
+        self, texts: str | dict[str, Any] | tuple[str, str] | Sequence[Any], task: str | None = None
+    ) -> Answer | list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as `electra predict` writes them.
 
         It computes in the precision of its run; in float32 if that is bfloat16 and this processor has no units for it.
 
         Args:
-          texts: a text, or a dict like a line of the task's .jsonl files; or a list, each of it one of these, a pair of
-            texts (two sentences; question and context), or a list of words (tagging); or a data frame with the task's
-            columns.
+          texts: a text, a tuple of two for a task of pairs (two sentences; question and context), or a dict like a
+            line of the task's .jsonl files; or a list of these, or of lists of words (tagging); or an array of two
+            columns for pairs; or a data frame with the task's columns.
           task: name of the task, for a model that learned several; default: the first.
 
         Raises:
@@ -424,13 +426,15 @@ class Model:
             from electra_tf2.inference.predictor import Predictor
 
             self._predictor = Predictor(self.source, self.tokenizer)
-        is_single = isinstance(texts, (str, dict))
+        is_single = self._predictor.reads_as_one(texts, task)
         if isinstance(texts, str) and os.path.splitext(texts)[1] and os.path.isfile(texts):
             message = f"predict: {texts} is taken for a text, but a file is called so: `electra predict` labels files"
             warnings.warn(message, stacklevel=2)
         several: Any = texts
         if is_frame(texts):
             several = rows_of_frame(texts)
+        elif getattr(texts, "shape", ())[1:] == (2,):  # an array of two columns holds pairs
+            several = [tuple(row) for row in several.tolist()]
         if is_single:
             several = [texts]
         answers = [Answer(**fields) for fields in self._predictor(several, task)]

@@ -19,7 +19,7 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.stored_model import StoredModel
-from electra_tf2.inference.example_rows import read_examples, row_of
+from electra_tf2.inference.example_rows import read_examples, reads_pairs_only, row_of
 from electra_tf2.inference.model_config import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.settings.kinds import kind_named
@@ -52,12 +52,7 @@ class Predictor:
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
         """The answers of a task, by default the first, in the order of the texts."""
-        names = [task.name for task in self.tasks]
-        if name is not None and name not in names:
-            raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
-        task_index = 0
-        if name is not None:
-            task_index = names.index(name)
+        task_index = self._index_of(name)
         task = self.tasks[task_index]
         all_texts = text_list(texts)
         if not all_texts:
@@ -75,6 +70,21 @@ class Predictor:
             warnings.warn(unknown, stacklevel=3)
         predictions = self.predictions(task_index, read.split)
         return read.answers_of_all_rows(task.answers(read.split, predictions))
+
+    def reads_as_one(self, texts: Any, name: str | None = None) -> bool:
+        """Tells whether this is the input of one answer: a text, a dict, or for a task that reads pairs one of them."""
+        if isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
+            return reads_pairs_only(self.tasks[self._index_of(name)])
+        return isinstance(texts, (str, dict))
+
+    def _index_of(self, name: str | None) -> int:
+        """The index of a task; None is the first. Raises UserError if there is none of this name."""
+        names = [task.name for task in self.tasks]
+        if name is None:
+            return 0
+        if name not in names:
+            raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
+        return names.index(name)
 
     def predictions(self, task_index: int, split: Split, run: Callable[[Any], Any] | None = None) -> list[Prediction]:
         """Predictions of a task for all features of a split.

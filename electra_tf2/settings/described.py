@@ -185,18 +185,16 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
 
 
 def _metrics(where: str, regression: bool, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Lists the metric by which the best weights are chosen, and the usual one. Raises UserError: it is unknown."""
+    """Lists the metric by which the best weights are chosen, and the usual ones. Raises UserError: it is unknown."""
     valid = tuple(CLASSIFICATION_METRICS)
-    usual = "accuracy"
-    default = "accuracy"
+    usual = ["accuracy", "macro_f1"]
     if regression:
         valid = tuple(REGRESSION_METRICS)
-        usual = "pearson"
-        default = "spearman"
-    metric = options.get("metric", default)
+        usual = ["spearman", "pearson"]
+    metric = options.get("metric", usual[0])
     if metric not in valid:
         raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
-    return tuple(dict.fromkeys([metric, usual]))
+    return tuple(dict.fromkeys([metric, *usual]))
 
 
 # --train-file.

@@ -23,14 +23,9 @@ def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     return _sklearn_score("f1_score", labels, predictions, zero_division=0)
 
 
-def macro_f1(labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None) -> float:
-    """The mean of the classes' F1, which is 0 for a class without labels and predictions.
-
-    Args:
-      num_classes: None: the mean is over the classes that occur.
-    """
-    classes = None if num_classes is None else range(num_classes)
-    return _sklearn_score("f1_score", labels, predictions, labels=classes, average="macro", zero_division=0)
+def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """The mean of the F1 of all classes that are labels or predictions here."""
+    return _sklearn_score("f1_score", labels, predictions, average="macro", zero_division=0)
 
 
 def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -74,15 +69,11 @@ METRICS = CLASSIFICATION_METRICS | REGRESSION_METRICS
 AVERAGE = "average"
 
 
-def measured(
-    metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None
-) -> dict[str, float]:
-    """Computes metrics by their names. num_classes: None for regression."""
+def measured(metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Computes metrics by their names."""
     scores = {}
     for metric in metrics:
-        if metric == "macro_f1":
-            scores[metric] = macro_f1(labels, predictions, num_classes)
-        elif metric != AVERAGE:
+        if metric != AVERAGE:
             scores[metric] = METRICS[metric](labels, predictions)
     if AVERAGE in metrics:
         return with_average(scores)

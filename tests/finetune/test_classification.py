@@ -219,9 +219,10 @@ def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
 
 def test_a_model_that_is_no_better_than_the_commonest_label_is_known():
     majority = {"accuracy": 60.0, "mcc": 0.0}
-    assert is_baseline({"accuracy": 60.0, "mcc": 0.0, "loss": 0.7}, majority)
-    assert not is_baseline({"accuracy": 62.0, "mcc": 0.0, "loss": 0.7}, majority)
-    assert not is_baseline({"f1": 10.0, "loss": 0.7}, {})
+    assert is_baseline("accuracy", {"accuracy": 60.0, "mcc": 3.0, "loss": 0.7}, majority)
+    assert not is_baseline("mcc", {"accuracy": 60.0, "mcc": 3.0, "loss": 0.7}, majority)
+    assert not is_baseline("accuracy", {"accuracy": 62.0, "mcc": 0.0, "loss": 0.7}, majority)
+    assert not is_baseline("f1", {"f1": 10.0, "loss": 0.7}, {})
 
 
 def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):

@@ -592,7 +592,7 @@ def test_a_model_that_never_answers_is_known_and_has_a_baseline_beside_it(tmp_pa
     assert task.majority(dev) == {"exact": 25.0, "f1": 25.0} and task.num_scored(dev) == 4
     predictions = [perfect(task, feature) | {"answerable_logit": np.float32(9)} for feature in splits["train"].features]
     scores = task.scores(dev, predictions)
-    assert is_baseline(scores, task.majority(dev)) and (scores["exact"], scores["f1"]) == (25, 25)
+    assert is_baseline("f1", scores, task.majority(dev)) and (scores["exact"], scores["f1"]) == (25, 25)
     problem = complaint(dev, task.answers(dev, predictions), steps=40)
     assert "collapsed: no answer to any of 4 questions, though some have one; 40 steps are few" in str(problem)
     assert "40 steps" not in str(complaint(dev, task.answers(dev, predictions), steps=5000))

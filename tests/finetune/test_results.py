@@ -176,6 +176,13 @@ def test_a_text_stands_once_among_the_mistakes() -> None:
         assert [(mistake["text"], mistake["label"]) for mistake in mistakes] == expected
 
 
+def test_both_texts_of_a_pair_stand_in_a_mistake() -> None:
+    mistake = {"text1": "first " * 100, "text2": "second " * 100, "gold": "a"}
+    listed = shown_errors("own dev", {"mistakes": [mistake | {"label": "b", "probabilities": {"b": 0.9}}]})
+    assert "first first …" in " ".join(listed.split()) and "second" in listed
+    assert max(map(len, listed.splitlines())) <= 80
+
+
 def test_precision_and_recall_of_each_label() -> None:
     shares = {"a": {"a": 0.9, "b": 0.1, "c": 0.0}, "b": {"a": 0.2, "b": 0.8, "c": 0.0}}
     answers = [{"label": label, "probabilities": shares[label]} for label in "aaab"]

@@ -25,7 +25,7 @@ def test_a_task_is_learned_and_everything_is_written(trained):
     scores, majority = first_scores(out)["kind"], results(out)["majority"]["kind"]["dev"]
     assert scores["dev"]["accuracy"] > 85 and scores["dev"]["loss"] < 0.6
     assert set(scores) == {"dev", "test"} and scores["test"]["accuracy"] > 60  # test data that have labels
-    assert set(majority) == {"accuracy"} and 50 <= majority["accuracy"] < scores["dev"]["accuracy"]
+    assert set(majority) == {"accuracy", "macro_f1"} and 50 <= majority["accuracy"] < scores["dev"]["accuracy"]
     assert "kind  dev    accuracy" in output and "accuracy of the commonest label" in output
     assert re.search(r"(?m)^examples +320 ", output) and re.search(r"(?m)^tokens, median +1?\d +", output)
     assert "new heads start from random values" in output
@@ -34,6 +34,8 @@ def test_a_task_is_learned_and_everything_is_written(trained):
     assert len(answers) == 40 and sum(answers[0]["probabilities"].values()) == pytest.approx(1)
     assert list(answers[0]) == ["text", "gold", "label", "probabilities"]
     assert 100 * np.mean([answer["gold"] == answer["label"] for answer in answers]) == scores["dev"]["accuracy"]
+    of_labels = results(out)["trials"][0]["errors"]["kind dev"]["by_label"].values()
+    assert np.mean([label["f1"] for label in of_labels]) == pytest.approx(scores["dev"]["macro_f1"])
     assert (out / "results" / "kind_results.txt").read_text().startswith("task")
     assert len((out / "test_predictions" / "kind_test_1_predictions.jsonl").read_text().splitlines()) == 10
     assert json.loads((folder / "tasks.json").read_text()) == {"kind": {"labels": ["none", "some"]}}

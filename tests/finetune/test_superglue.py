@@ -106,13 +106,17 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
     ]
 
 
-def test_cb_counts_classes_that_are_not_in_the_data(tmp_path):
+def test_f1_of_cb_counts_the_classes_that_occur(tmp_path):
     row = {"premise": "a", "hypothesis": "b", "label": "neutral"}
     write_lines(tmp_path / "CB" / "val.jsonl", *lines_of(row, row))
     task = support.task(tmp_path, "cb")
-    neutral = [{"logits": np.eye(3)[task.label_names.index("neutral")]}] * 2
-    expected = pytest.approx({"macro_f1": 100 / 3, "accuracy": 100, "average": 200 / 3})
-    assert task.scores(task.load("dev"), neutral) == expected == task.majority(task.load("dev"))
+    neutral, other = ({"logits": np.eye(3)[task.label_names.index(name)]} for name in ("neutral", "contradiction"))
+    dev = task.load("dev")
+    expected = pytest.approx({"macro_f1": 100, "accuracy": 100, "average": 100})
+    assert task.scores(dev, [neutral, neutral]) == expected == task.majority(dev)
+    # Of the two neutral ones half are found, and the one prediction of a contradiction is wrong.
+    mixed = {"macro_f1": 100 / 3, "accuracy": 50.0, "average": 250 / 6}
+    assert task.scores(dev, [neutral, other]) == pytest.approx(mixed)
 
 
 def test_the_diagnostics_are_predicted_where_they_are(tmp_path):

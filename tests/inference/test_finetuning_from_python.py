@@ -209,6 +209,12 @@ def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) ->
     assert printed.err == "WARNING: see text_column\n"
 
 
+def test_an_array_of_two_columns_holds_pairs() -> None:
+    pairs = [("a", "b"), ("c", "d")]
+    for array in (np.array(pairs), np.array(pairs, object)):
+        assert table_of("train", array, np.array([0, 1]), "label", "") == table_of("train", pairs, [0, 1], "label", "")
+
+
 def test_lists_of_answers_are_no_tags() -> None:
     pairs = [["Who sang?", "Anna or Ann sang"], ["Who?", "Eva"]]
     answers = [["Anna", "Ann"], ["Eva"]]

@@ -333,11 +333,15 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
     logits += weights["task_specific/cola/dense/bias"]
     assert str(int(np.argmax(logits))) in map(str, vars(answers[0]).values())
     sts = _tuned("sts")
-    assert len(sts.predict([("a b", "c d")])) == 1
+    array: Any = np.array([["a b", "c d"]])
+    [of_pair] = sts.predict([("a b", "c d")])
+    assert sts.predict(("a b", "c d")) == of_pair and len(sts.predict(array)) == 1
+    assert len(cola.predict(tuple(TEXTS[:2]))) == 2
     [tags] = _tuned("chunk").predict([["the", "man", "went"]])
     assert len(tags.tags) == 3
-    for half in ("alone", ["alone"], ("a b", "c d")):
-        with pytest.raises(UserError, match=r"reads pairs .* alone: pairs go in a list: \[\(\"\w+\", \"\w+\"\)\]"):
+    expected = r'reads pairs .* alone: a pair is a tuple: \("\w+", "\w+"\), or a list of them'
+    for half in ("alone", ["alone"], ["a b", "c d"]):
+        with pytest.raises(UserError, match=expected):
             sts.predict(half)
 
 

@@ -214,7 +214,7 @@ class TextTask(Task):
         assert self.target is not None
         labels = [self.target.encoded(example.label) for example in split.examples]
         predicted = [self.target.predicted(prediction) for prediction in predictions]
-        return measured(self.settings.metrics, np.array(labels), np.array(predicted), self.target.num_classes)
+        return measured(self.settings.metrics, np.array(labels), np.array(predicted))
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         assert self.target is not None
@@ -225,7 +225,7 @@ class TextTask(Task):
             return {}
         labels = np.array([self.label_names.index(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
-        return measured(self.settings.metrics, labels, constant, len(self.label_names))
+        return measured(self.settings.metrics, labels, constant)
 
     def write_submission(self, name: str, split: Split, answers: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
