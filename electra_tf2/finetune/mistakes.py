@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.finetune.data_report import MOST_LABELS, balance, short
+from electra_tf2.finetune.data_report import MOST_LABELS, short
 from electra_tf2.finetune.results import aligned, figure_of
 from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_scores import Comparison
@@ -36,8 +36,8 @@ def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0
         verdicts += _verdicts(answer)
     if len(verdicts) < 2 or any(verdict != verdicts[0] for verdict in verdicts):
         return None
-    if len(balance(split)) == 1:
-        # All examples have that label.
+    if len({*split.golds}) == 1:
+        # All examples have one label, or number.
         return None
     of_questions = "prediction_text" in answers[0]
     advice = remedy(steps, of_questions)
@@ -149,8 +149,9 @@ def errors_of(task: Task, split: Split, answers: Sequence[dict[str, Any]]) -> di
 
 
 def _wrong_numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    worst_first = sorted(rows, key=lambda row: -abs(float(row["gold"]) - row["label"]))
-    return {"mistakes": _first_of_each(worst_first)}
+    wrong = [row for row in rows if f"{row['gold']:.2f}" != f"{row['label']:.2f}"]
+    wrong.sort(key=lambda row: -abs(float(row["gold"]) - row["label"]))
+    return {"mistakes": _first_of_each(wrong)}
 
 
 def _first_of_each(mistakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -22,12 +22,12 @@ def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for task, splits in trials[0].items():
         for split, metrics in splits.items():
-            of_trials = [trial[task].get(split, {}) for trial in trials]
-            common = [metric for metric in metrics if all(metric in of_trial for of_trial in of_trials)]
-            if common:
-                statistics_of_split = {}
-                for metric in common:
-                    statistics_of_split[metric] = _statistics([of_trial[metric] for of_trial in of_trials])
+            scores = [trial.get(task, {}).get(split, {}) for trial in trials]
+            statistics_of_split = {}
+            for metric in metrics:
+                if all(metric in of_trial for of_trial in scores):
+                    statistics_of_split[metric] = _statistics([of_trial[metric] for of_trial in scores])
+            if statistics_of_split:
                 summary.setdefault(task, {})[split] = statistics_of_split
     return summary
 

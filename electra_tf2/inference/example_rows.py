@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from electra_tf2.files.cells import is_null
 from electra_tf2.finetune.tasks.task import EmptyText, Split, Task
+from electra_tf2.inference.examples_in_memory import json_value
 from electra_tf2.util.errors import UserError, shown
 
 _NO_TEXT = {"error": "an empty text"}
@@ -77,21 +78,25 @@ def read_examples(task: Task, rows: Iterable[tuple[str, dict[str, Any]]]) -> Exa
 def row_of(task: Task, text: Any) -> dict[str, Any]:
     """Makes a row from Python's text, tuple of texts, list of words or dict; None and NaN are an empty text.
 
+    Values of numpy and pandas count as what they hold.
+
     Raises:
       UserError: it is anything else.
     """
-    if isinstance(text, dict):
-        return text
-    if is_null(text) and task.text_keys:
+    value = json_value(text)
+    if isinstance(value, dict):
+        return value
+    if is_null(value) and task.text_keys:
         return dict.fromkeys(task.text_keys[0])
-    if not isinstance(text, (str, tuple, list)):
+    became_text = isinstance(value, str) and not isinstance(text, str)  # a date, say
+    if became_text or not isinstance(value, (str, list)):
         raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
-    if isinstance(text, str):
-        _refuse_half_a_pair(task, text)
-        return _row_of_texts(task, [text], text)
+    if isinstance(value, str):
+        _refuse_half_a_pair(task, value)
+        return _row_of_texts(task, [value], text)
     if task.list_key:
-        return {task.list_key: list(text)}
-    return _row_of_texts(task, list(text), text)
+        return {task.list_key: value}
+    return _row_of_texts(task, value, text)
 
 
 def reads_pairs_only(task: Task) -> bool:

@@ -37,19 +37,17 @@ def table_of(
     """
     name_of_labels = "labels" if name == "train" else "dev_labels"
     if isinstance(examples, (str, os.PathLike)):
-        if not Path(examples).exists():
+        if not os.path.exists(examples):
             raise UserError(f"finetune: {name}: there is no file {shown(os.fspath(examples))}; texts come as a list")
         if labels is not None:
             raise UserError(
                 f"finetune: {name} is a file, of which label_column names the labels: leave {name_of_labels} out"
             )
         return os.fspath(examples)
-    if is_frame(examples):
-        examples = rows_of_frame(examples)
+    examples = rows_in(examples)
     if isinstance(examples, Mapping) or not isinstance(examples, Iterable):
         raise UserError(f"finetune: {name} is a list of texts, a data frame or a path, not {shown(examples)}")
-    # An array of two columns holds pairs.
-    examples = [example.tolist() if is_array(example) else example for example in examples]
+    examples = list(examples)
     if not examples:
         raise UserError(f"finetune: {name} holds no examples")
     if isinstance(examples[0], Mapping):
@@ -60,7 +58,7 @@ def table_of(
         return ExampleTable(_plain_rows(name, examples), [])
     if labels is None:
         raise UserError(f"finetune: {name_of_labels} are missing: give one for each text of {name}")
-    labels = list(labels)
+    labels = _checked_labels(name_of_labels, labels)
     if len(labels) != len(examples):
         raise UserError(
             f"finetune: {name} has {counted(len(examples), 'text')}, but {name_of_labels} has {len(labels):,}: "
@@ -76,19 +74,39 @@ def table_of(
     return _table_of_texts(name, examples, labels, label_column)
 
 
-def is_array(value: Any) -> bool:
-    """True for an array of numpy, but not for one of its numbers or texts."""
-    return hasattr(value, "tolist") and bool(getattr(value, "shape", ()))
+def rows_in(examples: Any) -> Any:
+    """Takes the rows of a data frame as dicts, and those of an array of two columns as pairs.
+
+    Anything else stays as it is.
+    """
+    if _is_frame(examples):
+        if hasattr(examples, "to_dicts"):  # polars
+            return examples.to_dicts()
+        return examples.to_dict("records")
+    if hasattr(examples, "tolist") and getattr(examples, "shape", ())[1:] == (2,):
+        return [tuple(row) for row in examples.tolist()]
+    return examples
 
 
-def is_frame(examples: Any) -> bool:
-    """True for a data frame of pandas."""
-    return hasattr(examples, "columns") and hasattr(examples, "to_dict")
+def _is_frame(value: Any) -> bool:
+    """True for a data frame of pandas or polars."""
+    return hasattr(value, "columns") and hasattr(value, "to_dict")
 
 
-def rows_of_frame(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a data frame, column -> JSON value; null where a cell is empty."""
-    return [json_value(row) for row in frame.to_dict("records")]
+def _checked_labels(name: str, labels: Any) -> list[Any]:
+    """Makes a list of labels. Raises UserError: it is something else, such as one text or a data frame.
+
+    Args:
+      name: of the argument.
+    """
+    is_list = isinstance(labels, Iterable) and not isinstance(labels, (str, bytes, Mapping))
+    if not is_list or _is_frame(labels):
+        raise UserError(
+            f"finetune: {name} is a list of labels, or a column of a data frame, one for each text, not {shown(labels)}"
+        )
+    if getattr(labels, "shape", ())[1:] == (1,):  # a column of an array
+        labels = labels.reshape(-1)
+    return list(labels)
 
 
 def _plain_rows(name: str, examples: Sequence[Any]) -> list[dict[str, Any]]:

@@ -204,6 +204,7 @@ def _configuration(
     users_hparams["model_dir"] = str(folder / "model")
     users_hparams["results_dir"] = str(folder / "results")
     users_hparams["test_predictions"] = str(folder / "test_predictions")
+    _check_alike(data)
     for split, table in data.items():
         if isinstance(table, ExampleTable):
             if table.text_columns:
@@ -217,6 +218,16 @@ def _configuration(
             users_hparams[f"{split}_file"] = table
     advice = "Give what it was trained with, or another folder, or overwrite=True to train anew."
     return prepare(configuration(users_hparams), users_hparams, advice)
+
+
+def _check_alike(data: Mapping[str, str | ExampleTable]) -> None:
+    """Raises UserError if one split is a list of texts, the other one of pairs."""
+    forms = set()
+    for table in data.values():
+        if isinstance(table, ExampleTable) and table.text_columns:
+            forms.add(tuple(table.text_columns))
+    if len(forms) > 1:
+        raise UserError("finetune: train and dev must be alike: both lists of texts, or both of pairs")
 
 
 def _trained(config: FinetuningConfig, is_kept: bool) -> "Model":

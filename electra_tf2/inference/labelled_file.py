@@ -7,21 +7,20 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from electra_tf2.files.cells import is_null
 from electra_tf2.files.tables import WordRow
 from electra_tf2.finetune.tasks.conll import tagged_lines
 from electra_tf2.finetune.tasks.files import json_lines
+from electra_tf2.finetune.tasks.word_rows import is_like_list
 
 # Rows as they were read, and their answers.
 Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 
 # Parts of an answer that tables leave out: JSON too long for a cell that people read.
 _ONLY_IN_LINES = {"nbest"}
-
-# Parts of an answer that repeat what was read, which stays as it was.
-_REPEATED = {"id", "words"}
 
 
 def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
@@ -31,7 +30,8 @@ def labelled(rows: Labelled, row_format: str, csv_delimiter: str = ",") -> str:
     if row_format == "tsv":
         return labelled_table(rows, "\t")
     if row_format == "json":
-        return json.dumps(_side_by_side(rows), ensure_ascii=False, default=str, indent=1) + "\n"
+        records = _side_by_side(_without_repeats(rows))
+        return json.dumps(records, ensure_ascii=False, default=str, indent=1) + "\n"
     if row_format == "conll":
         return _tagged_words(rows)
     return labelled_lines(rows)
@@ -48,7 +48,8 @@ def rows_of_words(
     """
     labelled_rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for rows, answer in zip(sentences, answers, strict=True):
-        if labelled_rows and not are_numbered and rows[0].has_word:
+        begins_blank = all(is_null(value) or value == "" for value in rows[0].values.values())
+        if labelled_rows and not are_numbered and not begins_blank:
             labelled_rows.append(({}, {}))
         tags = zip(answer["tags"], answer["probabilities"], strict=True)
         for row in rows:
@@ -70,49 +71,69 @@ def _tagged_words(rows: Labelled) -> str:
 
 
 def labelled_lines(rows: Labelled) -> str:
-    """JSON lines of rows and their answers. A column that has a name of the answers' is called "given_<name>"."""
-    return json_lines(_side_by_side(rows))
+    """Makes JSON lines of rows and their answers. A column with a name of the answers' is called "given_<name>"."""
+    return json_lines(_side_by_side(_without_repeats(rows)))
 
 
 def labelled_table(rows: Labelled, delimiter: str) -> str:
-    """The same as a table with a header.
+    """Makes a table, with a header, of the same.
 
     An object's values have columns of their own: `probabilities` becomes probability_<label>. A list's values stand in
     one cell, with blanks between them, or as JSON if they are no words or numbers. `nbest` stands in JSON lines alone.
     """
     rows_of_cells = []
-    for row, answer in rows:
+    for row, answer in _without_repeats(rows):
         kept = {name: value for name, value in answer.items() if name not in _ONLY_IN_LINES}
         rows_of_cells.append((_cells(row), _cells(kept)))
     records = _side_by_side(rows_of_cells)
     columns: dict[str, None] = {}  # in the order in which they first appear
     for record in records:
         columns |= dict.fromkeys(record)
+    lines = [_line(columns, delimiter)]
+    for record in records:
+        lines.append(_line([record.get(column, "") for column in columns], delimiter))
+    return "".join(lines)
+
+
+def _line(cells: Iterable[Any], delimiter: str) -> str:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(columns), delimiter=delimiter, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
+    # Python's default line end, by which cells that hold a part of it are quoted.
+    csv.writer(text, delimiter=delimiter, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _without_repeats(rows: Labelled) -> Labelled:
+    """The rows, and their answers without the parts that repeat what was read: `id`, and `words`.
+
+    `words` of a row may be something else than the words that were read.
+    """
+    result = []
+    for row, answer in rows:
+        words = row.get("words")
+        repeats = {"id"} & row.keys()
+        if isinstance(words, list) or is_like_list(words) or words == _cell(answer.get("words")):
+            repeats.add("words")
+        result.append((row, {name: value for name, value in answer.items() if name not in repeats}))
+    return result
 
 
 def _side_by_side(rows: Labelled) -> list[dict[str, Any]]:
-    """Each row with its answer. Nothing that was read is lost, however often a file is labelled."""
+    """Joins each row with its answer. Nothing that was read is lost, however often a file is labelled."""
     new_names = _new_names(rows)
     records = []
     for row, answer in rows:
         kept = {new_names.get(name, name): value for name, value in row.items()}
-        # Columns of the row first, and where both have one, as `id`, the row's value.
-        records.append(kept | answer | kept)
+        records.append(kept | answer)
     return records
 
 
 def _new_names(rows: Labelled) -> dict[str, str]:
-    """New names of the columns that have a name of the answers'."""
+    """Makes new names of the columns that have a name of the answers'."""
     columns: dict[str, None] = {}
     answer_names: set[str] = set()
     for row, answer in rows:
         columns |= dict.fromkeys(row)
-        answer_names |= answer.keys() - _REPEATED
+        answer_names |= answer.keys()
     taken = answer_names | columns.keys()
     new_names: dict[str, str] = {}
     for name in columns:
@@ -126,15 +147,20 @@ def _new_names(rows: Labelled) -> dict[str, str]:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a table: texts and numbers."""
+    """Makes the cells of a row: texts and numbers.
+
+    The values of an object have a cell each, or stand in one, as JSON, where other columns have these names.
+    """
     cells: dict[str, Any] = {}
     for name, value in row.items():
-        if not isinstance(value, dict):
+        inner = {}
+        if isinstance(value, dict):
+            prefix = "probability" if name == "probabilities" else name
+            inner = {f"{prefix}_{key}": _cell(value_of_key) for key, value_of_key in value.items()}
+        if inner and not inner.keys() & (row.keys() | cells.keys()):
+            cells |= inner
+        else:
             cells[name] = _cell(value)
-            continue
-        prefix = "probability" if name == "probabilities" else name
-        for key, inner in value.items():
-            cells[f"{prefix}_{key}"] = _cell(inner)
     return cells
 
 

@@ -32,7 +32,7 @@ from electra_tf2.formats.folders import SCORES, locate_model, models
 from electra_tf2.formats.joining import with_generator
 from electra_tf2.formats.readers import find_model, read_model
 from electra_tf2.formats.stored_model import Hints, StoredModel
-from electra_tf2.inference.examples_in_memory import is_frame, rows_of_frame
+from electra_tf2.inference.examples_in_memory import rows_in
 from electra_tf2.inference.model_config import config_of, make_network, pooling_of, with_config
 from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.return_types import Answer, Replaced, States, Suggestion
@@ -430,13 +430,7 @@ class Model:
         if isinstance(texts, str) and os.path.splitext(texts)[1] and os.path.isfile(texts):
             message = f"predict: {texts} is taken for a text, but a file is called so: `electra predict` labels files"
             warnings.warn(message, stacklevel=2)
-        several: Any = texts
-        if is_frame(texts):
-            several = rows_of_frame(texts)
-        elif getattr(texts, "shape", ())[1:] == (2,):  # an array of two columns holds pairs
-            several = [tuple(row) for row in several.tolist()]
-        if is_single:
-            several = [texts]
+        several = [texts] if is_single else rows_in(texts)
         answers = [Answer(**fields) for fields in self._predictor(several, task)]
         if is_single:
             return answers[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.evaluation import zip_submissions
-from electra_tf2.finetune.mistakes import complaint, is_baseline
+from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline
 from electra_tf2.finetune.tasks.targets import Classes
 from electra_tf2.inference.example_rows import read_examples
 from electra_tf2.settings.metrics import METRICS
@@ -215,6 +215,17 @@ def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
     task = support.task(tmp_path, "cola")
     split = parse(task, [], "")
     assert advice in str(complaint(split, task.answers(split, classes(task, 1, 1, 1)), steps))
+
+
+def test_numbers_that_are_all_alike_are_learned_well_by_one_answer(tmp_path):
+    rows = [json.dumps({"text": word, "label": 1.0}) for word in "abc"]
+    write_lines(tmp_path / "own" / "dev.jsonl", *rows)
+    task = support.task(tmp_path, "own", tasks={"own": {"type": "regression", "min": 0, "max": 2}})
+    dev = task.load("dev")
+    predictions = [{"value": np.float32(1.0)}] * 3
+    answers = task.answers(dev, predictions)
+    assert complaint(dev, answers) is None
+    assert not errors_of(task, dev, answers)["mistakes"]
 
 
 def test_a_model_that_is_no_better_than_the_commonest_label_is_known():

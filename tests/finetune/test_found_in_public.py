@@ -10,6 +10,7 @@ import pytest
 
 from electra_tf2.files.cells import is_no_label
 from electra_tf2.files.tables import open_table
+from electra_tf2.finetune.tasks.conll import tagged_lines
 from electra_tf2.finetune.tasks.labels import classes_of
 from electra_tf2.finetune.tasks.qa_answer_fields import place_of
 from electra_tf2.finetune.tasks.qa_files import read_questions
@@ -131,6 +132,7 @@ def test_tables_with_a_word_a_row(tmp_path: Path, text: str, name: str) -> None:
     [
         ("word,tag\nAnn,B-PER\n", "a column sentence_id is needed"),
         ("sentence_id,word,tag\n1,Ann,\n", "ner.csv holds no sentences"),
+        ("word,tag\nAnn,B-PER\n\nsaw,O\nNew York\n", "line 5: 1 columns, but 2 are expected"),
     ],
 )
 def test_bad_tables_of_words_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -200,6 +202,9 @@ def test_a_header_above_lines_of_words_and_tags(tmp_path: Path, header: str, lin
         ("a.csv", "Sentence #,word,Entity\n1,Ann,O\nnan,saw,O\n2,Bob,O\n", [("Ann saw", "O O"), ("Bob", "O")]),
         # Signs of lists are words, too.
         ("a.csv", "sentence_id,word,Entity\n1,[,O\n1,Ann,B-X\n2,],O\n", [("[ Ann", "O B-X"), ("]", "O")]),
+        ("a.csv", "sentence_id,word,Entity\n1,[sic],O\n1,[1],B-X\n", [("[sic] [1]", "O B-X")]),
+        # A line end in a cell divides no sentences.
+        ("a.csv", 'word,Entity,note\nAnn,O,"two\nlines"\nsaw,O,\n\nBob,O,\n', [("Ann saw", "O O"), ("Bob", "O")]),
         (
             "a.jsonl",
             '{"sent_id": 1, "word": "Ann", "Entity": "O"}\n{"sent_id": 2, "word": "Bob", "Entity": "O"}\n',
@@ -260,6 +265,18 @@ def test_a_row_of_lists_has_as_many_tags_as_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="as many tags as words are needed"):
         read_sentences(tmp_path / "a.jsonl")
     assert read_sentences(tmp_path / "a.jsonl", tagged=False)[0].tags == []
+
+
+@pytest.mark.parametrize("text", ["Ann O\nsaw O\nNew York B-LOC\n\n", "Ann\tO\nsaw O\nNew York\tB-LOC\n\n"])
+def test_no_word_of_a_line_with_too_many_columns_is_lost(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"line 3: 3 columns, but 2 are expected \(between tabs, words may hold"):
+        read_sentences(path)
+    assert read_sentences(path, as_original=True)[0].words == ["Ann", "saw", "New"]
+    written = tagged_lines([(["Ann", "New\tYork"], ["B-a b", "O"])])
+    path.write_text(written)
+    assert read_sentences(path)[0][:2] == (["Ann", "New York"], ["B-a b", "O"])
 
 
 def test_blanks_and_tabs_behind_a_tag_are_none(tmp_path: Path) -> None:

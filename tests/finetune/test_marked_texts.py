@@ -249,6 +249,25 @@ def test_a_span_that_is_none_is_named(tmp_path: Path, span: Any, message: str) -
         read_sentences(path)
 
 
+@pytest.mark.parametrize("spans", [[{"start": None, "end": 2, "label": "PER"}], [{"token_start": 0}], {}, "PER"])
+def test_a_field_of_spans_that_holds_none_is_named(tmp_path: Path, spans: Any) -> None:
+    rows = [{"text": "Ann", "spans": [[0, 3, "PER"]]}, {"text": "Bo", "spans": spans or {"a": 1}, "answer": "accept"}]
+    path = support.write_lines(tmp_path / "a.jsonl", *map(json.dumps, rows))
+    with pytest.raises(UserError, match="line 2: spans has no spans that can be read"):
+        read_sentences(path)
+    support.write_lines(path, json.dumps(rows[0]), json.dumps({"text": "Bo", "label": "news", "answer": "accept"}))
+    assert [sentence.tags for sentence in read_sentences(path)] == [["B-PER"], ["O"]]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_columns_of_marked_texts_have_their_names_in_any_case(tmp_path: Path, name: str) -> None:
+    lines = ["Text,Entities", "Ann saw,\"[[0, 3, 'PER']]\""]
+    if name == "a.jsonl":
+        lines = ['{"Text": "Ann saw", "Entities": [[0, 3, "PER"]]}']
+    [sentence] = read_sentences(support.write_lines(tmp_path / name, *lines))
+    assert (sentence.words, sentence.tags) == (["Ann", "saw"], ["B-PER", "O"])
+
+
 def test_new_text_is_split_as_the_training_data_were(tmp_path: Path) -> None:
     """Else a tagger of marked texts would not know the words that it has learned."""
     described: dict[str, Any] = {"type": "tagging", "held_out": 0}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.files.tables import WordRow
 from electra_tf2.finetune.data_report import data_table
 from electra_tf2.finetune.mistakes import errors_of, shown_errors
 from electra_tf2.finetune.starts import configuration
@@ -17,7 +18,7 @@ from electra_tf2.finetune.tasks.head import HeadInput
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.text import ClassificationHead
 from electra_tf2.finetune.trained_folder import trained_config
-from electra_tf2.inference.labelled_file import labelled, labelled_lines, labelled_table
+from electra_tf2.inference.labelled_file import labelled, labelled_lines, labelled_table, rows_of_words
 from electra_tf2.inference.labelling import label_file
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -240,6 +241,31 @@ def test_a_table_of_words_comes_back_with_a_tag_in_each_row(tmp_path, lines, hea
     assert answers == [[tag, str(value)] for tag, value in zip(tags, probabilities, strict=True)]
     again = write_lines(tmp_path / "again.csv", *written)
     assert len(label_file(config, folder, "chunk", str(again), "jsonl").splitlines()) == 2
+
+
+@pytest.mark.parametrize("words", [2, None, "Anna"])
+def test_words_of_a_row_that_are_something_else_stand_beside_those_that_were_read(words):
+    answer = {"words": ["Anna", "sang"], "tags": ["O", "O"]}
+    (line,) = labelled_lines([({"text": "Anna sang", "words": words}, answer)]).splitlines()
+    assert json.loads(line) == {"text": "Anna sang", "given_words": words} | answer
+
+
+def test_a_table_holds_all_that_was_read(tmp_path):
+    rows = [{"meta": {"id": 7}, "meta_id": 9, "text": "a\rb"}, {"meta": {}, "meta_id": 8, "text": "c\nd"}]
+    path = tmp_path / "labelled.csv"
+    path.write_text(labelled_table([(row, {"label": "x"}) for row in rows], ","), newline="")
+    with open(path, newline="") as file:
+        first, second = csv.DictReader(file)
+    assert first == {"meta": '{"id": 7}', "meta_id": "9", "text": "a\rb", "label": "x"}
+    assert second == {"meta": "{}", "meta_id": "8", "text": "c\nd", "label": "x"}
+
+
+def test_a_row_without_a_word_begins_a_sentence_of_its_own_file():
+    first = [WordRow({"word": "Ann", "note": ""}, has_word=True)]
+    second = [WordRow({"word": "", "note": "a comment"}, has_word=False), WordRow({"word": "Bo"}, has_word=True)]
+    answers = [{"tags": ["O"], "probabilities": [1.0]}] * 2
+    rows = [row for row, _ in rows_of_words([first, second], answers, are_numbered=False)]
+    assert rows == [first[0].values, {}, second[0].values, second[1].values]
 
 
 def test_what_a_row_and_its_answer_both_have_stays_as_it_was_read():

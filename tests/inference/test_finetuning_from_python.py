@@ -170,6 +170,11 @@ def test_rows_of_questions_are_learned_by_their_columns(monkeypatch: pytest.Monk
         ((["a"], ["x"]), {"do_train": False}, "do_train is false"),
         ((["a"], ["x"]), {"dev_labels": ["x"]}, "dev_labels are given without dev"),
         ((["a"], ["x"]), {"dev": ["b"]}, "dev_labels are missing"),
+        ((["a", "b"], "xy"), {}, "labels is a list of labels, or a column of a data frame"),
+        ((["a"], {"x": 1}), {}, "labels is a list of labels"),
+        ((["a"], 5), {}, "labels is a list of labels"),
+        (("a" * 300, ["x"]), {}, "there is no file 'aaa"),
+        (([("a", "b")], ["x"]), {"dev": ["a"], "dev_labels": ["x"]}, "train and dev must be alike"),
     ],
 )
 def test_bad_calls_are_answered_in_one_line(
@@ -212,7 +217,9 @@ def test_notes_and_warnings_name_arguments_too(capsys: pytest.CaptureFixture) ->
 def test_an_array_of_two_columns_holds_pairs() -> None:
     pairs = [("a", "b"), ("c", "d")]
     for array in (np.array(pairs), np.array(pairs, object)):
-        assert table_of("train", array, np.array([0, 1]), "label", "") == table_of("train", pairs, [0, 1], "label", "")
+        table = table_of("train", pairs, [0, 1], "label", "")
+        assert table_of("train", array, np.array([0, 1]), "label", "") == table
+        assert table_of("train", array, np.array([[0], [1]]), "label", "") == table
 
 
 def test_lists_of_answers_are_no_tags() -> None:

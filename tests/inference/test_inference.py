@@ -434,7 +434,7 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     with pytest.raises(UserError, match="tuple of texts"):
         chunk.predict(not_texts[1:])
     with pytest.warns(UserWarning, match="text 2: an empty text, so no answer"):
-        _, nothing, gap = chunk.predict(["a text", None, "another"])
+        _, nothing, gap = chunk.predict(["a text", np.float32("nan"), np.array(["another"])])
     assert vars(nothing) == {"error": "an empty text"} and gap.words == ["another"]
     (tmp_path / "reviews.csv").touch()
     with pytest.warns(UserWarning, match="is taken for a text, but a file is called so"):

@@ -17,6 +17,7 @@ from electra_tf2.util.errors import UserError
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile("[ \t]+")
+_TABS_AND_LINE_ENDS = re.compile("[\t\n\v\f\r]")
 _WORD = re.compile("[^ \t\n\v\f\r]+")
 _SIGN_AT_END = re.compile(r"\w[,;:!?)]+$")
 _STOP_AT_END = re.compile(r"\w\.+$")
@@ -77,37 +78,38 @@ def word_with_sign(words: Sequence[str]) -> str:
 
 
 def sentences_in_text(
-    text: str, name: str, tagged: bool, unended: bool, tag_column: int | None = None
+    text: str, name: str, tagged: bool, tag_column: int | None = None, as_original: bool = False
 ) -> list[Sentence]:
     """Reads the sentences of a text.
 
     Args:
       name: of the file, for messages.
       tagged: whether every word must have a tag; otherwise lines of a word alone are accepted.
-      unended: keep a last sentence that no blank line follows; the original loses it.
       tag_column: index of the column with the tags, from 0; default: as the layout has it.
+      as_original: lose a last sentence that no blank line follows, and read lines with too many columns.
 
     Raises:
       UserError: names file and line.
     """
     lines = _lines(text)
-    if unended:
+    if not as_original:
         lines.append("")  # ends the last sentence
     elif lines[-1] == "":
         # The empty text after the last line end is no blank line.
         lines.pop()
-    return list(_sentences_in_lines(lines, name, tagged, tag_column))
+    return list(_sentences_in_lines(lines, name, tagged, tag_column, as_original))
 
 
 def sentences_by_look(
     text: str, name: str, tag_column: int | None = None, may_lack_tags: bool = False
 ) -> list[Sentence]:
-    """Reads the sentences of a text that looks like a file of tagged words: several lines with the same number of
-    columns, at least two. Any other text gives [].
+    """Reads the sentences of a text that looks like a file of tagged words; [] of any other text.
+
+    Such a file has several lines with the same number of columns, at least two.
 
     Args:
+      name, tag_column: as in `sentences_in_text`.
       may_lack_tags: whether some lines may hold a word alone. Most have its tag.
-      others: as of `sentences_in_text`.
     """
     lines = _lines(text)
     layout = _layout(lines)
@@ -148,22 +150,20 @@ def has_a_word_a_line(text: str) -> bool:
 def tagged_lines(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> str:
     """Makes lines of a word and its tag, and a blank line behind each sentence.
 
-    A blank divides the columns, or a tab if a word holds blanks.
+    A blank divides the columns, or a tab if a word or a tag holds blanks. Tabs and line ends in them become blanks.
 
     Args:
       sentences: the words and the tags of each. A word with the tag "" has none, and is written with "O".
     """
-    sentences = list(sentences)
-    between = " "
-    for words, _ in sentences:
-        if any(len(split_words(word).words) != 1 for word in words):
-            between = "\t"
-    text = ""
+    lines: list[list[str]] = []  # the cells of each; none between sentences
     for words, tags in sentences:
         for word, tag in zip(words, tags, strict=True):
-            text += f"{word}{between}{tag or 'O'}\n"
-        text += "\n"
-    return text
+            lines.append([_TABS_AND_LINE_ENDS.sub(" ", cell) for cell in (word, tag or "O")])
+        lines.append([])
+    between = " "
+    if any(len(split_words(cell).words) != 1 for cells in lines for cell in cells):
+        between = "\t"
+    return "".join(between.join(cells) + "\n" for cells in lines)
 
 
 def _lines(text: str) -> list[str]:
@@ -299,9 +299,9 @@ def _may_be_span(tag: str) -> bool:
 
 
 def _sentences_in_lines(
-    lines: Sequence[str], name: str, tagged: bool, tag_column: int | None = None
+    lines: Sequence[str], name: str, tagged: bool, tag_column: int | None = None, as_original: bool = False
 ) -> Iterator[Sentence]:
-    """Reads the sentences of lines. A blank line must follow each."""
+    """Reads the sentences of lines. A blank line must follow each. Arguments as in `sentences_in_text`."""
     layout = _layout_of_tags(lines, name, tag_column)
     words: list[str] = []
     tags: list[str] = []
@@ -322,8 +322,10 @@ def _sentences_in_lines(
         has_tag = len(columns) > max(1, layout.tag) and columns[layout.tag] != ""
         if tagged and not has_tag:
             raise UserError(f"{name}, line {number}: a word and a tag are needed, got {line.strip()!r}")
-        if layout.has_numbers and len(columns) != layout.width:
-            raise UserError(f"{name}, line {number}: {len(columns)} columns, but {layout.width} are expected")
+        is_too_wide = not as_original and len(columns) > layout.width
+        if is_too_wide or (layout.has_numbers and len(columns) != layout.width):
+            expected = f"{layout.width} are expected (between tabs, words may hold blanks)"
+            raise UserError(f"{name}, line {number}: {len(columns)} columns, but {expected}: {line.strip()!r}")
         if not words:
             begins_at = number
         words.append(columns[layout.word])

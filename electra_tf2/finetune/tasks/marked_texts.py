@@ -15,6 +15,7 @@ import numpy as np
 
 from electra_tf2.corpus.tokenization import Words
 from electra_tf2.files.cells import cell, is_null
+from electra_tf2.files.tables import columns_named
 from electra_tf2.finetune.tasks.conll import Divided
 from electra_tf2.finetune.tasks.signs import words_at_signs
 from electra_tf2.settings.columns import MARKED_SPANS
@@ -24,6 +25,7 @@ _START = ("start", "start_offset", "begin")
 _END = ("end", "end_offset")
 _LABEL = ("label", "labels", "type", "entity_group")
 ANNOTATIONS = ("annotations", "completions")  # Label Studio's, doccano's first versions
+_MAY_BE_CLASS = ("label", "labels")  # names of spans in doccano's files, in others that of a text's class
 _REJECTED = ("reject", "ignore")  # Prodigy's "answer", otherwise "accept"
 
 
@@ -59,10 +61,11 @@ def text_of(row: Mapping[str, Any], spans: Sequence[Any] = (), name: str = "") -
     if not isinstance(data, dict):
         data = {}
     for fields in (row, data):
-        if isinstance(fields.get(name), str):
-            return fields[name]
-        if name in fields and is_null(fields[name]):  # a text, but an empty one
-            return ""
+        for column in columns_named(fields, [name]):
+            if isinstance(fields[column], str):
+                return fields[column]
+            if is_null(fields[column]):  # a text, but an empty one
+                return ""
     fitting = [text for text in data.values() if isinstance(text, str) and _fits(text, spans)]
     if len(fitting) != 1:
         return None
@@ -112,12 +115,9 @@ def _spans_of_row(row: Mapping[str, Any], where: str, label_column: str) -> list
 
     [] if none are marked; None: the row has no field in which spans could stand, or null there.
     """
-    names = [label_column] if label_column else [*ANNOTATIONS, *MARKED_SPANS]
     has_field = False
-    for name in names:
-        if name not in row:
-            continue
-        values = cell(dict(row), name, "list", where)
+    for column in _columns_of_spans(row, label_column):
+        values = cell(dict(row), column, "list", where)
         if values is None:
             continue  # as data frames have it where nobody annotated
         if values == []:
@@ -126,11 +126,36 @@ def _spans_of_row(row: Mapping[str, Any], where: str, label_column: str) -> list
             return _spans_of_annotations(values)
         elif isinstance(values, list) and all(map(_is_like_span, values)):
             return values
-        elif name in ANNOTATIONS and not _has_marked_spans(row):
-            raise UserError(f'{where}: {name} has no spans that can be read: write [0, 4, "PER"], got {shown(values)}')
+        elif column in ANNOTATIONS and not _has_marked_spans(row):
+            raise _unreadable(where, column, values)
     if has_field:
         return []
     return None
+
+
+def refuse_other_spans(row: Mapping[str, Any], where: str, label_column: str = "") -> None:
+    """Raises UserError for a field of spans that holds something else. A class may be called `label`, too."""
+    for column in _columns_of_spans(row, label_column):
+        values = cell(dict(row), column, "list", where)
+        may_be_class = column != label_column and column.lower() in _MAY_BE_CLASS
+        if isinstance(values, (dict, list)):
+            may_be_class = False
+        if values and not may_be_class:
+            raise _unreadable(where, column, values)
+
+
+def _columns_of_spans(row: Mapping[str, Any], label_column: str) -> list[str]:
+    """Lists the fields in which spans may stand, in the order in which they count."""
+    if label_column:
+        return columns_named(row, [label_column])
+    columns = []
+    for name in (*ANNOTATIONS, *MARKED_SPANS):
+        columns += columns_named(row, [name])
+    return columns
+
+
+def _unreadable(where: str, column: str, values: Any) -> UserError:
+    return UserError(f'{where}: {column} has no spans that can be read: write [0, 4, "PER"], got {shown(values)}')
 
 
 def _is_like_span(value: Any) -> bool:
@@ -140,7 +165,7 @@ def _is_like_span(value: Any) -> bool:
 
 
 def _has_marked_spans(row: Mapping[str, Any]) -> bool:
-    return any(row.get(name) for name in MARKED_SPANS)
+    return any(row[column] for column in columns_named(row, MARKED_SPANS))
 
 
 def _is_annotation(value: Any) -> bool:

@@ -6,7 +6,14 @@ from typing import Any
 from electra_tf2.files.cells import cell, is_null
 from electra_tf2.files.tables import Table, TableRow, columns_named
 from electra_tf2.finetune.tasks.conll import Sentence
-from electra_tf2.finetune.tasks.marked_texts import MarkedText, marked_text, says_annotated, text_of, words_and_tags
+from electra_tf2.finetune.tasks.marked_texts import (
+    MarkedText,
+    marked_text,
+    refuse_other_spans,
+    says_annotated,
+    text_of,
+    words_and_tags,
+)
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.word_rows import is_like_list
 from electra_tf2.settings.columns import WORD, WORDS
@@ -32,6 +39,8 @@ def sentences_of_whole_rows(
         where = table.where(row.line)
         if marked is None and file_has_marks:
             marked = _without_marks(row.values, columns)
+            if tagged and marked is not None:
+                refuse_other_spans(row.values, where, columns.tags)
         if marked is None:
             sentence = _sentence_of_lists(row.values, where, tagged, columns, remarks)
         else:

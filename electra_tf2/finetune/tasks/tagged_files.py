@@ -23,14 +23,14 @@ from electra_tf2.util.errors import UserError, shown
 
 
 def read_sentences(
-    path: Path, tagged: bool = True, unended: bool = True, columns: TaggedColumns | None = None
+    path: Path, tagged: bool = True, columns: TaggedColumns | None = None, as_original: bool = False
 ) -> list[Sentence]:
     """Reads the sentences of a file.
 
     Args:
       tagged: whether every word must have a tag; otherwise words alone are accepted.
-      unended: keep a last sentence that no blank line follows; the original loses it.
       columns: names of its columns; None: the usual ones.
+      as_original: as in `conll.sentences_in_text`.
 
     Raises:
       UserError: names file and line.
@@ -49,7 +49,7 @@ def read_sentences(
             )
         else:
             number = int(columns.tags) if columns.tags else None
-            sentences = sentences_in_text(text, str(path), tagged, unended, number)
+            sentences = sentences_in_text(text, str(path), tagged, number, as_original)
     if not sentences:
         raise UserError(f"{path} holds no sentences")
     return sentences

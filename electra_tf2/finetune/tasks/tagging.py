@@ -184,7 +184,7 @@ class TaggingTask(Task):
             sentences_of_file = read_sentences(
                 path,
                 tagged=split not in self.test_splits,
-                unended=not self._as_original,
+                as_original=self._as_original,
                 columns=self._columns_of_file(path, split),
             )
             files.append([self._with_names(sentence) for sentence in sentences_of_file])

@@ -1,6 +1,7 @@
 """Reads tables with a word in each row, its tag beside it, and the number of its sentence."""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.settings.columns import DOCUMENT_OF_WORD
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import counted, warn
+
+_LINE_END = re.compile("\r\n|\r|\n")
 
 
 def column_of_words(table: Table, rows: Sequence[TableRow], columns: TaggedColumns) -> str | None:
@@ -64,8 +67,10 @@ def _is_list(value: Any) -> bool:
 
 
 def is_like_list(value: Any) -> bool:
-    """True for a list as text. "[" and "[]" may be words."""
-    return isinstance(value, str) and value.startswith("[") and value.endswith("]") and len(value) > 2
+    """True for a list of words as text, "['Ann', 'saw']". In "[", "[]" and "[sic]" the brackets are signs."""
+    if not isinstance(value, str) or not value.startswith("[") or not value.endswith("]"):
+        return False
+    return any(sign in value for sign in ("'", '"', ", "))
 
 
 def sentences_of_word_rows(
@@ -197,10 +202,11 @@ def _borders_by_number(rows: Sequence[TableRow], columns: TaggedColumns) -> set[
 def _borders_by_blank_lines(rows: Sequence[TableRow]) -> set[int]:
     """Finds the indices of the rows that follow a blank line, or are one of delimiters alone."""
     borders = set()
-    last_line = rows[0].line
+    next_line = rows[0].line
     for index, row in enumerate(rows):
         is_blank = not any(_text(value) for value in row.values.values())
-        if is_blank or row.line > last_line + 1:
+        if is_blank or row.line > next_line:
             borders.add(index)
-        last_line = row.line
+        line_ends_in_cells = sum(len(_LINE_END.findall(str(value))) for value in row.values.values())
+        next_line = row.line + 1 + line_ends_in_cells
     return borders

@@ -71,7 +71,7 @@ def sentences_to_tag(text: str, name: str, known: KnownTags, splits_at_signs: bo
             return _untagged(in_rows)
         return [_with_all_tags(sentence) for sentence in in_rows]
     if not splits_at_signs and has_a_word_a_line(text):
-        return sentences_in_text(text, name, tagged=False, unended=True)
+        return sentences_in_text(text, name, tagged=False)
     found = lines_with_tags(text, name, known)
     if found is not None:
         return found.sentences
