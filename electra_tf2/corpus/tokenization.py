@@ -46,6 +46,11 @@ class Words(NamedTuple):
     words: Sequence[str]
     starts: np.ndarray
 
+    @property
+    def ends(self) -> np.ndarray:
+        """int32 [words], position behind each word's last character."""
+        return self.starts + np.array([len(word) for word in self.words], np.int32)
+
     def word_at(self, character: int) -> int:
         """Index of the word that a character is in, or of the last word before a blank; -1 before the first word."""
         return int(np.searchsorted(self.starts, character, side="right")) - 1

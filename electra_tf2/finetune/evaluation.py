@@ -133,13 +133,15 @@ class Evaluation:
             result.majority.setdefault(task.name, {})[name] = majority
         labels_differ = len({*predicted.split.golds}) > 1
         of_questions = isinstance(task, QATask)
+        # The thresholds of the original's answers need not be the best ones.
+        may_advise = of_questions and self.config.compat != "original"
         if not is_collapsed and labels_differ and is_baseline(task.primary_metric, scores, majority):
             baseline = kind_named(self.config.kind_of(task.name)).baseline
             by_heart = learned_by_heart(scores, predicted.split.golds)
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions, by_heart)}")
         elif not is_collapsed and of_questions and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
-        if of_questions and self.config.compat != "original":  # whose thresholds need not give the best scores
+        if may_advise:
             advice = better_threshold(scores)
             if advice:
                 say(f"{task.name} {name}: {advice}")

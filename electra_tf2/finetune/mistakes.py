@@ -19,10 +19,10 @@ _NO_ANSWER = "(no answer)"
 _CLEARLY_ABOVE = 1.1  # times the loss of saying nothing
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
-_CLEARLY = 1.0  # of F1 in percent, from which on another threshold is worth a line
+_MIN_F1_GAIN = 1.0  # of F1 in percent, from which on another threshold is worth a line
 _FEW_QUESTIONS = 5  # by which fewer answers are right, the threshold of a split is chance
 _PART_OF_PAIR = 90  # characters of each text of a pair that are shown
-_HARDLY = 20.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
+_LOW_F1 = 20.0  # F1 of the questions that have an answer, in percent, below which a model has hardly learned to answer
 
 
 def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0) -> str | None:
@@ -43,7 +43,7 @@ def complaint(split: Split, answers: Sequence[Mapping[str, Any]], steps: int = 0
     advice = remedy(steps, of_questions)
     if of_questions and verdicts[0] == _NO_ANSWER:
         return f"collapsed: no answer to any of {len(verdicts):,} questions, though some have one; {advice}"
-    return f"collapsed: the same answer, {verdicts[0]!r}, for all {len(verdicts):,}; {advice}"
+    return f"collapsed: the same answer, {verdicts[0]!r}, {len(verdicts):,} times, though not all are alike; {advice}"
 
 
 def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
@@ -92,13 +92,13 @@ def remedy(steps: int, of_questions: bool = False, by_heart: bool = False) -> st
 
 def hardly_answers(scores: Mapping[str, float]) -> bool:
     """Tells of scores of answers to questions whether hardly one of those that have an answer is right."""
-    return scores.get("HasAns_f1", scores["f1"]) < _HARDLY
+    return scores.get("HasAns_f1", scores["f1"]) < _LOW_F1
 
 
 def better_threshold(scores: Mapping[str, float]) -> str:
     """Names the threshold at which answers that may be missing have a clearly better F1; "": there is none."""
     gain = scores.get("best_f1", 0.0) - scores["f1"]
-    if gain < _CLEARLY or gain / 100 * scores["total"] < _FEW_QUESTIONS:
+    if gain < _MIN_F1_GAIN or gain / 100 * scores["total"] < _FEW_QUESTIONS:
         return ""
     threshold = figure_of("best_f1_thresh", scores["best_f1_thresh"])
     return f"with --qa-na-threshold {threshold} F1 is {scores['best_f1']:.4g} in place of {scores['f1']:.4g}"

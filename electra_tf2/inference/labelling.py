@@ -82,14 +82,16 @@ def label_file(
     if row_format == "csv":
         delimiter = _csv_delimiter(source, task)
     is_table = row_format in ("csv", "tsv")
-    answered = _answered_rows(task, rows, read.answers_of_all_rows(answers), is_table)
-    text = labelled(answered, row_format, delimiter)
+    rows_and_answers = _beside_answers(task, rows, read.answers_of_all_rows(answers), is_table)
+    text = labelled(rows_and_answers, row_format, delimiter)
     if is_table and _has_byte_order_mark(source):
         return f"\ufeff{text}"
     return text
 
 
-def _answered_rows(task: Task, rows: Sequence[TableRow], answers: Sequence[dict[str, Any]], is_table: bool) -> Labelled:
+def _beside_answers(
+    task: Task, rows: Sequence[TableRow], answers: Sequence[dict[str, Any]], is_table: bool
+) -> Labelled:
     """Puts each row beside its answer. A table with a word in each row has an answer for each word."""
     if not is_table or not isinstance(task, TaggingTask) or not all(row.parts for row in rows):
         return [(row.values, answer) for row, answer in zip(rows, answers, strict=True)]
@@ -176,18 +178,16 @@ def _standard_input() -> str:
 
 def read_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> tuple[list[TableRow], Examples]:
     """Reads all rows of a table, and makes their examples. Arguments and errors as of `named_rows`."""
-    rows: list[TableRow] = []
-
-    def placed_rows() -> Iterator[tuple[str, dict[str, Any]]]:
-        for row, named in named_rows(task, table, text_columns):
-            rows.append(row)
-            yield table.where(row.line), named
-
-    return rows, read_examples(task, placed_rows())
+    rows = []
+    placed_rows = []
+    for row, named in named_rows(task, table, text_columns):
+        rows.append(row)
+        placed_rows.append((table.where(row.line), named))
+    return rows, read_examples(task, placed_rows)
 
 
 def named_rows(task: Task, table: Table, text_columns: Sequence[str] = ()) -> Iterator[tuple[TableRow, dict[str, Any]]]:
-    """Yields each row of a table twice: as it is, and with its texts under the names that the task reads.
+    """Yields each row of a table, with its values in which the texts have the names that the task reads.
 
     Args:
       text_columns: columns of the texts; () for those of the training data.

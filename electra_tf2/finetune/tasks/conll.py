@@ -45,8 +45,8 @@ class Sentence(NamedTuple):
     tags: one of each word; fewer, in a file that may be untagged, where words have none.
     where: file and line of the first word, for messages.
     text: the text of these words; None: the file has words alone.
-    divided: the same text, divided at the ends of its marked spans, too, if some end inside words. It is learned.
-      `words` and `text` are what is answered and scored, since nobody knows such ends of new text.
+    divided: the same text, divided at the ends of its marked spans, too, if some end inside words. Training uses it.
+      Answers and scores use `words` and `text`, since nobody knows such ends of new text.
     rows: of a table with a word in each row, those of the sentence, rows without a word before, among and behind its
       words, too; () of any other file.
     """

@@ -197,7 +197,7 @@ def _is_annotated(row: Mapping[str, Any]) -> bool:
     """Tells whether somebody looked at a text and kept what is marked in it."""
     if row.get("answer") in _REJECTED:
         return False
-    annotations = row.get("annotations", row.get("completions"))
+    annotations = _first(row, ANNOTATIONS)
     is_label_studio = isinstance(row.get("data"), dict) and isinstance(annotations, list)
     return not is_label_studio or any(map(_is_kept, annotations))
 
@@ -211,15 +211,8 @@ def says_annotated(row: Mapping[str, Any]) -> bool:
 
 
 def _span(item: Any, text: str, where: str) -> MarkedSpan:
-    """A span of a text, without the blanks at its ends."""
-    start = end = kind = written = None
-    if isinstance(item, dict):
-        start = _first(item, _START)
-        end = _first(item, _END)
-        kind = _first(item, _LABEL)
-        written = item.get("text")
-    elif len(item) >= 3:
-        start, end, kind = item[:3]
+    """Makes a span of a text, without the blanks at its ends. Raises UserError."""
+    start, end, kind, written = _fields_of_span(item)
     if isinstance(kind, list) and kind:  # Label Studio's
         kind = kind[0]
     if type(kind) is int:
@@ -251,6 +244,16 @@ def _span(item: Any, text: str, where: str) -> MarkedSpan:
     start += len(marked) - len(marked.lstrip())
     end -= len(marked) - len(marked.rstrip())
     return MarkedSpan(start, max(start, end), kind)
+
+
+def _fields_of_span(item: Any) -> tuple[Any, Any, Any, Any]:
+    """Takes start, end, type and text of a span from an object or a list; None for what it lacks."""
+    if isinstance(item, dict):
+        return _first(item, _START), _first(item, _END), _first(item, _LABEL), item.get("text")
+    if len(item) >= 3:
+        start, end, kind = item[:3]
+        return start, end, kind, None
+    return None, None, None, None
 
 
 def _first(item: Mapping[str, Any], names: Iterable[str]) -> Any:
@@ -312,13 +315,12 @@ def _start_of_word(text: Words, place: int) -> int:
 
 def _end_of_word(text: Words, place: int) -> int:
     """The character behind the word in which the one before a place stands."""
-    word = text.word_at(place - 1)
-    return int(text.starts[word]) + len(text.words[word])
+    return int(text.ends[text.word_at(place - 1)])
 
 
 def _tags(text: Words, spans: Sequence[MarkedSpan]) -> list[str]:
     """Makes the tags of a text's words. A word that two spans share has the tag of the first."""
-    ends = text.starts + np.array([len(word) for word in text.words], np.int32)
+    ends = text.ends
     tags = ["O"] * len(text.words)
     for span in spans:
         first = np.searchsorted(ends, span.start, side="right")

@@ -15,8 +15,11 @@ WORD = re.compile("[sl]m*|[am]+")  # of kinds of characters
 
 
 def kind_of(character: str) -> str:
-    """The kind of a character: " " a blank, s a sign, l a letter that is a word, a any other letter or a digit, m what
-    belongs to the character before it, such as an accent, or is not seen."""
+    """Names the kind of a character by a letter.
+
+    " " is a blank, s a sign, l a letter that is a word of its own, a any other letter or a digit, m what belongs to the
+    character before it, such as an accent, or is not seen.
+    """
     category = unicodedata.category(character)
     if character.isspace():
         return " "
@@ -30,7 +33,7 @@ def kind_of(character: str) -> str:
 
 
 def words_at_signs(text: str) -> list[tuple[int, str]]:
-    """The words of a text, each with its place among the characters. Signs are words, with the marks behind them."""
+    """Lists the words of a text, each behind its place. Signs are words, together with the marks behind them."""
     kinds = "".join(map(kind_of, text))
     return [(match.start(), text[match.start() : match.end()]) for match in WORD.finditer(kinds)]
 

@@ -43,10 +43,10 @@ class SpanDecoder:
             return []
         best = self._first + log_probabilities[0]  # of the sequences that end in each label
         best_previous = []
-        for of_word in log_probabilities[1:]:
+        for log_probabilities_of_word in log_probabilities[1:]:
             sums = best[:, np.newaxis] + self._steps
             best_previous.append(np.argmax(sums, axis=0))
-            best = np.max(sums, axis=0) + of_word
+            best = np.max(sums, axis=0) + log_probabilities_of_word
         label = int(np.argmax(best + self._last))
         sequence = [label]
         for previous in reversed(best_previous):

@@ -186,8 +186,8 @@ def check_single_tags(name: str, sentences: Sequence[Sentence]) -> None:
         )
     if len(tags) > _MANY_TAGS and len(tags) > num_words / 2:
         warn(f"{name}: most tags occur once, as if lines were texts, whose last words are no tags")
-    of_words = f"{counted(len(tags), 'tag')} of single words"
-    say(f"{name}: {of_words}, since none begins with B- or I-: they are scored word by word")
+    number_of_tags = counted(len(tags), "tag")
+    say(f"{name}: {number_of_tags} of single words, since none begins with B- or I-: they are scored word by word")
 
 
 def _why_no_span_tag(tag: str, tags: Sequence[str]) -> str:

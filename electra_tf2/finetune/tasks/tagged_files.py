@@ -7,13 +7,14 @@ texts       with marked spans, as programs for annotation write them            
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from electra_tf2.files.content import plain_name
 from electra_tf2.files.delimited import numbered_lines
 from electra_tf2.files.reading import read_text
 from electra_tf2.files.table_files import format_of
-from electra_tf2.files.tables import Table, columns_named, open_table
+from electra_tf2.files.tables import Table, TableRow, columns_named, open_table
 from electra_tf2.finetune.tasks.conll import Sentence, sentences_in_text
 from electra_tf2.finetune.tasks.sentence_rows import sentences_of_whole_rows
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
@@ -57,10 +58,20 @@ def read_sentences(
 
 def _sentences_in_table(table: Table, tagged: bool, columns: TaggedColumns) -> list[Sentence]:
     rows = list(table.checked())
-    word_name = column_of_words(table, rows, columns)
-    if word_name is not None:
-        return sentences_of_word_rows(table, rows, word_name, tagged, columns)
+    sentences = _sentences_of_word_rows(table, rows, tagged, columns)
+    if sentences is not None:
+        return sentences
     return list(sentences_of_whole_rows(table, rows, tagged, columns))
+
+
+def _sentences_of_word_rows(
+    table: Table, rows: Sequence[TableRow], tagged: bool, columns: TaggedColumns
+) -> list[Sentence] | None:
+    """Reads the sentences of a table with a word in each row; None: it is another table."""
+    word_name = column_of_words(table, rows, columns)
+    if word_name is None:
+        return None
+    return sentences_of_word_rows(table, rows, word_name, tagged, columns)
 
 
 def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> list[Sentence] | None:
@@ -78,11 +89,7 @@ def sentences_of_a_word_a_row(path: Path, text: str, columns: TaggedColumns) -> 
     if columns.word_in(names) is None and columns.text_in(names) is None:
         return None
     table = open_table(path, content=text)
-    rows = list(table.checked())
-    word_name = column_of_words(table, rows, columns)
-    if word_name is None:
-        return None
-    return sentences_of_word_rows(table, rows, word_name, False, columns)
+    return _sentences_of_word_rows(table, list(table.checked()), False, columns)
 
 
 def _first_line(text: str) -> str:
@@ -108,11 +115,12 @@ def has_header(path: Path, text: str, columns: TaggedColumns) -> bool:
         return False
     first_line = _first_line(text)
     names = _columns_of_header(first_line)
-    own = tuple(filter(None, (columns.tags, columns.sentence)))
-    of_words = (*own, *TAG, *TAGS, *PART_OF_SPEECH, *SENTENCE_OF_WORD)
-    if columns.word_in(names) is not None and columns_named(names, of_words):
+    named_by_user = tuple(filter(None, (columns.tags, columns.sentence)))
+    beside_words = (*named_by_user, *TAG, *TAGS, *PART_OF_SPEECH, *SENTENCE_OF_WORD)
+    if columns.word_in(names) is not None and columns_named(names, beside_words):
         return True
-    if columns.text_in(names) is not None and columns_named(names, (*own, *TAG, *MARKED_SPANS)):
+    beside_texts = (*named_by_user, *TAG, *MARKED_SPANS)
+    if columns.text_in(names) is not None and columns_named(names, beside_texts):
         return name.endswith(".csv") or "[" in text
     if name.endswith(".csv") and len(names) > 1 and "\t" not in first_line:
         raise UserError(

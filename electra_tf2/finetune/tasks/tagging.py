@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import Row
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, joined
@@ -21,10 +19,17 @@ from electra_tf2.files.writing import write_atomically
 from electra_tf2.finetune.tasks import conll
 from electra_tf2.finetune.tasks.marked_texts import ANNOTATIONS, split_at_signs
 from electra_tf2.finetune.tasks.sentence_rows import words_or_text
-from electra_tf2.finetune.tasks.tag_decoding import log_softmax
 from electra_tf2.finetune.tasks.tag_schemes import OriginalsSpanTags, SingleTags, SpanTags, TagScheme, check_single_tags
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import has_header, read_sentences
+from electra_tf2.finetune.tasks.tagging_answers import (
+    LabelledWords,
+    answer,
+    entity,
+    labelled_words,
+    scores_by_characters,
+    scores_of_other_words,
+)
 from electra_tf2.finetune.tasks.tagging_head import TaggingHead
 from electra_tf2.finetune.tasks.tagging_windows import (
     PredictedWords,
@@ -37,8 +42,6 @@ from electra_tf2.finetune.tasks.tags import (
     ENCODINGS,
     encoding_of,
     has_span_tags,
-    scores_of_places,
-    spans_of,
     tagging_scores,
     types_of,
 )
@@ -99,15 +102,17 @@ class TaggingTask(Task):
         self._other_columns = TaggedColumns()  # that rows to be answered may have in the place of the training data's
         self._splits_at_signs = False  # raw text, as that of the training data was; else at blanks alone
         self._names_of_numbers = labels
-        word_column, sentence_column = (*text_columns, "", "")[:2]
-        self.columns = TaggedColumns(word_column, sentence_column, label_column, name)
+        self.columns = TaggedColumns(tags=label_column, task=name)
+        if text_columns:
+            self.columns = self._with_text_columns(text_columns)
         self._as_original = config.compat == "original"
         self.primary_metric = "f1"
         self._scheme: TagScheme | None = None
         if spans is not None:
             self._set_scheme(spans, "BIO")  # until the training data show their encoding
-        # The last predictions, and the labels and probabilities that they give, for which scores and answers both ask.
-        self._predicted: tuple[Any, list[tuple[list[str], list[float]]]] = (None, [])
+        # The predictions that were decoded last, and what came of them.
+        self._decoded_predictions: Sequence[Prediction] | None = None
+        self._decoded: list[LabelledWords] = []
 
     @property
     def label_names(self) -> list[str]:
@@ -199,16 +204,17 @@ class TaggingTask(Task):
     def _columns_of_file(self, path: Path, split: str) -> TaggedColumns:
         """The columns of a file. In lines to be scored, other tags may stand in the usual place of the task's."""
         is_learned = split == "train" or self.target is None
-        if is_learned or self._as_original or self.columns.tags or format_of(path) in ("json", "columnar"):
+        is_settled = is_learned or self._as_original or bool(self.columns.tags)
+        if is_settled or format_of(path) in ("json", "columnar"):
             return self.columns
         text = read_text(path, "task")
         if has_header(path, text, self.columns):
             return self.columns
-        found = lines_with_tags(text, str(path), self._known_tags())
-        if found is None or found.column is None:
+        lines = lines_with_tags(text, str(path), self._known_tags())
+        if lines is None or lines.column is None:
             return self.columns
-        say(f"note: {path}: the tags of {self.name} stand in column {found.column}, counted from 0")
-        return self.columns._replace(tags=str(found.column))
+        say(f"note: {path}: the tags of {self.name} stand in column {lines.column}, counted from 0")
+        return self.columns._replace(tags=str(lines.column))
 
     def _known_tags(self) -> KnownTags:
         return KnownTags(self.scheme, self.label_names, self.columns)
@@ -296,9 +302,13 @@ class TaggingTask(Task):
         """
         if len(names) > 2:
             raise UserError(f"--text-column WORD,SENTENCE: one or two columns, got {', '.join(names)}")
-        sentence_column = names[1] if len(names) == 2 else self.columns.sentence
-        self.columns = self.columns._replace(words=names[0], sentence=sentence_column)
+        self.columns = self._with_text_columns(names)
         self._other_columns = TaggedColumns(words=self.list_key)  # as `rows_of_text` has them
+
+    def _with_text_columns(self, names: Sequence[str]) -> TaggedColumns:
+        if len(names) == 1:
+            return self.columns._replace(words=names[0])
+        return self.columns._replace(words=names[0], sentence=names[1])
 
     @property
     def label_columns(self) -> set[str]:
@@ -308,13 +318,13 @@ class TaggingTask(Task):
 
     def example(self, row: dict[str, Any], where: str, index: int) -> TaggedSentence:
         """Reads `words`, a list, or `text`, split as the training data were: at blanks, or at signs, too."""
-        found = words_or_text(row, self.columns, where)
-        if found is None:
-            found = words_or_text(row, self._other_columns, where)
-        if isinstance(found, str):
-            text = self._split(found)
-        elif isinstance(found, list):
-            text = joined(found)
+        content = words_or_text(row, self.columns, where)
+        if content is None:
+            content = words_or_text(row, self._other_columns, where)
+        if isinstance(content, str):
+            text = self._split(content)
+        elif isinstance(content, list):
+            text = joined(content)
         else:
             hint = ""
             if self.columns.word_in(row) is not None:
@@ -389,42 +399,16 @@ class TaggingTask(Task):
 
     # Scores and answers.
 
-    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[list[str], list[float]]]:
-        """Lists the labels of each example's words, and the probability of each word's tag as files write it.
-
-        Labels may be one tag there, as S and B are in BIO.
-
-        Labels of spans are the likeliest that make up whole ones; with compat original those that the original makes of
-        each word's likeliest. A word that is in no window has the label "O", or "" without spans, and probability 0.
-        """
-        if self._predicted[0] is predictions:  # which scores and answers both ask for
-            return self._predicted[1]
-        same_tag = self._labels_of_the_same_tag()
-        result = []
-        for example, inputs in zip(split.examples, split.by_example(predictions), strict=True):
-            labels = [self.scheme.label_of_no_window] * len(example.words)
-            probabilities = [0.0] * len(example.words)
-            words = np.concatenate([window.words for window in example.windows])
-            word_logits = []
-            for window, prediction in zip(example.windows, inputs, strict=True):
-                word_logits.append(prediction["logits"][window.positions])
-            log_probabilities = log_softmax(np.concatenate(word_logits))
-            tag_probabilities = np.exp(log_probabilities) @ same_tag
-            for row, label_id in enumerate(self.scheme.likeliest(log_probabilities, self.label_names)):
-                labels[words[row]] = self.label_names[label_id]
-                probabilities[words[row]] = float(tag_probabilities[row, label_id])
-            result.append((self.scheme.well_formed(labels), probabilities))
-        self._predicted = predictions, result
-        return result
-
-    def _labels_of_the_same_tag(self) -> np.ndarray:
-        """Tells which labels are one tag in the files, float [labels, labels]: in BIO B and S are, and I and E."""
-        tag_of_label = np.array([self.scheme.tag_of(label) for label in self.label_names])
-        return (tag_of_label[:, np.newaxis] == tag_of_label).astype(np.float64)
+    def _labelled_words(self, split: Split, predictions: Sequence[Prediction]) -> list[LabelledWords]:
+        """Decodes predictions, once for scores and answers."""
+        if self._decoded_predictions is not predictions:
+            self._decoded = labelled_words(split, predictions, self.scheme, self.label_names)
+            self._decoded_predictions = predictions
+        return self._decoded
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]
-        predicted = [labels for labels, _ in self.predicted_labels(split, predictions)]
+        predicted = [words.labels for words in self._labelled_words(split, predictions)]
         if self._as_original:
             # Words that did not fit are not scored.
             counts = [len(example.windows[0].words) for example in split.examples]
@@ -435,13 +419,7 @@ class TaggingTask(Task):
         predicted_tags = [self.scheme.tags_of(labels) for labels in predicted]
         scores = self.scheme.scores(gold_tags, predicted_tags)
         if self.scheme.has_spans and any(example.marked for example in split.examples):
-            # Some spans end inside words, where their tags cannot say it.
-            gold_places: list[tuple] = []
-            predicted_places: list[tuple] = []
-            for number, (example, labels) in enumerate(zip(split.examples, predicted, strict=True)):
-                gold_places += [(number, *place) for place in example.gold_places]
-                predicted_places += [(number, *place) for place in example.places(labels)]
-            scores |= scores_of_places(gold_places, predicted_places)
+            scores |= scores_by_characters(split.examples, predicted)
         return scores
 
     def scores_of_answers(
@@ -450,51 +428,12 @@ class TaggingTask(Task):
         """Scores spans of marked texts by their characters, where the answers are of other words of the same texts."""
         if not self.spans:
             return None
-        of_text: dict[str, Mapping[str, Any]] = {}
-        for example, answer in zip(answered.examples, answers, strict=True):
-            of_text[example.text.text] = answer
-        gold: list[tuple] = []
-        predicted: list[tuple] = []
-        for number, example in enumerate(split.examples):
-            text = example.text
-            if text.text not in of_text:
-                return None
-            gold += [(number, *place) for place in example.gold_places]
-            for entity in of_text[text.text]["entities"]:
-                predicted.append((number, entity["start"], entity["end"], entity["type"]))
-        return scores_of_places(gold, predicted)
+        return scores_of_other_words(split, answered, answers)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Makes lists of each text's `words`, `tags`, `probabilities`, `starts` and `ends`.
-
-        `starts` and `ends` count characters of the text, or of words given as a list, joined by blanks. With spans
-        there are also `entities`, each with `type`, `text`, `start`, `end`, and as `probability` the least one of its
-        words.
-        """
-        answers = []
-        for example, predicted in zip(split.examples, self.predicted_labels(split, predictions), strict=True):
-            labels, probabilities = predicted
-            text = example.text
-            starts = text.starts.tolist()
-            ends = [start + len(word) for start, word in zip(starts, text.words, strict=True)]
-            answer = {
-                "words": list(text.words),
-                "tags": self.scheme.tags_of(labels),
-                "probabilities": [round(probability, 6) for probability in probabilities],
-                "starts": starts,
-                "ends": ends,
-            }
-            if self.spans:
-                entities = []
-                for span in spans_of(labels):
-                    start = starts[span.start]
-                    end = ends[span.end]
-                    entity = {"type": span.type, "text": text.text[start:end], "start": start, "end": end}
-                    least = min(probabilities[span.start : span.end + 1])
-                    entities.append(entity | {"probability": round(least, 6)})
-                answer["entities"] = entities
-            answers.append(answer)
-        return answers
+        """Makes an object of each text's tags and spans, see `tagging_answers.answer`."""
+        labelled = self._labelled_words(split, predictions)
+        return [answer(example, words, self.scheme) for example, words in zip(split.examples, labelled, strict=True)]
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         """Makes each example's `text`, its `gold` tags, and of spans its `gold_entities`, like `entities` of answers.
@@ -508,10 +447,7 @@ class TaggingTask(Task):
             if split.labelled:
                 row["gold"] = self.scheme.tags_of(example.labels)
             if split.labelled and self.spans:
-                entities = []
-                for start, end, kind in example.gold_places:
-                    entities.append({"type": kind, "text": text[start:end], "start": start, "end": end})
-                row["gold_entities"] = entities
+                row["gold_entities"] = [entity(text, *place) for place in example.gold_places]
             rows.append(row)
         return rows
 

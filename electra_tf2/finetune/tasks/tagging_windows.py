@@ -39,11 +39,10 @@ class TaggedSentence(NamedTuple):
 
     def places(self, labels: Sequence[str]) -> list[tuple[int, int, str]]:
         """Lists (start, end, type) of the spans in labels of its words, with the places of their characters."""
+        ends = self.text.ends
         places = []
         for span in spans_of(labels):
-            last = span.end
-            end = int(self.text.starts[last]) + len(self.text.words[last])
-            places.append((int(self.text.starts[span.start]), end, span.type))
+            places.append((int(self.text.starts[span.start]), int(ends[span.end]), span.type))
         return places
 
     @property

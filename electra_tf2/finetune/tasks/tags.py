@@ -92,17 +92,20 @@ def _with_letters_before_types(sentences: Sequence[Sentence], known_types: Colle
 
 def _in_bioes_letters(tag: str) -> str:
     """Gives a span tag the capital letter of BIOES. Other tags stay."""
+    if tag == "o":
+        return "O"
     letter, dash, kind = tag.partition("-")
     upper = letter.upper()
-    if len(letter) != 1 or not (dash or upper == "O"):
+    if not dash or upper not in _LETTERS:
         return tag
-    bioes_letter = _LIKE_BIOES.get(upper, upper)
-    return f"{bioes_letter}{dash}{kind}"
+    return f"{_LIKE_BIOES.get(upper, upper)}-{kind}"
 
 
 def encoding_of(sentences: Sequence[Sentence]) -> str:
-    """The encoding of the tags of spans in a file: BIO (also of IOB1, and of types without letters), BIOES, BILOU or
-    BMES."""
+    """Names the encoding of the tags of spans in a file: BIO, BIOES, BILOU or BMES.
+
+    IOB1, and types without letters, are BIO.
+    """
     respelled = _with_letters_before_types(sentences)
     letters = set()
     for sentence in sentences:
@@ -197,10 +200,11 @@ def has_span_tags(sentences: Sequence[Sentence]) -> bool:
     has_others = False
     for sentence in spelled_as_bioes(sentences):
         for tag in sentence.tags:
-            if tag != "O":
-                if is_span_tag(tag):
-                    return True
-                has_others = True
+            if tag == "O":
+                continue
+            if is_span_tag(tag):
+                return True
+            has_others = True
     return not has_others
 
 

@@ -24,23 +24,32 @@ def column_of_words(table: Table, rows: Sequence[TableRow], columns: TaggedColum
     if not rows:
         return None
     names = rows[0].values
+    word_name = columns.word_in(names)
+    if word_name is None:
+        return _column_of_single_words(table, rows, columns)
     is_delimited = table.columns is not None
     has_numbers = columns.sentence_in(names) is not None
-    word_name = columns.word_in(names)
-    if word_name is not None:
-        if not is_delimited and not has_numbers:
-            return None  # a JSON object holds a whole sentence
-        if any(_is_list(row.values.get(word_name)) for row in rows):
-            return None
-        # A column of a usual name holds words. One that the user named holds them if another one numbers sentences.
-        holds_words = not columns.words or (bool(columns.sentence) and has_numbers)
-    else:
-        word_name = columns.text_in(names)
-        if word_name is None or not is_delimited or columns.tags_in(names, table.name, word_name) is None:
-            return None
-        holds_words = False
+    if not is_delimited and not has_numbers:
+        return None  # a JSON object holds a whole sentence
+    if any(_is_list(row.values.get(word_name)) for row in rows):
+        return None
+    # A column of a usual name holds words. One that the user named holds them if another one numbers sentences.
+    holds_words = not columns.words or (bool(columns.sentence) and has_numbers)
     if holds_words or _are_single_words(table, rows, word_name, columns):
         return word_name
+    return None
+
+
+def _column_of_single_words(table: Table, rows: Sequence[TableRow], columns: TaggedColumns) -> str | None:
+    """Finds a column of texts, each of which is one word with a tag beside it; None: there is none."""
+    names = rows[0].values
+    text_name = columns.text_in(names)
+    if text_name is None or table.columns is None:
+        return None
+    if columns.tags_in(names, table.name, text_name) is None:
+        return None
+    if _are_single_words(table, rows, text_name, columns):
+        return text_name
     return None
 
 

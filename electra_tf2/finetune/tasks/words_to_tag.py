@@ -72,9 +72,17 @@ def sentences_to_tag(text: str, name: str, known: KnownTags, splits_at_signs: bo
         return [_with_all_tags(sentence) for sentence in in_rows]
     if not splits_at_signs and has_a_word_a_line(text):
         return sentences_in_text(text, name, tagged=False)
-    found = lines_with_tags(text, name, known)
-    if found is not None:
-        return found.sentences
+    return _sentences_in_lines(text, name, known)
+
+
+def _sentences_in_lines(text: str, name: str, known: KnownTags) -> list[Sentence] | None:
+    """Reads sentences of lines, with the tags of the task, or without any. Warns of tags that are left out.
+
+    None: the text is no file of tagged words.
+    """
+    tagged = lines_with_tags(text, name, known)
+    if tagged is not None:
+        return tagged.sentences
     partly_tagged = sentences_by_look(text, name, _named_column(known), may_lack_tags=True)
     if known.covers(partly_tagged):
         warn(f"{name}: some words have no tag, so that nothing is scored")
