@@ -170,7 +170,8 @@ def _scores(model: StoredModel, about_scores: str) -> list[str]:
     paragraphs = ["## Scores"]
     if about_scores:
         paragraphs.append(about_scores)
-    paragraphs += [table, f"Scored {_scored_examples(model)}by one training run, in percent but for losses."]
+    units = "in percent but for losses and mean absolute errors (mae)"
+    paragraphs += [table, f"Scored {_scored_examples(model)}by one training run, {units}."]
     if _may_lack_answer(model):
         paragraphs.append(
             "`HasAns` and `NoAns`: of the questions with and without an answer, whose number is `total`. `best_f1`: "

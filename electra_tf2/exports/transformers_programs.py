@@ -14,6 +14,7 @@ from electra_tf2.exports.card_programs import (
     texts_of_task,
 )
 from electra_tf2.exports.tag_programs import EXAMPLE_TEXT, imports_of_words, lines_of_tags, lines_of_words
+from electra_tf2.files.tables import names_of
 from electra_tf2.finetune.tasks.targets import Scale, adopted, known_target
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.model_config import config_of, pooling_of
@@ -55,7 +56,22 @@ def explained_program(model: StoredModel, class_name: str) -> list[str]:
         return _explained_tags(state, config)
     if class_name.endswith("ForQuestionAnswering"):
         return _explained_answers(config, bool(state.get("v2")))
+    if class_name.endswith("ForSequenceClassification"):
+        return _explained_pairs(config)
     return []
+
+
+def _explained_pairs(config: FinetuningConfig) -> list[str]:
+    """Says what the two texts of a pair are, and when they are cut otherwise than by `electra predict`."""
+    settings = settings_of(config.task_names[0], config.tasks).text
+    if settings is None or len(settings.texts) < 2:
+        return []
+    first, second = (names_of(column)[0] for column in settings.texts)
+    return [
+        f"`text` is what the training data had in the column `{first}`, `text_pair` that of `{second}`. Where both are "
+        f"longer than half of the {config.max_seq_length} tokens, `electra predict` may leave the first a token more, "
+        "and the second one less, than this tokenizer does; the answer then differs a little."
+    ]
 
 
 def explained_scores(model: StoredModel, class_name: str) -> str:

@@ -1,10 +1,13 @@
 """Converts cells of tables to the type of their field: true or false, whole numbers, lists."""
 
 import ast
+import datetime
+import decimal
 import io
 import math
 import re
 import tokenize
+import unicodedata
 from typing import Any, Literal
 
 from electra_tf2.files.reading import parse_json
@@ -13,6 +16,8 @@ from electra_tf2.util.errors import UserError, shown
 _ARRAY = re.compile(r"\barray\((\[.*?\])(?:, dtype=[\w.'<>|]+)?\)", re.DOTALL)  # as numpy prints one
 _FAILED_LOOKUP = "#n/a"  # of a spreadsheet
 _NO_LABELS = ("", "-", "nan", "<na>", "nat", "\\n", _FAILED_LOOKUP)  # in lower case; "\\n" is the \N of MySQL and Hive
+_NO_NUMBERS = ("na", "n/a", "null", "none", "?")  # in lower case
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -85,9 +90,39 @@ def is_null(value: Any) -> bool:
 def is_no_label(value: Any) -> bool:
     """Tells whether a value marks a missing label: None, empty text, a dash, NaN, or what databases and spreadsheets
     write for it. Not -1, nor the texts "NA" and "None", which may be classes."""
-    if is_null(value):
+    if is_null(value) or value == []:
         return True
     return isinstance(value, str) and value.strip().lower() in _NO_LABELS
+
+
+def is_no_number(value: Any) -> bool:
+    """Tells whether a value marks a missing number: a missing label, or a text that may be a class, but no number."""
+    return is_no_label(value) or (isinstance(value, str) and value.strip().lower() in _NO_NUMBERS)
+
+
+def label_text(value: Any) -> str | None:
+    """Makes a class's name of a label in a file; None of a value of another type.
+
+    A label is a text, a number, a bool, a date, or a list of one of these, as doccano writes it. Different spellings
+    give one name: with white space around it, with composed or decomposed accents (Unicode's NFC and NFD), 1.0 for 1,
+    since pandas writes the whole numbers of a column with gaps so, and True, TRUE and true.
+    """
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, (bool, datetime.date)):
+        value = str(value)
+    if isinstance(value, decimal.Decimal):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, (str, int, float)):
+        return None
+    text = unicodedata.normalize("NFC", str(value).strip())
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if _WHOLE_FLOAT.fullmatch(text):  # a cell of a csv, which is text
+        return text.removesuffix(".0")
+    return text
 
 
 def is_failed_lookup(value: Any) -> bool:

@@ -33,7 +33,7 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
             start = file.read(6)
         if start.startswith(b"PAR1") or os.fspath(path).lower().endswith(".parquet"):
             with arrow.parquet.ParquetFile(path) as table:
-                names = _column_names(table.schema_arrow, columns)
+                names = _column_names(table.schema_arrow, columns, path)
                 class_names = _names_of_classes(table.schema_arrow, path)
                 for batch in table.iter_batches(_BATCH, columns=names):
                     yield from _with_class_names(batch.to_pylist(), class_names)
@@ -45,21 +45,29 @@ def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = 
             else:  # a stream, which `datasets` writes
                 reader = arrow.ipc.open_stream(source)
                 batches = iter(reader)
-            names = _column_names(reader.schema, columns)
+            names = _column_names(reader.schema, columns, path)
             class_names = _names_of_classes(reader.schema, path)
             for batch in batches:  # their size was chosen by whoever wrote the file, and may be huge
                 for first in range(0, batch.num_rows, _BATCH):
                     rows = batch.select(names).slice(first, _BATCH).to_pylist()
                     yield from _with_class_names(rows, class_names)
-    except (arrow.ArrowException, OSError) as error:
+    except UserError:
+        raise
+    # A date beyond Python's years, text that is no UTF-8.
+    except (arrow.ArrowException, OSError, OverflowError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) and error.errno else error
         raise UserError(f"{path} cannot be read: {why}") from None
 
 
-def _column_names(schema: Any, columns: Sequence[str] | None) -> list[str]:
-    if columns is None:
-        return schema.names
-    return [name for name in schema.names if name in columns]
+def _column_names(schema: Any, columns: Sequence[str] | None, path: str | os.PathLike[str]) -> list[str]:
+    """Lists the columns to read. Raises UserError: one is there twice."""
+    names = schema.names
+    if columns is not None:
+        names = [name for name in names if name in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{path}: the column {name!r} is there twice: give the two different names")
+    return names
 
 
 def _names_of_classes(schema: Any, path: str | os.PathLike[str]) -> dict[str, list[str]]:

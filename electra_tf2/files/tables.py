@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.files.columnar import read_columnar
@@ -247,6 +247,16 @@ def columns_named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     return [column for column in columns if column.strip().lower() in lower_names]
 
 
+def column_called(columns: Collection[str], name: str) -> str | None:
+    """Finds the column of a name, or else the only one whose name differs in case alone; None: there is none."""
+    if name in columns:
+        return name
+    alike = columns_named(columns, [name])
+    if len(alike) == 1:
+        return alike[0]
+    return None
+
+
 def alternatives(column: Column) -> tuple[str | int, ...]:
     return column if isinstance(column, tuple) else (column,)
 
@@ -276,14 +286,19 @@ def find_columns(table: Table, columns: Sequence[Column], optional: Sequence[Col
     header = table.columns if table.header else []
     by_name = False
     for column in columns:
-        if any(name in header for name in alternatives(column)):
-            by_name = True
-    names = []
+        for name in alternatives(column):
+            if isinstance(name, str) and column_called(header, name) is not None:
+                by_name = True
+    names: list[str] = []
+    missing = []
     for column in columns:
-        name = _find_column(table, table.columns, column, by_name)
-        if name is None:
-            raise _missing(table, table.columns, column, by_name)
-        names.append(name)
+        found_name = _find_column(table, table.columns, column, by_name)
+        if found_name is None:
+            missing.append(column)
+        else:
+            names.append(found_name)
+    if missing:
+        raise _missing(table, table.columns, missing, by_name)
     for column in optional:
         names.append(_find_column(table, table.columns, column, by_name) or "")
     return names
@@ -295,8 +310,10 @@ def _find_column(table: Table, columns: list[str], column: Column, by_name: bool
     for name in names:
         if name in table.doubled:
             raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
-        if table.header and name in columns:
-            return name
+        if table.header:
+            column_of_name = column_called(columns, name)
+            if column_of_name is not None:
+                return column_of_name
     index = _index_of(column, by_name)
     if index is not None and -len(columns) <= index < len(columns):
         return columns[index]
@@ -315,13 +332,19 @@ def _index_of(column: Column, by_name: bool) -> int | None:
     return indices[0]
 
 
-def _missing(table: Table, columns: list[str], column: Column, by_name: bool) -> UserError:
-    """Makes the error about a column that is missing."""
-    index = _index_of(column, by_name)
+def _missing(table: Table, columns: list[str], missing: Sequence[Column], by_name: bool) -> UserError:
+    """Makes the error about columns that are missing."""
+    index = _index_of(missing[0], by_name)
     if index is not None:
         return UserError(f"{table.name}, line 1: {len(columns)} columns, but column {index} is needed")
-    names = [name for name in alternatives(column) if isinstance(name, str)]
-    wanted = " or ".join(map(repr, names))
+    wanted_columns = []
+    for column in missing:
+        names = [name for name in alternatives(column) if isinstance(name, str)]
+        wanted_columns.append(" or ".join(map(repr, names)))
+    wanted = " and no column ".join(wanted_columns)
+    suggestion = ""
+    if len(missing) == 1:
+        suggestion = closest(names[0], columns)
     # A header may begin with "#" alone, as the name of a column of row numbers.
     if columns[0].startswith(("# ", "//")) or (columns[0].startswith("#") and len(columns) == 1):
         return UserError(
@@ -331,8 +354,9 @@ def _missing(table: Table, columns: list[str], column: Column, by_name: bool) ->
         return UserError(
             f"{table.name}: column {wanted} is named, but the file is said to have no header: give numbers"
         )
+    end = " " if suggestion else ": "
     return UserError(
-        f"{table.name} has no column {wanted}{closest(names[0], columns)}: its first line is {shown(columns)}. "
+        f"{table.name} has no column {wanted}{suggestion}{end}its first line is {shown(columns)}. "
         "--text-column names that of the texts (A,B: those of pairs), and in training --label-column that of the "
         "labels, --task-type what is no text with a label (qa: questions, tagging: tagged words). If that line is no "
         'header, add one, or describe the task with the numbers of its columns and "header": false'

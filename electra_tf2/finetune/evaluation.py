@@ -19,6 +19,7 @@ from electra_tf2.finetune.mistakes import (
     hardly_answers,
     is_baseline,
     learned_by_heart,
+    note_on_sureness,
     remedy,
 )
 from electra_tf2.finetune.model import FinetuningTask
@@ -141,6 +142,10 @@ class Evaluation:
             warn(f"{task.name} {name}: no better than {baseline}; {remedy(steps, of_questions, by_heart)}")
         elif not is_collapsed and of_questions and hardly_answers(scores):
             warn(f"{task.name} {name}: hardly an answer is right; {remedy(steps, of_questions)}")
+        elif not is_collapsed and labels_differ:
+            note = note_on_sureness(scores, predicted.split.golds)
+            if note:
+                say(f"note: {task.name} {name}: {note}")
         if may_advise:
             advice = better_threshold(scores)
             if advice:

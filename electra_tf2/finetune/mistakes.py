@@ -17,6 +17,7 @@ from electra_tf2.util.progress import counted
 _MISTAKES = 5  # that are listed
 _NO_ANSWER = "(no answer)"
 _CLEARLY_ABOVE = 1.1  # times the loss of saying nothing
+_FAR_ABOVE = 3.0  # times that loss, from which on a line says so
 _FEW_STEPS = 100  # with fewer, training may simply have been too short
 _FEW_STEPS_OF_QUESTIONS = 1000  # answers take longer to learn than labels
 _MIN_F1_GAIN = 1.0  # of F1 in percent, from which on another threshold is worth a line
@@ -63,10 +64,26 @@ def _verdicts(answer: Mapping[str, Any]) -> list[Any]:
 
 def learned_by_heart(scores: Mapping[str, float], golds: Collection[Any]) -> bool:
     """Tells of a classifier whether it is sure of wrong labels: its loss is clearly above the entropy of the labels."""
+    return "accuracy" in scores and scores.get("loss", 0.0) > _CLEARLY_ABOVE * _entropy(golds)
+
+
+def note_on_sureness(scores: Mapping[str, float], golds: Collection[Any]) -> str:
+    """Says of a classifier that its probabilities are far too sure; "" if they are not."""
+    loss = scores.get("loss", 0.0)
+    entropy = _entropy(golds)
+    if "accuracy" not in scores or loss <= _FAR_ABOVE * entropy:
+        return ""
+    return (
+        f"its probabilities are too sure: their loss is {loss:.3g}, while the shares of the labels alone have "
+        f"{entropy:.2g}. More rows help, or fewer epochs"
+    )
+
+
+def _entropy(golds: Collection[Any]) -> float:
+    """The loss of predicting each label with its share, in nats."""
     counts = np.array(list(Counter(golds).values()), float)
     shares = counts / counts.sum()
-    entropy = float(-(shares * np.log(shares)).sum())
-    return "accuracy" in scores and scores.get("loss", 0.0) > _CLEARLY_ABOVE * entropy
+    return float(-(shares * np.log(shares)).sum())
 
 
 def remedy(steps: int, of_questions: bool = False, by_heart: bool = False) -> str:

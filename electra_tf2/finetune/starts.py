@@ -15,6 +15,7 @@ from electra_tf2.formats.folders import holds_weights, read_config, shipped_fold
 from electra_tf2.formats.readers import find_model
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.settings.described import check_names, settings_of, task_of_file
+from electra_tf2.settings.kinds import kind_named
 from electra_tf2.util.errors import UserError, reason, shown
 
 
@@ -206,8 +207,9 @@ def _check_size(chosen: Mapping[str, Any], network: Mapping[str, Any], path: str
 
 
 def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Makes the hparams of a task that is trained alone, by its rows in the table and in the recipe, of prompts and of
-    debugging.
+    """Makes the hparams of a task that is trained alone; later ones win.
+
+    They come from the table of tasks, prompts, the recipe's row of the task, and debugging.
 
     Raises:
       UserError: an unknown task, or a wrong description of one.
@@ -222,6 +224,9 @@ def task_hparams(chosen: Mapping[str, Any], section: Section) -> dict[str, Any]:
         hparams = dict(settings.hparams)
         recipes_for_task = section.per_task.get(names[0], section.per_task.get(settings.like, {}))
         is_own = names[0] in described and chosen.get("compat") != "original"
+        if is_own and kind_named(settings.kind).plain_texts:
+            # The length is that of the built-in task's texts.
+            recipes_for_task = {name: value for name, value in recipes_for_task.items() if name != "max_seq_length"}
         if is_own and _may_train_longer(chosen):
             hparams["min_train_steps"] = _LEAST_STEPS
         if is_own and settings.kind == "qa":

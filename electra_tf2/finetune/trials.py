@@ -9,6 +9,7 @@
 
 import contextlib
 import functools
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -423,7 +424,7 @@ def _print_next_command(config: FinetuningConfig) -> None:
     if kind_named(config.kind_of(config.task_names[0])).example == "question":
         purpose = "to answer other questions"
     # Not by `say`, which breaks lines on a terminal: it is to be pasted.
-    print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {model}")
+    print(f"{purpose}: {program_called()} predict FILE --output ANSWERS.csv --model {shlex.quote(str(model))}")
 
 
 def _holds_other_scores(path: Path, finished: Sequence[dict[str, Any]]) -> bool:

@@ -221,8 +221,10 @@ def _rows_of_columns(
         counts = " or ".join(str(len(keys)) for keys in task.text_keys)
         raise UserError(f"--text-column: {task.name} reads {counts} texts, got {', '.join(text_columns)}")
     for row in table.checked():
-        missing = [column for column in text_columns if column not in row.values]
-        if missing:
-            raise UserError(f"{table.where(row.line)}: no column {missing[0]!r}; it has {shown(', '.join(row.values))}")
-        texts = {key: row.values[column] for key, column in zip(keys_of_texts[0], text_columns, strict=True)}
+        texts = {}
+        for key, name in zip(keys_of_texts[0], text_columns, strict=True):
+            column = tables.column_called(row.values, name)
+            if column is None:
+                raise UserError(f"{table.where(row.line)}: no column {name!r}; it has {shown(', '.join(row.values))}")
+            texts[key] = row.values[column]
         yield row, row.values | texts

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.files import table_files
+from electra_tf2.files.cells import label_text
 from electra_tf2.settings import columns
 from electra_tf2.settings.built_in import BUILT_IN, TaskSettings, TextSettings
 from electra_tf2.settings.kinds import FILE_KEYS, KINDS, kind_named
@@ -149,10 +150,11 @@ def _check_type(what: str, value: Any, *types: type) -> None:
 
 def _labels(where: str, labels: list[Any]) -> tuple[str, ...]:
     for label in labels:
-        _check_type(f"{where}: one of labels", label, str, int)
-    if len(labels) < 2 or len({str(label) for label in labels}) < len(labels):
+        _check_type(f"{where}: one of labels", label, str, int, bool)
+    names = tuple(label_text(label) or "" for label in labels)
+    if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(f"{where}: labels must be different names, at least two, got {labels!r}")
-    return tuple(map(str, labels))
+    return names
 
 
 def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> TextSettings:
@@ -161,6 +163,9 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
         raise UserError(f"{where}: text_columns must be one or two columns, got {texts!r}")
     for column in texts:
         _check_type(f"{where}: a column of text_columns", column, str, int)
+    label = options.get("label_column", columns.LABEL)
+    if len({*texts, label}) < len(texts) + 1:
+        raise UserError(f"{where}: the columns of texts {shown(texts)} and of labels {shown(label)} must be different")
     low = float(options.get("min", -math.inf))
     high = float(options.get("max", math.inf))
     if low >= high:
@@ -171,7 +176,7 @@ def _text_settings(where: str, regression: bool, options: Mapping[str, Any]) -> 
     labels = options.get("labels")
     return TextSettings(
         texts=tuple(texts),
-        label=options.get("label_column", columns.LABEL),
+        label=label,
         header=options.get("header", True),
         delimiter=delimiter,
         quoted=options.get("quoted"),
@@ -190,7 +195,7 @@ def _metrics(where: str, regression: bool, options: Mapping[str, Any]) -> tuple[
     usual = ["accuracy", "macro_f1"]
     if regression:
         valid = tuple(REGRESSION_METRICS)
-        usual = ["spearman", "pearson"]
+        usual = ["spearman", "pearson", "mae"]
     metric = options.get("metric", usual[0])
     if metric not in valid:
         raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
@@ -234,6 +239,10 @@ def task_of_file(hparams: Mapping[str, Any]) -> dict[str, Any]:
     description: dict[str, Any] = {"type": kind, "files": _files_of_splits(train_file, hparams)}
     if kind_named(kind).plain_texts:
         description |= {"text_columns": [columns.TEXT], "label_column": columns.LABEL}
+        # A whole configuration has the flag's default, and the task as it was described before.
+        given = hparams.get("tasks", {}).get(name, hparams)
+        if given.get("double_unordered"):
+            description["double_unordered"] = True
     for hparam, key in (("text_column", "text_columns"), ("label_column", "label_column")):
         if hparam in hparams:
             if key not in kind_named(kind).keys:

@@ -66,6 +66,7 @@ KINDS: dict[str, Kind] = {
         like="sts",
         plain_texts=True,
         numeric=True,
+        baseline="the median",
         transformers_class="SequenceClassification",
     ),
     "embedding": Kind("embedding:EmbeddingTask", keys={"files": (dict,)}, like="sentence_embedding", embeds=True),

@@ -1,4 +1,4 @@
-"""Metrics of classification and regression, by scikit-learn and scipy, in percent.
+"""Metrics of classification and regression, by scikit-learn and scipy, in percent but for errors of numbers.
 
 `measured` computes a task's metrics by their names: those in METRICS, and AVERAGE, the mean of the others, by which
 benchmarks rank.
@@ -45,6 +45,11 @@ def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
     return _correlation("pearsonr", targets, predictions)
 
 
+def mae(targets: np.ndarray, predictions: np.ndarray) -> float:
+    """Mean absolute error, in the unit of the numbers."""
+    return float(np.mean(np.abs(np.asarray(targets) - np.asarray(predictions))))
+
+
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
     """Spearman's correlation; 0 if it is not defined."""
     return _correlation("spearmanr", targets, predictions)
@@ -65,7 +70,7 @@ def _correlation(function: str, targets: np.ndarray, predictions: np.ndarray) ->
 # By the names that tasks have for them.
 CLASSIFICATION_METRICS = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc}
 REGRESSION_METRICS = {"pearson": pearson, "spearman": spearman}
-METRICS = CLASSIFICATION_METRICS | REGRESSION_METRICS
+METRICS = CLASSIFICATION_METRICS | REGRESSION_METRICS | {"mae": mae}
 AVERAGE = "average"
 
 

@@ -2,23 +2,28 @@
 what to do."""
 
 import csv
+import datetime
+import decimal
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from electra_tf2.files.cells import is_no_label
+from electra_tf2.files.cells import is_no_label, label_text
 from electra_tf2.files.tables import open_table
+from electra_tf2.finetune.tasks import labels
 from electra_tf2.finetune.tasks.conll import tagged_lines
-from electra_tf2.finetune.tasks.labels import classes_of
+from electra_tf2.finetune.tasks.labels import classes_of, labelled_rows
 from electra_tf2.finetune.tasks.qa_answer_fields import place_of
 from electra_tf2.finetune.tasks.qa_files import read_questions
 from electra_tf2.finetune.tasks.tagged_columns import TaggedColumns
 from electra_tf2.finetune.tasks.tagged_files import read_sentences
 from electra_tf2.finetune.tasks.tags import encoding_of, spelled_as_bioes
-from electra_tf2.finetune.tasks.targets import Scale, label_text
+from electra_tf2.finetune.tasks.targets import Classes, Scale
 from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError
 
 
@@ -62,14 +67,47 @@ def test_labels_that_may_be_classes(value: Any) -> None:
     assert not is_no_label(value)
 
 
-def examples(*labels: Any) -> list[TextExample]:
-    return [TextExample((f"text {number}",), label, where=f"line {number}") for number, label in enumerate(labels)]
+def examples(*values: Any) -> list[TextExample]:
+    return [TextExample((f"text {number}",), label, where=f"line {number}") for number, label in enumerate(values)]
 
 
 def test_labels_that_differ_in_case_alone_are_told(capsys: pytest.CaptureFixture) -> None:
-    """Excel writes TRUE, pandas True."""
-    classes_of(examples("TRUE", "FALSE", "True"), "own", ())
-    assert "differ in case alone are different classes: 'TRUE, True'" in " ".join(capsys.readouterr().err.split())
+    classes_of(examples("Good", "good", "bad", "Bad", "so-so"), "own", ())
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "differ in case alone are different classes: 'Bad, bad; Good, good'. Write them alike" in printed
+
+
+@pytest.mark.parametrize("value", [True, "TRUE", "True", " true "])
+def test_truths_are_one_class_in_every_spelling(value: Any) -> None:
+    """Excel writes TRUE, pandas True, JSON true."""
+    assert label_text(value) == "true" and Classes(["false", "true"]).checked(value, "here") == "true"
+
+
+def test_labels_of_other_types_are_what_they_say() -> None:
+    assert label_text(decimal.Decimal("1.00")) == "1" and label_text(datetime.date(2024, 5, 1)) == "2024-05-01"
+    rows = examples("x", [], "y")
+    kept, _ = labelled_rows(rows, "own", TextSettings(), None)
+    assert [row.label for row in kept] == ["x", "y"]
+
+
+def test_minus_one_is_no_label_where_the_training_data_have_no_such_class() -> None:
+    rows, target = labelled_rows(examples("pos", "neg", -1), "own", TextSettings(), None)
+    assert len(rows) == 2 and isinstance(target, Classes) and target.names == ("neg", "pos")
+    counted = Classes(["0", "1"])
+    assert len(labelled_rows(examples(0, 1, -1), "own", TextSettings(), counted)[0]) == 2
+    signs = Classes(["+", "-"])
+    assert len(labelled_rows(examples("-", "-"), "own", TextSettings(), signs)[0]) == 2
+    three = Classes(["-1", "0", "1"])
+    assert len(labelled_rows(examples(-1, 1), "own", TextSettings(), three)[0]) == 2
+    assert [row.label for row in labels.test_rows(examples(-1, -1), "test", Classes(["-1", "1"]))] == ["-1", "-1"]
+
+
+@pytest.mark.parametrize("missing", ["n/a", "NA", "None", "?", "null"])
+def test_what_is_no_number_is_no_label_of_a_regression(missing: str) -> None:
+    numbers = TextSettings(value_range=(-math.inf, math.inf), range_of_data=True)
+    kept, target = labelled_rows(examples("1", missing, "3.5"), "own", numbers, None)
+    assert len(kept) == 2 and isinstance(target, Scale) and (target.low, target.high) == (1, 3.5)
+    assert len(labelled_rows(examples("x", missing), "own", TextSettings(), None)[0]) == 2  # they may be classes
 
 
 def test_several_labels_of_a_text_lead_to_a_task_in_python() -> None:
@@ -386,6 +424,7 @@ def test_a_single_answer_need_not_stand_in_a_list(tmp_path: Path) -> None:
     [
         ("[sic]", "[sic]"),
         ("{x", "{x"),
+        ("[3]", "[3]"),
         (1995, "1995"),
         (1995.0, "1995"),
         ("1995.0", "1995"),
@@ -395,7 +434,7 @@ def test_a_single_answer_need_not_stand_in_a_list(tmp_path: Path) -> None:
     ],
 )
 def test_answers_that_look_like_something_else_are_texts(tmp_path: Path, answer: Any, learned: str | None) -> None:
-    row = {"question": "what?", "context": "He wrote {x [sic] in 1995 for 2.0 days.", "answer": answer}
+    row = {"question": "what?", "context": "He wrote {x [sic] in 1995 [3] for 2.0 days.", "answer": answer}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     [question] = read_questions(tmp_path / "rows.jsonl", v2=True, training=True)
     assert (question.answer or None) == learned and question.is_impossible == (learned is None)

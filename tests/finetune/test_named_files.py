@@ -425,6 +425,26 @@ def test_delimiters_and_quotes(tmp_path, suffix, options, lines):
         support.config("own", tasks={"own": described | {"delimiter": "::"}}, data_dir=str(tmp_path))
 
 
+def test_declared_labels_are_spelled_as_those_of_files(tmp_path):
+    for declared, cells in ((["1.0", "2.0"], ["1.0", "2"]), ([True, False], ["TRUE", "false"])):
+        path = write_lines(tmp_path / "own.csv", "text,label", *(f"text {cell},{cell}" for cell in cells))
+        described = {"type": "classification", "files": {"train": str(path)}, "held_out": 0, "labels": declared}
+        task = make_tasks(support.config("own", tasks={"own": described}), support.tokenizer())[0]
+        assert len({example.label for example in task.load("train").examples}) == 2
+
+
+def test_pairs_of_a_file_are_learned_in_both_orders_if_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "own.csv", "a,b,label", *(f"first {n},second {n},{n % 2}" for n in range(20)))
+    for asked, size in (({}, 18), ({"double_unordered": True}, 36)):
+        made = config(tmp_path, model="electra_mini", train_file="own.csv", text_column=["a", "b"], **asked)
+        assert len(make_tasks(made, support.tokenizer())[0].load("train").features) == size
+        assert configuration(vars(made)) == made
+    for columns, label in ((["a", "a"], "label"), (["a", "b"], "b")):
+        with pytest.raises(UserError, match=r"columns of texts .* and of labels .* must be different"):
+            config(tmp_path, model="electra_mini", train_file="own.csv", text_column=columns, label_column=label)
+
+
 def task_of(tmp_path, rows, **overrides):
     path = write_lines(tmp_path / "own.jsonl", *map(json.dumps, rows))
     described = {"type": "classification", "files": {"train": str(path), "dev": str(path)}}
@@ -433,7 +453,7 @@ def task_of(tmp_path, rows, **overrides):
 
 def test_class_weights(tmp_path):
     rows = [{"text": "the file", "label": label} for label in "aaabbc"]
-    weights = {"balanced": [2 / 3, 1, 2], '{"c": 5, "a": 0}': [0, 1, 5], "none": None}
+    weights = {"balanced": [2 / 3, 1, 2], '{"c": 5, "a": 0}': [0, 1, 5], '{" c ": 5}': [1, 1, 5], "none": None}
     for given, expected in weights.items():
         task = task_of(tmp_path, rows, class_weights=given)
         task.load("train")
@@ -442,6 +462,7 @@ def test_class_weights(tmp_path):
         ("heavy", "must be none, balanced or"),
         ('{"d": 1}', "unknown label 'd'"),
         ('{"a": -1}', "a"),
+        ('{"a": 1e999}', "a"),
     ):
         task = task_of(tmp_path, rows, class_weights=given)
         task.load("train")

@@ -63,6 +63,9 @@ def test_files_elsewhere_count_from_data_dir(tmp_path, monkeypatch, described, l
     task = make(tmp_path / "data", described | {"files": {"train": "nowhere.tsv"}})
     with pytest.raises(UserError, match=rf"files: there is no file {tmp_path}/data/nowhere\.tsv"):
         task.load("train")
+    for split in ("dev", "test"):
+        with pytest.raises(UserError, match=rf"files: there is no file {tmp_path}/data/nowhere\.tsv"):
+            make(tmp_path / "data", described | {"files": {"train": given, split: "nowhere.tsv"}}).load(split)
     monkeypatch.chdir(tmp_path / "data" / "elsewhere")  # as they used to
     assert make(tmp_path, described | {"files": {"train": "one.tsv"}}).load("train").examples
 

@@ -273,6 +273,13 @@ def test_answers_that_are_looked_for_are_those_of_the_context_and_are_told_where
     assert "1 answer found only inside other words, and learned so: line 3: 'ot all'" in warned
 
 
+def test_answers_in_text_without_blanks_stand_in_no_other_word(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    write_lines(path, "question,context,answer", "谁？,王明住在北京。,王明", "誰？,田中さんは東京に住む。,東京")
+    assert [question.answer for question in read_questions(path, v2=True, training=True)] == ["王明", "東京"]
+    assert "inside other words" not in capsys.readouterr().err
+
+
 def test_answers_that_seem_to_say_that_there_is_none_are_told(tmp_path, capsys):
     path = tmp_path / "a.csv"
     write_lines(path, "question,context,answer", "Who?,Anna lives,Anna", "Where?,Anna lives,N/A")

@@ -634,6 +634,27 @@ def test_columns_of_questions_may_have_other_names(tmp_path, suffix):
         make(described={"type": "qa", "text_columns": ["Frage"]})
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_what_is_wrong_in_columnar_files_is_said_in_a_line(tmp_path, suffix):
+    texts = arrow.array(["a", "b"])
+    zero_dates = arrow.array([-719528, 1], arrow.date32())
+    no_text = arrow.array([b"\xff", b"b"], arrow.binary()).view(arrow.string())
+    for names, columns, message in (
+        (["text", "label", "label"], [texts, texts, texts], "the column 'label' is there twice"),
+        (["text", "label", "day"], [texts, texts, zero_dates], "cannot be read"),
+        (["text", "label"], [texts, no_text], "cannot be read"),
+    ):
+        path = tmp_path / f"a{suffix}"
+        table = arrow.Table.from_arrays(columns, names=names)
+        if suffix == ".parquet":
+            parquet.write_table(table, path)
+        else:
+            with arrow.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        with pytest.raises(UserError, match=message):
+            list(tables.open_table(path).checked())
+
+
 def test_questions_without_ids_in_several_files_stay_apart(tmp_path):
     row = {"id": "", "question": "what?", "context": "the file is open", "answer": "file"}
     (tmp_path / "data").mkdir()

@@ -6,6 +6,7 @@ import pytest
 
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.files import FEW_SHOT_DEV
+from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
@@ -28,6 +29,44 @@ def test_rows_that_differ_in_case_or_spaces_alone_are_held_out_together(tmp_path
     assert len(dev) == 8 and len(train) == 72
     numbers = [{text.split()[-1] for text in part} for part in (train, dev)]
     assert not numbers[0] & numbers[1]
+
+
+def held_out(tmp_path, rows, **described):
+    """The examples that are trained on and those that are held out, of a task with these rows of pairs."""
+    path = write_lines(tmp_path / "pairs.csv", "a,b,label", *rows)
+    described = {"type": "classification", "text_columns": ["a", "b"], "files": {"train": str(path)}} | described
+    task = support.task(tmp_path, "mine", tasks={"mine": described})
+    return [task.load(split).examples for split in ("train", "dev")]
+
+
+def texts_in(examples):
+    return {" ".join(text.split()).casefold() for example in examples for text in example.texts}
+
+
+def test_pairs_with_a_text_in_common_are_held_out_together(tmp_path):
+    """Ten claims about each source; some sources are linked by a claim about both."""
+    rows = [f"claim {number},the source {number // 10},{number % 2}" for number in range(400)]
+    rows += ["Claim  7,the source 5,0", "the source 9,claim 3,1"]
+    train, dev = held_out(tmp_path, rows)
+    assert 30 <= len(dev) <= 50 and len(train) + len(dev) == 402
+    assert not texts_in(train) & texts_in(dev)
+
+
+def test_pairs_are_held_out_alone_where_all_are_linked(tmp_path, capsys):
+    rows = [f"claim {number},the source,{number % 2}" for number in range(100)]
+    train, dev = held_out(tmp_path, rows)
+    assert (len(train), len(dev)) == (90, 10)
+    assert "10 % of train held out (seed 0), whole pairs, since most have texts in common" in capsys.readouterr().out
+
+
+def test_no_class_is_lost_on_either_side(tmp_path):
+    """Ten copies of each text are more than a class's share."""
+    rows = [f"text {number % 10},b {number % 10},{number % 10 // 5}" for number in range(100)]
+    for part in held_out(tmp_path, rows):
+        assert {example.label for example in part} == {"0", "1"}
+    rows = [f"text {number % 2},b {number % 2},{number % 2}" for number in range(100)]
+    with pytest.raises(UserError, match="too few different texts, to hold out"):
+        held_out(tmp_path, rows)
 
 
 def test_a_share_keeps_the_order_of_the_file_and_lies_within_a_larger_one(tmp_path):

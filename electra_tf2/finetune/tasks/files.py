@@ -114,7 +114,9 @@ class TaskFiles:
         return message
 
     def exists(self, split: str) -> bool:
-        """Tells whether there is a file of a split."""
+        """Tells whether there is a file of a split. One that the description names must be there, or `path` fails."""
+        if split in self._elsewhere:
+            return True
         try:
             return bool(self.paths(split))
         except UserError:

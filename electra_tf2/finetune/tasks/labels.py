@@ -4,8 +4,8 @@ import math
 import re
 from collections.abc import Collection, Sequence
 
-from electra_tf2.files.cells import is_no_label
-from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, checked_classes, label_text
+from electra_tf2.files.cells import is_no_label, is_no_number, label_text
+from electra_tf2.finetune.tasks.targets import Classes, Scale, Target, checked_classes
 from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
@@ -29,7 +29,7 @@ def labelled_rows(
     Raises:
       UserError: no row has a label; a label is wrong; -1 may be a class as well as a missing label.
     """
-    kept = _rows_with_labels(rows, task, settings)
+    kept = _rows_with_labels(rows, task, settings, target)
     if target is None and settings.value_range is not None:
         target = scale_of(kept, task, settings.value_range)
     elif target is None:
@@ -43,7 +43,10 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[T
     Returns:
       The rows, with their labels if all of them are right, else with none.
     """
-    are_missing = [is_no_label(row.label) or row.label in (-1, "-1") for row in rows]  # -1: as GLUE on the Hub
+    missing = ["-1"]  # as GLUE on the Hub
+    if isinstance(target, Classes) and "-1" in target.names:
+        missing = []
+    are_missing = [is_no_label(row.label) or label_text(row.label) in missing for row in rows]
     if not all(are_missing):
         try:
             return [row._replace(label=target.checked(row.label, row.where)) for row in rows]
@@ -52,18 +55,25 @@ def test_rows(rows: Sequence[TextExample], split: str, target: Target) -> list[T
     return [row._replace(label=None) for row in rows]
 
 
-def _rows_with_labels(rows: Sequence[TextExample], task: str, settings: TextSettings) -> list[TextExample]:
+def _rows_with_labels(
+    rows: Sequence[TextExample], task: str, settings: TextSettings, target: Target | None
+) -> list[TextExample]:
     """Leaves out the rows without a label, with a warning that counts them."""
     labels = {label_text(row.label) for row in rows} - {None}
     class_names = settings.labels or ()
-    if not class_names and "+" in labels:
+    if isinstance(target, Classes):
+        class_names = target.names
+    elif not class_names and "+" in labels:
         class_names = ("-",)  # the classes are + and -
+    marks_missing = is_no_label
+    if settings.value_range is not None:
+        marks_missing = is_no_number
     minus_one_is_none = _minus_one_is_none(labels, class_names, task, settings)
     kept = []
     left_out = []
     for row in rows:
         text = label_text(row.label)
-        is_missing = is_no_label(row.label) or (minus_one_is_none and text == "-1")
+        is_missing = marks_missing(row.label) or (minus_one_is_none and text == "-1")
         if is_missing and text not in class_names:
             left_out.append(row)
         else:
@@ -92,8 +102,10 @@ def _minus_one_is_none(
         return False
     if class_names:
         return True
-    other_labels = {label for label in labels if label != "-1" and not is_no_label(label)}
+    other_labels = {label for label in labels if label and label != "-1" and not is_no_label(label)}
     count = len(other_labels)
+    if count > 1 and not any(map(_NUMBER.fullmatch, other_labels)):
+        return True
     are_counted = count > 1 and other_labels == {str(number) for number in range(count)}
     if are_counted and count == 2:
         raise UserError(
@@ -127,7 +139,8 @@ def classes_of(rows: Sequence[TextExample], task: str, metrics: Sequence[str]) -
         names_by_lower.setdefault(name.lower(), []).append(name)
     alike = [spellings for spellings in names_by_lower.values() if len(spellings) > 1]
     if alike:
-        warn(f"{task}: labels that differ in case alone are different classes: {shown(', '.join(alike[0]))}")
+        listed = "; ".join(", ".join(spellings) for spellings in alike)
+        warn(f"{task}: labels that differ in case alone are different classes: {shown(listed)}. Write them alike")
     are_numbers = all(_NUMBER.fullmatch(name) for name in names)
     if are_numbers and any("." in name for name in names):
         warn(

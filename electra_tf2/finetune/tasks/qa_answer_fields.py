@@ -81,6 +81,9 @@ def _answers_as_list(qa: dict[str, Any], name: str, where: str) -> list[Any] | d
         if name == "answers":
             raise
         answers = qa[name]  # a text that begins with a bracket
+    is_bracketed_text = name != "answers" and isinstance(qa[name], str) and isinstance(answers, list)
+    if is_bracketed_text and not all(isinstance(answer, (str, dict)) for answer in answers):
+        answers = qa[name]  # such as [2010]
     is_number = isinstance(answers, (int, float)) and name != "answers"
     if isinstance(answers, str) or is_number:
         return [str(answers)]

@@ -6,9 +6,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from electra_tf2.corpus.scripts import WITHOUT_BLANKS
 from electra_tf2.corpus.tokenization import Words, divided
 from electra_tf2.util.errors import UserError
 
+_LETTER_WITHOUT_BLANKS = re.compile(f"[{WITHOUT_BLANKS}]")  # of scripts without blanks between words
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 
@@ -51,9 +53,16 @@ def is_inside_word(question: Question) -> bool:
     """Tells whether the answer begins or ends inside a word of its paragraph."""
     text = question.paragraph.text
     first, last = question.place
-    begins_inside = first > 0 and text[first - 1].isalnum() and text[first].isalnum()
-    ends_inside = last + 1 < len(text) and text[last].isalnum() and text[last + 1].isalnum()
+    begins_inside = first > 0 and _are_of_one_word(text[first - 1], text[first])
+    ends_inside = last + 1 < len(text) and _are_of_one_word(text[last], text[last + 1])
     return begins_inside or ends_inside
+
+
+def _are_of_one_word(left: str, right: str) -> bool:
+    """Tells whether two neighbouring characters belong to one word. Chinese, for one, has no blanks between words."""
+    if _LETTER_WITHOUT_BLANKS.match(left) or _LETTER_WITHOUT_BLANKS.match(right):
+        return False
+    return left.isalnum() and right.isalnum()
 
 
 def located(question: Question, compat: bool) -> Question:

@@ -1,9 +1,9 @@
 """Samples a list of examples before it is encoded: a part is held out, a share or a few of them are taken.
 
-Every draw is a function of the hparams' seeds and of the list. Examples with equal `texts` are held out together.
+Every draw is a function of the hparams' seeds and of the list. Examples that share a text are held out together.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,18 +66,20 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
     Raises:
       UserError: there are too few.
     """
-    groups = []
     classes = []
     for example in examples:
-        groups.append(same_text(*example.texts))
         label = getattr(example, "label", None)
         classes.append(label if isinstance(label, str) else None)
-    what = ""
-    if hasattr(examples[0], "paragraph") and len(set(groups)) * files.held_out < 1:
-        groups = list(range(len(examples)))
-        what = ", single questions, since all are about a few documents"
-    random = np.random.default_rng([seed, 3])
-    held_out = draw_held_out(groups, classes, files.held_out, random)
+    note = ""
+    groups = _groups_of(examples, files.held_out)
+    held_out = draw_held_out(groups, classes, files.held_out, np.random.default_rng([seed, 3]))
+    is_enough = files.held_out * len(examples) / 2 < len(held_out) < len(examples)
+    if not is_enough and len(examples[0].texts) > 1:
+        note = ", whole pairs, since most have texts in common"
+        groups = [same_text(*example.texts) for example in examples]
+        held_out = draw_held_out(groups, classes, files.held_out, np.random.default_rng([seed, 3]))
+    elif isinstance(groups, range):
+        note = ", single questions, since all are about a few documents"
     kept = []
     for index, example in enumerate(examples):
         is_held_out = index in held_out
@@ -85,11 +87,47 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
             kept.append(example)
     if not kept:
         share = f"{files.held_out:g}"
-        raise UserError(f"{files.path('train')} holds too few examples to hold out {share} of them")
+        raise UserError(
+            f"{files.path('train')} holds too few examples, or too few different texts, to hold out {share} of them"
+        )
     if development:
         percent = f"{100 * len(kept) / len(examples):.2g} %"
-        say(f"{files.name}: no dev file: {percent} of train held out (seed {seed}){what}")
+        say(f"{files.name}: no dev file: {percent} of train held out (seed {seed}){note}")
     return kept
+
+
+def _groups_of(examples: Sequence[Any], share: float) -> Sequence[Hashable]:
+    """Lists the group of each example: those with a common text are held out together.
+
+    Questions about a few documents, of which the share is less than one, have a group each.
+    """
+    if len(examples[0].texts) > 1:
+        return _with_common_texts([[same_text(text) for text in example.texts] for example in examples])
+    groups = [same_text(*example.texts) for example in examples]
+    if hasattr(examples[0], "paragraph") and len(set(groups)) * share < 1:
+        return range(len(examples))
+    return groups
+
+
+def _with_common_texts(texts: Sequence[Sequence[Hashable]]) -> list[int]:
+    """Numbers groups of examples that have a text in common, or are linked by others that have.
+
+    Args:
+      texts: keys of the texts of each example.
+    """
+    from scipy import sparse  # here, since it takes long to import
+
+    number_of_text: dict[Hashable, int] = {}
+    rows = []
+    columns = []
+    for row, keys in enumerate(texts):
+        for key in keys:
+            rows.append(row)
+            columns.append(number_of_text.setdefault(key, len(number_of_text)))
+    size = len(texts) + len(number_of_text)  # a node for each example, and one for each text
+    links = sparse.coo_array((np.ones(len(rows)), (rows, np.array(columns) + len(texts))), shape=(size, size))
+    _, groups = sparse.csgraph.connected_components(links, directed=False)
+    return groups[: len(texts)].tolist()
 
 
 def draw_held_out(
@@ -106,27 +144,42 @@ def draw_held_out(
     groups_of_class: dict[Hashable, list[list[int]]] = {}  # a group counts for the class of its first example
     for indices in members.values():
         groups_of_class.setdefault(classes[indices[0]], []).append(indices)
-    # How many examples of each class are held out, by the largest remainders: shares are cut to whole numbers, and what
-    # is missing in the sum goes to the classes that lost most by that.
-    room: dict[Hashable, int] = {}
-    lost: dict[Hashable, float] = {}
-    for name, grouped in groups_of_class.items():
-        wanted = share * sum(map(len, grouped))
-        room[name] = int(wanted)
-        lost[name] = wanted - room[name]
-    missing = max(1, round(share * len(groups))) - sum(room.values())
-    for name in sorted(room, key=lambda name: -lost[name])[:missing]:
-        room[name] += 1
+    sizes = {name: sum(map(len, grouped)) for name, grouped in groups_of_class.items()}
+    room = _room_of_classes(sizes, share)
     chosen: set[int] = set()
     for name, grouped in groups_of_class.items():
+        if len(grouped) == 1 and len(groups_of_class) > 1:
+            continue  # the class would be missing in training
+        is_wanted = room[name] >= 1
         for place in random.permutation(len(grouped)):
             if len(grouped[place]) <= room[name]:
                 chosen.update(grouped[place])
                 room[name] -= len(grouped[place])
-    if not chosen:
-        smallest_group = min(members.values(), key=len)
-        chosen.update(smallest_group)
+                is_wanted = False
+        if is_wanted:  # all groups are larger than the share
+            smallest_group: list[int] = min(grouped, key=len)
+            chosen.update(smallest_group)
     return chosen
+
+
+def _room_of_classes(sizes: Mapping[Hashable, int], share: float) -> dict[Hashable, int]:
+    """Computes how many examples of each class are held out, by the largest remainders.
+
+    Shares are cut to whole numbers, and what is missing in the sum goes to the classes that lost most by that.
+
+    Args:
+      sizes: number of examples of each class.
+    """
+    room: dict[Hashable, int] = {}
+    lost: dict[Hashable, float] = {}
+    for name, size in sizes.items():
+        wanted = share * size
+        room[name] = int(wanted)
+        lost[name] = wanted - room[name]
+    missing = max(1, round(share * sum(sizes.values()))) - sum(room.values())
+    for name in sorted(room, key=lambda name: -lost[name])[:missing]:
+        room[name] += 1
+    return room
 
 
 def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:

@@ -14,39 +14,16 @@ Both kinds of `Target` have these methods and attributes:
 
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.files.cells import label_text
 from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, closest, shown
-
-_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
-
-
-def label_text(value: Any) -> str | None:
-    """Makes a class's name of a label in a file; None if it is neither text nor a number, nor a list of one of them, as
-    doccano writes it.
-
-    Different spellings give one name: with white space around it, with composed or decomposed accents (Unicode's NFC
-    and NFD), and 1.0 for 1, since pandas writes the whole numbers of a column with gaps so.
-    """
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, (str, int, float)):
-        return None
-    text = unicodedata.normalize("NFC", str(value).strip())
-    if _WHOLE_FLOAT.fullmatch(text):  # a cell of a csv, which is text
-        return text.removesuffix(".0")
-    return text
 
 
 def probabilities(logits: Any) -> tf.Tensor:

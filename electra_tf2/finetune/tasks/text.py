@@ -31,7 +31,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.settings.built_in import TextSettings
-from electra_tf2.settings.metrics import measured
+from electra_tf2.settings.metrics import mae, measured
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import Progress
 
@@ -200,19 +200,22 @@ class TextTask(Task):
             raise UserError(
                 f"class_weights must be none, balanced or a JSON object of labels, got {shown(class_weights)}"
             )
-        weights = parse_json(class_weights, "class_weights")
-        assert self.target is not None
-        for label, weight in weights.items():
-            self.target.checked(label, "class_weights")
-            if type(weight) not in (int, float) or weight < 0:
+        assert isinstance(self.target, Classes)
+        weights = dict.fromkeys(names, 1.0)
+        for label, weight in parse_json(class_weights, "class_weights").items():
+            name = self.target.checked(label, "class_weights")
+            if type(weight) not in (int, float) or not 0 <= weight < math.inf:
                 raise UserError(f"class_weights: {label} must be a number from 0 on, got {shown(weight)}")
-        return [float(weights.get(label, 1.0)) for label in names]
+            weights[name] = float(weight)
+        return list(weights.values())
 
     # Scores and answers.
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         assert self.target is not None
-        labels = [self.target.encoded(example.label) for example in split.examples]
+        labels: list[Any] = [example.label for example in split.examples]
+        if not self.is_regression:
+            labels = [self.target.encoded(label) for label in labels]
         predicted = [self.target.predicted(prediction) for prediction in predictions]
         return measured(self.settings.metrics, np.array(labels), np.array(predicted))
 
@@ -222,7 +225,10 @@ class TextTask(Task):
 
     def majority(self, split: Split) -> dict[str, float]:
         if self.is_regression:
-            return {}
+            numbers = np.array([example.label for example in split.examples], float)
+            if "mae" not in self.settings.metrics:
+                return {}
+            return {"mae": mae(numbers, np.full_like(numbers, np.median(numbers)))}
         labels = np.array([self.label_names.index(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
         return measured(self.settings.metrics, labels, constant)

@@ -109,7 +109,7 @@ def read_texts(
         if not examples or len(problems) > tolerated * num_lines:
             more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}")
-        warn(f"{len(problems)} of {num_lines} lines are unusual; the first: {problems[0]}")
+        warn(f"{len(problems)} of {num_lines} lines are left out, which are unusual; the first: {problems[0]}")
     if names and label and table.header and any(example.label == names[-1] for example in examples):
         warn(
             f'{path}: the first line was taken for a header, but its label {names[-1]!r} is one: "header": '
@@ -140,7 +140,7 @@ def example_of(
         names = names_of(settings.label)
         if names_in_table is not None:
             names = tuple(filter(None, names_in_table[len(texts) :]))  # "": the table has no labels
-        has_label = any(name in row for name in names)
+        has_label = any(tables.column_called(row, name) is not None for name in names)
         if has_label or not label_optional:
             label = _value(row, names, where)
     spans: tuple[TextPart, ...] = ()
@@ -170,8 +170,9 @@ def texts_of(
 def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
     """Takes the value under the first of the names that a row has. Raises UserError: it has none of them."""
     for name in names:
-        if name in row:
-            return row[name]
+        column = tables.column_called(row, name)
+        if column is not None:
+            return row[column]
     wanted = " or ".join(map(repr, names))
     raise UserError(
         f"{where}: no field {wanted}; it has {shown(', '.join(row))}. --text-column names yours, and --label-column "
