@@ -102,7 +102,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Heads
     double_unordered: bool = hparam(
         True,
-        "train on both orders of two texts if their order means nothing in the task (mrpc, sts)",
+        "train on both orders of two texts if their order means nothing in the task (mrpc, sts; in a train_file of "
+        "pairs if this is given)",
         heading="Heads and tasks",
     )
     classifier: str = model_hparam(

@@ -17,6 +17,7 @@ from electra_tf2.finetune.data_report import strings_in
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
+from electra_tf2.finetune.tasks.text_files import ADVICE_ON_COLUMNS
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.example_rows import read_examples, reads_pairs_only, row_of
@@ -59,7 +60,10 @@ class Predictor:
             return []
         rows = [row_of(task, text) for text in all_texts]
         places = [f"text {number}" for number in range(1, len(rows) + 1)]
-        read = read_examples(task, zip(places, rows, strict=True))
+        try:
+            read = read_examples(task, zip(places, rows, strict=True))
+        except UserError as error:
+            raise UserError(str(error).replace(ADVICE_ON_COLUMNS, "Rename yours")) from None
         if read.warning:
             warnings.warn(read.warning, stacklevel=3)
         if read.split is None:

@@ -217,6 +217,17 @@ def test_advice_for_a_collapsed_run_knows_its_steps(tmp_path, steps, advice):
     assert advice in str(complaint(split, task.answers(split, classes(task, 1, 1, 1)), steps))
 
 
+def test_errors_of_numbers_are_in_their_unit(tmp_path):
+    rows = [json.dumps({"text": word, "label": label}) for word, label in (("a", 10), ("b", 20), ("c", 60))]
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "own" / f"{split}.jsonl", *rows)
+    task = support.task(tmp_path, "own", tasks={"own": {"type": "regression"}})
+    dev = task.load("dev")
+    scores = task.scores(dev, [{"value": np.float32(value)} for value in (12, 19, 45)])
+    assert scores["mae"] == pytest.approx(6) and scores["spearman"] == pytest.approx(100)
+    assert task.majority(dev) == {"mae": pytest.approx(50 / 3)}
+
+
 def test_numbers_that_are_all_alike_are_learned_well_by_one_answer(tmp_path):
     rows = [json.dumps({"text": word, "label": 1.0}) for word in "abc"]
     write_lines(tmp_path / "own" / "dev.jsonl", *rows)

@@ -115,7 +115,8 @@ def test_shipped_models_are_fine_tuned_without_dropout(tmp_path, model):
     than their commonest label."""
     own = {"model": model, "train_file": str(tmp_path / "pairs.csv"), "text_column": ["a", "b"]}
     assert configuration(own).model_hparam_overrides["hidden_dropout_prob"] == 0.0
-    assert configuration(own | {"task_type": "regression"}).model_hparam_overrides["hidden_dropout_prob"] == 0.0
+    numbers = configuration(own | {"task_type": "regression"})
+    assert numbers.model_hparam_overrides["hidden_dropout_prob"] == 0.0 and numbers.max_seq_length == 128
     for task, dropout in (("mrpc", 0.0), ("chunk", 0.0), ("sentence_embedding", 0.1)):
         built_in = configuration({"model": model, "task_names": [task], "data_dir": str(tmp_path)})
         assert built_in.model_hparam_overrides["hidden_dropout_prob"] == dropout

@@ -440,6 +440,14 @@ def test_pairs_of_a_file_are_learned_in_both_orders_if_asked(tmp_path, monkeypat
         made = config(tmp_path, model="electra_mini", train_file="own.csv", text_column=["a", "b"], **asked)
         assert len(make_tasks(made, support.tokenizer())[0].load("train").features) == size
         assert configuration(vars(made)) == made
+    made = config(tmp_path, model="electra_mini", train_file="own.csv", text_column=["A", "b"], label_column="LABEL")
+    assert len(make_tasks(made, support.tokenizer())[0].load("train").examples) == 18
+    made = config(tmp_path, model="electra_mini", train_file="own.csv")
+    with pytest.raises(UserError, match=r"own\.csv has no column 'text': its first line is \['a', 'b', 'label'\]"):
+        make_tasks(made, support.tokenizer())[0].load("train")
+    made = config(tmp_path, model="electra_mini", train_file="own.csv", label_column="y")
+    with pytest.raises(UserError, match=r"own\.csv has no column 'text' and no column 'y': its first line is"):
+        make_tasks(made, support.tokenizer())[0].load("train")
     for columns, label in ((["a", "a"], "label"), (["a", "b"], "b")):
         with pytest.raises(UserError, match=r"columns of texts .* and of labels .* must be different"):
             config(tmp_path, model="electra_mini", train_file="own.csv", text_column=columns, label_column=label)

@@ -10,7 +10,7 @@ import pytest
 
 from electra_tf2.corpus.tokenization import joined
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.mistakes import errors_of, learned_by_heart, remedy, shown_errors
+from electra_tf2.finetune.mistakes import errors_of, learned_by_heart, note_on_sureness, remedy, shown_errors
 from electra_tf2.finetune.results import notes_on_few, summarise_trials, table, wilson_interval
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.tags import spans_of
@@ -258,6 +258,15 @@ def test_as_many_trials_as_are_asked_for_write_predictions_of_test_data(tmp_path
     evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
     writing = [trial for trial in (1, 2, 3) if "write_test_outputs" in evaluation.files(trial, tmp_path)]
     assert writing == [1, 2]
+
+
+def test_probabilities_that_are_far_too_sure_are_told() -> None:
+    golds = ["a", "b"] * 10
+    assert "their loss is 3.39, while the shares of the labels alone have 0.69" in note_on_sureness(
+        {"accuracy": 56.0, "loss": 3.391}, golds
+    )
+    assert note_on_sureness({"accuracy": 84.0, "loss": 0.87}, golds) == ""
+    assert note_on_sureness({"spearman": 84.0, "loss": 9.0}, golds) == ""
 
 
 def test_a_model_that_learned_by_heart_is_told_from_one_that_learned_nothing() -> None:

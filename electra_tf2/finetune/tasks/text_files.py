@@ -16,6 +16,7 @@ from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import warn
 
+ADVICE_ON_COLUMNS = "--text-column names yours, and --label-column that of labels to train on"
 TOLERATED = 0.002  # share of unusable lines in a file
 
 
@@ -174,7 +175,4 @@ def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
         if column is not None:
             return row[column]
     wanted = " or ".join(map(repr, names))
-    raise UserError(
-        f"{where}: no field {wanted}; it has {shown(', '.join(row))}. --text-column names yours, and --label-column "
-        "that of labels to train on"
-    )
+    raise UserError(f"{where}: no field {wanted}; it has {shown(', '.join(row))}. {ADVICE_ON_COLUMNS}")
