@@ -21,6 +21,7 @@ from electra_tf2.util.progress import say, warn
 Cells = tuple[int, list[str]]  # line number, from 1, of a row's first line, and its cells
 
 _LONGEST_CELL = 2**31 - 1  # the default limit of csv, 131,072 characters, is less than a document
+_MANY_ROWS = 3  # lines in one cell that look like rows, from which on a quote seems to be missing
 _DELIMITERS = (",", ";", "\t", "|")
 # The part of a file from which its delimiter is guessed.
 SAMPLE = 100_000  # characters
@@ -159,8 +160,15 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
     # Without `strict`, csv would silently accept a cell that goes on after its closing quote.
     reader = _csv_reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skip_blanks)
     line_number = 1
+    has_warned = False
     try:
         for cells in reader:
+            if not has_warned and any(_holds_rows(cell, delimiter, len(cells)) for cell in cells):
+                has_warned = True
+                warn(
+                    f"{name}, line {line_number}: a cell in quotes goes on to line {reader.line_num}, over lines that "
+                    "look like rows: is a quote missing? Double the quotes in cells"
+                )
             if cells:
                 yield line_number, cells
             line_number = reader.line_num + 1
@@ -174,6 +182,14 @@ def _quoted_rows(text: str, delimiter: str, name: str, skip_blanks: bool = False
                 'cells, or "quoted": false in the task\'s description takes all quotes for text'
             ) from None
         raise UserError(f"{name}, line {line_number}: {error}") from None
+
+
+def _holds_rows(cell: str, delimiter: str, width: int) -> bool:
+    """Tells whether a cell holds several lines that would all be rows of a table."""
+    inner_lines = cell.split("\n")[1:-1]
+    if len(inner_lines) < _MANY_ROWS or width < 2:
+        return False
+    return all(line.count(delimiter) == width - 1 for line in inner_lines)
 
 
 def _has_backslashed_quotes(text: str, delimiter: str) -> bool:

@@ -74,6 +74,8 @@ def _label_rows(balances: list[dict[str, float]], word: str) -> list[list[str]]:
     for values in balances:
         together.update(values)
     shown = [name for name, _ in together.most_common(MOST_LABELS)]
+    if any(isinstance(value, float) for value in together.values()):
+        shown = list(together)  # of numbers: lowest, median and highest
     rows = []
     for name in shown:
         title = f"{word} {short(name)}".strip()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
+from electra_tf2.finetune.data_report import data_table
 from electra_tf2.finetune.evaluation import zip_submissions
 from electra_tf2.finetune.mistakes import complaint, errors_of, is_baseline
 from electra_tf2.finetune.tasks.targets import Classes
@@ -226,6 +227,8 @@ def test_errors_of_numbers_are_in_their_unit(tmp_path):
     scores = task.scores(dev, [{"value": np.float32(value)} for value in (12, 19, 45)])
     assert scores["mae"] == pytest.approx(6) and scores["spearman"] == pytest.approx(100)
     assert task.majority(dev) == {"mae": pytest.approx(50 / 3)}
+    report = data_table(task, {"train": dev, "dev": dev}).splitlines()
+    assert [line.split()[1] for line in report if line.startswith("label")] == ["lowest", "median", "highest"]
 
 
 def test_numbers_that_are_all_alike_are_learned_well_by_one_answer(tmp_path):

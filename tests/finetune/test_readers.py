@@ -170,6 +170,17 @@ def test_a_quote_that_is_never_closed_swallows_no_rows(tmp_path, reader):
     assert READERS[reader](tmp_path / "a.csv")[-1] == "one\nmore"
 
 
+def test_two_quotes_that_are_never_closed_are_told(tmp_path, capsys):
+    rows = ["a,x", '"b,y', *(f"c{number},x" for number in range(5)), 'd",y', "e,x"]
+    path = write_lines(tmp_path / "a.csv", "text,label", *rows)
+    assert len(list(tables.open_table(path).checked())) == 3
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "line 3: a cell in quotes goes on to line 9, over lines that look like rows: is a quote missing?" in warned
+    write_lines(path, "text,label", '"a poem,\nof lines\nwithout\nany rows",x')
+    assert len(list(tables.open_table(path).checked())) == 1
+    assert "a cell in quotes" not in capsys.readouterr().err
+
+
 TABLES_WITH_QUOTES = {  # name, content, and the first two texts as who wrote them means them
     "pandas": ("a.tsv", 'text\tlabel\n"a ""good"" one"\tx\nit\ty\n', ['a "good" one', "it"]),
     "line ends": ("a.tsv", 'text\tlabel\n"a\nb"\tx\nit\ty\n', ["a\nb", "it"]),
