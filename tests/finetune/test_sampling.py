@@ -52,10 +52,14 @@ def test_pairs_with_a_text_in_common_are_held_out_together(tmp_path):
     assert not texts_in(train) & texts_in(dev)
 
 
-def test_pairs_are_held_out_alone_where_all_are_linked(tmp_path, capsys):
+@pytest.mark.parametrize("linked", [100, 45])
+def test_pairs_are_held_out_alone_where_all_of_a_class_are_linked(tmp_path, capsys, linked):
     rows = [f"claim {number},the source,{number % 2}" for number in range(100)]
+    if linked < 100:
+        rows = [f"claim {number},the source,1" for number in range(linked)]
+        rows += [f"claim {number},source {number},0" for number in range(linked, 100)]
     train, dev = held_out(tmp_path, rows)
-    assert (len(train), len(dev)) == (90, 10)
+    assert (len(train), len(dev)) == (90, 10) and {example.label for example in dev} == {"0", "1"}
     assert "10 % of train held out (seed 0), whole pairs, since most have texts in common" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 Every draw is a function of the hparams' seeds and of the list. Examples that share a text are held out together.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -73,8 +74,7 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
     note = ""
     groups = _groups_of(examples, files.held_out)
     held_out = draw_held_out(groups, classes, files.held_out, np.random.default_rng([seed, 3]))
-    is_enough = files.held_out * len(examples) / 2 < len(held_out) < len(examples)
-    if not is_enough and len(examples[0].texts) > 1:
+    if len(examples[0].texts) > 1 and not _are_shares(held_out, classes, files.held_out):
         note = ", whole pairs, since most have texts in common"
         groups = [same_text(*example.texts) for example in examples]
         held_out = draw_held_out(groups, classes, files.held_out, np.random.default_rng([seed, 3]))
@@ -94,6 +94,16 @@ def held_out_part(examples: Sequence[Any], files: TaskFiles, seed: int, developm
         percent = f"{100 * len(kept) / len(examples):.2g} %"
         say(f"{files.name}: no dev file: {percent} of train held out (seed {seed}){note}")
     return kept
+
+
+def _are_shares(held_out: set[int], classes: Sequence[Hashable], share: float) -> bool:
+    """Tells whether about a share of each class is held out: from half of it to twice as many."""
+    held_out_of_class = Counter(classes[index] for index in held_out)
+    for name, size in Counter(classes).items():
+        wanted = share * size
+        if not int(wanted / 2) <= held_out_of_class[name] <= 2 * wanted + 1:
+            return False
+    return True
 
 
 def _groups_of(examples: Sequence[Any], share: float) -> Sequence[Hashable]:
